@@ -1,0 +1,20 @@
+"""Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
+
+from . import kernels, likelihoods
+from .classifier import NGDSVGPClassifier
+from .regressor import NGDSVGPRegressor
+from .schedules import Constant, Cosine, Linear, LogLinear, Schedule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Constant",
+    "Cosine",
+    "Linear",
+    "LogLinear",
+    "NGDSVGPClassifier",
+    "NGDSVGPRegressor",
+    "Schedule",
+    "kernels",
+    "likelihoods",
+]

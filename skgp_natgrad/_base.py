@@ -1,0 +1,329 @@
+"""What the two estimators share: arguments, one fit, and the way to the posterior."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from . import _rows, _runtime, _validation, bases, gaussians, inducing, kernels, likelihoods, posterior, training
+from .objectives import Parameters
+from .schedules import Cosine
+
+_BASES = ("orthogonal",)
+_SOLVERS = ("ngd",)
+_MEAN_SOLVERS = ("adam",)
+_PARAMETERIZATIONS = ("natural",)
+
+
+class BaseNGDSVGP(BaseEstimator):
+    """Sparse variational Gaussian process trained by natural gradients.
+
+    The subclasses say what a target is; this class fits latent functions to it.
+    """
+
+    _task = None
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="auto",
+        n_inducing=100,
+        n_mean_inducing=0,
+        basis="orthogonal",
+        inducing_init="greedy_variance",
+        solver="ngd",
+        parameterization="natural",
+        gamma_schedule="log_linear",
+        optimizer="adam",
+        learning_rate=0.02,
+        batch_size=1024,
+        max_iter=1000,
+        tol=1e-3,
+        n_iter_no_change=50,
+        mean_solver="adam",
+        normalize_X=True,
+        normalize_y=True,
+        jitter=1e-8,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        device="auto",
+        dtype="float64",
+    ):
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.n_inducing = n_inducing
+        self.n_mean_inducing = n_mean_inducing
+        self.basis = basis
+        self.inducing_init = inducing_init
+        self.solver = solver
+        self.parameterization = parameterization
+        self.gamma_schedule = gamma_schedule
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.mean_solver = mean_solver
+        self.normalize_X = normalize_X
+        self.normalize_y = normalize_y
+        self.jitter = jitter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+        self.dtype = dtype
+
+    # -- arguments -----------------------------------------------------------------------
+
+    def _settings(self):
+        """Check every argument that needs no data, and return those that drive training."""
+        _validation.choice("basis", self.basis, _BASES)
+        _validation.choice("solver", self.solver, _SOLVERS)
+        _validation.choice("mean_solver", self.mean_solver, _MEAN_SOLVERS)
+        _validation.choice("parameterization", self.parameterization, _PARAMETERIZATIONS)
+        _validation.choice("device", self.device, _runtime.DEVICES)
+        _validation.choice("dtype", np.dtype(self.dtype).name if self.dtype is float else self.dtype, _runtime.DTYPES)
+        _validation.integer("n_inducing", self.n_inducing, 1)
+        _validation.integer("n_mean_inducing", self.n_mean_inducing, 0)
+        _validation.number("jitter", self.jitter)
+        for name in ("normalize_X", "normalize_y", "warm_start"):
+            _validation.boolean(name, getattr(self, name))
+        max_iter = _validation.integer("max_iter", self.max_iter, 1)
+        rate = self.learning_rate
+        if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
+            rate = Cosine(_validation.number("learning_rate", rate), 0.0, n_steps=max_iter)
+        return training.Settings(
+            gamma_schedule=_validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0),
+            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 10.0),
+            optimizer=_validation.choice("optimizer", self.optimizer, (*training.OPTIMIZERS, None)),
+            batch_size=_validation.integer("batch_size", self.batch_size, 1),
+            max_iter=max_iter,
+            tol=_validation.number("tol", self.tol, strict=False),
+            n_iter_no_change=_validation.integer("n_iter_no_change", self.n_iter_no_change, 1),
+        )
+
+    def _likelihood(self, default):
+        """Return the likelihood object that the argument stands for."""
+        if isinstance(self.likelihood, str):
+            options = ("auto", *likelihoods.names(self._task))
+            name = _validation.choice("likelihood", self.likelihood, options)
+            return likelihoods.by_name(default if name == "auto" else name)
+        if not isinstance(self.likelihood, likelihoods.Likelihood) or self.likelihood.task != self._task:
+            raise ValueError(
+                f"likelihood={self.likelihood!r} must be a {self._task} likelihood: an object of "
+                f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(self._task)))}."
+            )
+        return self.likelihood
+
+    # -- fitting -------------------------------------------------------------------------
+
+    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False):
+        """Fit latent functions to the target columns ``y`` (N, T); sets the fitted attributes.
+
+        Nothing is set before everything has succeeded, so that a fit that fails
+        or is interrupted leaves an estimator that says it is not fitted.
+        """
+        settings = self._settings()
+        previous = self._previous() if self.warm_start else None
+        vars(self).pop("_posterior", None) if previous is None else None
+        random_state = check_random_state(self.random_state)
+        rows = self._rows(X, y, sample_weight, settings.batch_size)
+        x_scale, y_scale, rows = self._standardise(rows, scale_y, previous)
+        n_latent = likelihood.n_latent(y.shape[1], n_classes)
+        with _runtime.computation(self.device):
+            kernel, state, problem, sizes = self._start(rows, likelihood, n_latent, x_scale, random_state, previous)
+            problem = problem._replace(
+                scale=len(rows.weight)
+                / min(training.batch_size_for(len(rows.weight), settings.batch_size), len(rows.weight)),
+                weight=float(rows.weight.sum()),
+            )
+            result = training.run(state, problem, rows, settings, random_state, self._report_progress(rows))
+            fitted, jitter = posterior.condition(
+                result.state.parameters, result.state.q, problem.masks, problem.jitter
+            )
+            fitted, state, jitter = jax.tree.map(np.asarray, (fitted, result.state, jitter))
+        self._check_finite(fitted)
+        self._store(kernel, likelihood, fitted, state, sizes, (x_scale, y_scale), result, float(jitter))
+        if not result.converged:
+            self._warn_not_converged(settings)
+        return self
+
+    def _previous(self):
+        """The state that a warm start goes on from, if there is one."""
+        return getattr(self, "_warm_state", None) if hasattr(self, "_posterior") else None
+
+    def _rows(self, X, y, sample_weight, batch_size):
+        """The rows that carry weight; the distinct ones where the full batch is used."""
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        used = weight > 0
+        if not used.any():
+            raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
+        rows = training.Rows(X[used], y[used].T, weight[used])
+        return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
+
+    def _standardise(self, rows, scale_y, previous):
+        """Return the scales of X and y, and the rows in these units."""
+        if previous is not None:
+            x_scale, y_scale = self._x_scale, self._y_scale
+        else:
+            x_scale = _rows.fit_scale(rows.X, rows.weight, self.normalize_X)
+            y_scale = _rows.fit_scale(rows.y.T, rows.weight, scale_y)
+        return x_scale, y_scale, rows._replace(X=x_scale.forward(rows.X), y=y_scale.forward(rows.y.T).T)
+
+    def _start(self, rows, likelihood, n_latent, x_scale, random_state, previous):
+        """The scikit-learn kernel, the initial state, and the problem."""
+        n_features = rows.X.shape[1]
+        spread = _rows.fit_scale(rows.X, rows.weight, active=True).scale
+        kernel = kernels.default_kernel(spread) if self.kernel is None else self.kernel
+        kernel_spec = kernels.from_sklearn(kernel, n_features)
+        likelihood_spec = likelihood.spec(len(rows.y))
+        Z, Z_mean = self._place_points(rows.X, kernel, x_scale, random_state)
+        sizes = (len(Z), len(Z_mean))
+        points, masks = _pad_points(Z, Z_mean, self.n_inducing, self.n_mean_inducing)
+        with np.errstate(divide="ignore"):
+            start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(kernel_spec, likelihood_spec, strict=True))
+        q = gaussians.standard(n_latent, len(points.Z))
+        parameters = Parameters(*start, points, np.zeros((n_latent, len(points.Z_mean))))
+        problem = training.Problem((lower, upper), masks, 1.0, 1.0, float(self.jitter))
+        if previous is not None:
+            q, parameters, sizes, problem = _continue(previous, q, parameters, sizes, problem)
+        state = jax.device_put(training.initial_state(q, parameters, self.optimizer))
+        return kernel, state, problem, sizes
+
+    def _place_points(self, X, kernel, x_scale, random_state):
+        """Inducing and mean-only points, in standardised units."""
+        if isinstance(self.inducing_init, str):
+            method = _validation.choice("inducing_init", self.inducing_init, tuple(inducing.METHODS))
+            return inducing.place(method, X, kernel, self.n_inducing, self.n_mean_inducing, random_state)
+        try:
+            given = np.asarray(self.inducing_init, dtype=float)
+        except (TypeError, ValueError):
+            given = np.empty(0)
+        if given.ndim != 2 or given.shape[1] != X.shape[1] or len(given) == 0 or not np.all(np.isfinite(given)):
+            raise ValueError(
+                f"inducing_init={self.inducing_init!r} must be one of {', '.join(map(repr, inducing.METHODS))}, "
+                f"or a finite array of points of shape (n_points, {X.shape[1]}) in the units of X."
+            )
+        return inducing.complete(x_scale.forward(given), X, kernel, self.n_inducing, self.n_mean_inducing, random_state)
+
+    def _report_progress(self, rows):
+        """A callback that prints one line now and then, or None."""
+        if not self.verbose:
+            return None
+        weight = rows.weight.sum()
+
+        def report(n_iter, reports):
+            if self.verbose > 1 or n_iter % (5 * training.STEPS_PER_CALL) == 0 or n_iter >= self.max_iter:
+                recent = reports.elbo[-training.STEPS_PER_CALL :].mean() / weight
+                print(f"[{type(self).__name__}] iteration {n_iter}: ELBO per row {recent:.4f}, gamma {reports.gamma[-1]:.3g}")
+
+        return report
+
+    def _check_finite(self, fitted):
+        if not all(np.all(np.isfinite(array)) for array in fitted):
+            raise FloatingPointError(
+                f"Training gave values that are not finite. Raise jitter={self.jitter!r}, or lower "
+                f"learning_rate={self.learning_rate!r}."
+            )
+
+    def _store(self, kernel, likelihood, fitted, state, sizes, scales, result, jitter):
+        parameters = state.parameters
+        twin, leaves = jax.tree.map(np.exp, (parameters.log_kernel, parameters.log_likelihood))
+        self.kernel_ = kernels.to_sklearn(kernel, twin)
+        self.likelihood_ = likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters])
+        self._x_scale, self._y_scale = scales
+        self.inducing_points_ = self._x_scale.backward(parameters.points.Z[: sizes[0]])
+        self.mean_inducing_points_ = self._x_scale.backward(parameters.points.Z_mean[: sizes[1]])
+        self.elbo_curve_ = result.report.elbo
+        self.elbo_ = result.elbo
+        self.n_iter_ = len(result.report.elbo)
+        self.n_rejected_steps_ = int((result.report.n_halvings > 0).sum() + result.report.skipped.sum())
+        self.jitter_ = jitter
+        self._posterior = fitted
+        vars(self).pop("_warm_state", None)
+        if self.warm_start:
+            self._warm_state = (state.q, parameters, sizes)
+
+    def _warn_not_converged(self, settings):
+        warnings.warn(
+            f"The ELBO was still rising after max_iter={settings.max_iter} iterations (by more than tol="
+            f"{settings.tol:g} for each row over n_iter_no_change={settings.n_iter_no_change} iterations). "
+            f"Raise max_iter or learning_rate={self.learning_rate!r}, or accept it with a larger tol.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+    # -- prediction ----------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_posterior")
+
+    def _check_rows(self, X):
+        """Validate X for prediction, and return it in standardised units."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._x_scale.forward(X)
+
+    def _model(self):
+        """Kernel, likelihood and posterior, in the form that `posterior` evaluates."""
+        kernel = kernels.from_sklearn(self.kernel_, self.n_features_in_).value
+        return kernel, self.likelihood_.spec(len(self._y_scale.scale))[0], self._posterior
+
+    def _evaluate(self, function, X, y=None):
+        """Evaluate a function of `posterior` at standardised rows."""
+        with _runtime.computation(self.device):
+            return posterior.in_chunks(function, *self._model(), X, y)
+
+    def _covariance(self, X):
+        """Latent covariance (K, N, N) at standardised rows."""
+        kernel, _, fitted = self._model()
+        with _runtime.computation(self.device):
+            return posterior.covariance(kernel, fitted, X)
+
+    def _sample_targets(self, X, n_samples, random_state):
+        """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
+        f = self._sample_latent(X, n_samples, random_state)
+        with _runtime.computation(self.device):
+            y = self._model()[1].sample(f.reshape(len(f), -1), random_state)
+        return np.reshape(y, (-1, *f.shape[1:]))
+
+    def _sample_latent(self, X, n_samples, random_state):
+        """Joint draws of the latent functions at standardised rows: (K, N, n_samples)."""
+        mean, _ = self._evaluate(posterior.latent_moments, X)
+        values, vectors = np.linalg.eigh(self._covariance(X))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        noise = random_state.standard_normal((*mean.shape, n_samples))
+        return mean[:, :, None] + root @ noise
+
+
+def _pad_points(Z, Z_mean, n_inducing, n_mean_inducing):
+    """Pad both point sets with masked points to sizes that similar tables share."""
+    padded, masks = [], []
+    for points, requested in ((Z, n_inducing), (Z_mean, n_mean_inducing)):
+        size = max(len(points), min(requested, training.bucket(len(points)))) if len(points) else 0
+        padded.append(np.pad(points, ((0, size - len(points)), (0, 0))))
+        masks.append((np.arange(size) < len(points)).astype(float))
+    return bases.Points(*padded), bases.Masks(*masks)
+
+
+def _continue(previous, q, parameters, sizes, problem):
+    """Go on from the previous fit's q and points, if the new problem has the same structure."""
+    old_q, old_parameters, old_sizes = previous
+    if jax.tree.structure(old_parameters) != jax.tree.structure(parameters) or [
+        np.shape(leaf) for leaf in jax.tree.leaves((old_q, old_parameters))
+    ] != [np.shape(leaf) for leaf in jax.tree.leaves((q, parameters))]:
+        raise ValueError(
+            "warm_start=True, but the kernel, the likelihood, the number of points or the shape of the data "
+            "differs from the previous fit; set warm_start=False to start anew."
+        )
+    masks = bases.Masks(*((np.arange(len(mask)) < n).astype(float) for mask, n in zip(problem.masks, old_sizes)))
+    return old_q, old_parameters, old_sizes, problem._replace(masks=masks)

@@ -1,0 +1,62 @@
+"""Checks of constructor arguments: an error names the argument, its value and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+
+import numpy as np
+
+from . import schedules
+
+
+def choice(name, value, allowed):
+    """Return ``value`` if it is one of ``allowed``, else say which one was probably meant."""
+    if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
+        return value
+    close = difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}")
+
+
+def integer(name, value, minimum):
+    """Return ``value`` as an int of at least ``minimum``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}.")
+    return int(value)
+
+
+def number(name, value, minimum=0.0, strict=True):
+    """Return ``value`` as a finite float above (``strict``) or at least ``minimum``."""
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
+    if not valid or value < minimum or (strict and value == minimum):
+        relation = "above" if strict else "at least"
+        raise ValueError(f"{name}={value!r} must be a finite number {relation} {minimum:g}.")
+    return float(value)
+
+
+def boolean(name, value):
+    """Return ``value`` as a bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}={value!r} must be True or False.")
+    return bool(value)
+
+
+def schedule(name, value, max_iter, upper):
+    """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero."""
+    if isinstance(value, str):
+        choice(name, value, schedules.names())
+    elif not isinstance(value, (numbers.Real, schedules.Schedule)) or isinstance(value, bool):
+        raise ValueError(
+            f"{name}={value!r} must be a number, a schedule object such as LogLinear(), or one of "
+            f"{', '.join(map(repr, schedules.names()))}."
+        )
+    result = schedules.as_schedule(value)
+    values = np.asarray(result(np.arange(max_iter)), dtype=float)
+    if values.shape != (max_iter,):
+        raise ValueError(f"{name}={value!r}: called with {max_iter} iterations it gave shape {values.shape}.")
+    if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
+        raise ValueError(
+            f"{name}={value!r} must stay within (0, {upper:g}]; it runs from {values.min():g} to {values.max():g}."
+        )
+    return result

@@ -1,0 +1,71 @@
+"""The variational Gaussian q(v) over whitened inducing variables.
+
+`Gaussian` holds q in its natural parameters and in its moments at once: the
+natural gradient step moves the first (Salimbeni, Eleftheriadis and Hensman
+2018, section 4), the objective reads the second, and the one Cholesky
+factorisation that leads from one to the other also says whether the precision
+is positive definite.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._linalg import triangular_inverse
+
+
+class Gaussian(NamedTuple):
+    """K Gaussians N(mean, cov) of dimension M.
+
+    Attributes
+    ----------
+    shift : array of shape (K, M)
+        First natural parameter, precision times mean.
+    precision : array of shape (K, M, M)
+        Inverse covariance; minus twice the second natural parameter.
+    mean : array of shape (K, M)
+    cov : array of shape (K, M, M)
+    log_det_cov : array of shape (K,)
+    """
+
+    shift: jax.Array
+    precision: jax.Array
+    mean: jax.Array
+    cov: jax.Array
+    log_det_cov: jax.Array
+
+
+def standard(n_latent, size, dtype=np.float64):
+    """Return K standard normals, the prior of the whitened inducing variables."""
+    zeros = np.zeros((n_latent, size), dtype)
+    identity = np.broadcast_to(np.eye(size, dtype=dtype), (n_latent, size, size)).copy()
+    return Gaussian(zeros, identity, zeros.copy(), identity.copy(), np.zeros(n_latent, dtype))
+
+
+def from_natural(shift, precision):
+    """Return the Gaussian with these natural parameters.
+
+    Where a precision is not positive definite its moments are not finite.
+    """
+    L = jnp.linalg.cholesky(precision, symmetrize_input=False)
+    L_inv = triangular_inverse(L)
+    cov = jnp.swapaxes(L_inv, -1, -2) @ L_inv
+    mean = jnp.einsum("kij,kj->ki", cov, shift)
+    log_det_cov = -2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
+    return Gaussian(shift, precision, mean, cov, log_det_cov)
+
+
+def is_finite(q):
+    """Whether every moment of ``q`` is finite: its precision was positive definite."""
+    return jnp.all(jnp.isfinite(q.mean)) & jnp.all(jnp.isfinite(q.cov)) & jnp.all(jnp.isfinite(q.log_det_cov))
+
+
+def kl_to_standard(q):
+    """KL(q || N(0, I)), summed over the K Gaussians."""
+    size = q.mean.shape[-1]
+    trace = jnp.trace(q.cov, axis1=-2, axis2=-1)
+    return 0.5 * (trace + (q.mean**2).sum(-1) - size - q.log_det_cov).sum()

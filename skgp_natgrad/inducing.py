@@ -1,0 +1,118 @@
+"""Where inducing points start.
+
+Each method returns the rows of a table at which to put the inducing points and,
+after them, the mean-only points. The table's rows are distinct and in a fixed
+order (see ``_base.py``), so that what is returned depends on neither the order
+nor the repetition of the user's rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+# Greedy selection costs candidates * points^2 / 2 memory traffic: past this many candidates a
+# random part of the table stands for the whole.
+_CANDIDATES = 4000
+_CANDIDATES_PER_POINT = 4
+# Conditional variance, as a part of the prior's, that is rounding.
+_EXHAUSTED = 1e-10
+
+
+def candidates(X, n_points, random_state):
+    """Return distinct rows of ``X`` to choose from: all, or a random part of a large table."""
+    limit = max(_CANDIDATES, _CANDIDATES_PER_POINT * n_points)
+    if len(X) > limit:
+        X = X[np.sort(random_state.choice(len(X), limit, replace=False))]
+    return np.unique(X, axis=0)
+
+
+def greedy_variance(X, kernel, n_points, random_state, n_given=0):
+    """Points of largest conditional prior variance, one after the other.
+
+    Burt, Rasmussen and van der Wilk (2020), "Convergence of sparse variational
+    inference in Gaussian process regression": a Cholesky factorisation of the
+    kernel matrix with complete pivoting, stopped after ``n_points`` columns.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, D)
+        Candidates.
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    n_points : int
+        At most N.
+    random_state : numpy.random.RandomState
+        Not used; every method takes one.
+    n_given : int, default=0
+        The first so many rows come first, whatever their variance.
+
+    Returns
+    -------
+    points : ndarray of shape (n_points, D)
+    """
+    prior = np.asarray(kernel.diag(X), dtype=float)
+    floor = _EXHAUSTED * prior.max()
+    variance, free = prior.copy(), np.ones(len(X), bool)
+    columns = np.zeros((n_points, len(X)))
+    chosen = []
+    while len(chosen) < n_points:
+        j = len(chosen)
+        i = j if j < n_given else int(np.argmax(np.where(free, variance, -np.inf)))
+        if variance[i] > floor:
+            residual = kernel(X[i : i + 1], X)[0] - columns[:j, i] @ columns[:j]
+            columns[j] = residual / np.sqrt(variance[i])
+            variance = np.maximum(variance - columns[j] ** 2, 0.0)
+        elif j >= n_given:
+            # Nothing is left to explain at these hyperparameters; the rest are spread evenly.
+            rest = np.flatnonzero(free)
+            chosen.extend(rest[np.linspace(0, len(rest) - 1, n_points - j).round().astype(int)])
+            break
+        chosen.append(i)
+        free[i] = False
+    return X[chosen]
+
+
+def k_means(X, kernel, n_points, random_state):
+    """Centres of k-means clusters."""
+    return KMeans(n_points, n_init=1, random_state=random_state).fit(X).cluster_centers_
+
+
+def random_rows(X, kernel, n_points, random_state):
+    """Rows drawn at random without replacement."""
+    return X[random_state.choice(len(X), n_points, replace=False)]
+
+
+METHODS = {"greedy_variance": greedy_variance, "k-means": k_means, "random": random_rows}
+
+
+def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
+    """Return inducing points (M, D) and mean-only points (G, D).
+
+    One greedy run or one random draw supplies both sets, so that no point is in
+    both. The centres of a second k-means would crowd the first's; there the
+    mean-only points are rows drawn at random, as in the orthogonal paper's
+    appendix E. Where the table has too few distinct rows there are fewer points.
+    """
+    X = candidates(X, n_inducing + n_mean_inducing, random_state)
+    n_inducing = min(n_inducing, len(X))
+    n_mean_inducing = min(n_mean_inducing, len(X) - n_inducing)
+    if method == "k-means":
+        Z = k_means(X, kernel, n_inducing, random_state)
+        return Z, random_rows(X, kernel, n_mean_inducing, random_state)
+    both = METHODS[method](X, kernel, n_inducing + n_mean_inducing, random_state)
+    return both[:n_inducing], both[n_inducing:]
+
+
+def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
+    """Return inducing and mean-only points where the user has given some.
+
+    The given points are the inducing points; or, if they are ``n_inducing +
+    n_mean_inducing``, both sets. A greedy run adds mean-only points otherwise.
+    """
+    if n_mean_inducing and len(given) == n_inducing + n_mean_inducing:
+        return given[:n_inducing], given[n_inducing:]
+    X = candidates(X, len(given) + n_mean_inducing, random_state)
+    n_mean_inducing = min(n_mean_inducing, len(X))
+    both = np.concatenate([given, X])
+    both = greedy_variance(both, kernel, len(given) + n_mean_inducing, random_state, n_given=len(given))
+    return both[: len(given)], both[len(given) :]

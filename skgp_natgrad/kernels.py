@@ -1,0 +1,416 @@
+"""JAX twins of :mod:`sklearn.gaussian_process.kernels`.
+
+A twin is a small dataclass whose fields carry the names that scikit-learn gives
+them. It is a pytree: the fields are its leaves, and what selects a formula
+(``nu``, an exponent) is part of its structure. So one compiled program serves
+every value of the hyperparameters, and ``jax.vjp`` gives gradients in the shape
+of the kernel itself.
+
+`from_sklearn` and `to_sklearn` convert; `register` adds the twin of a kernel of
+your own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as sklearn_kernels
+
+__all__ = ["Kernel", "KernelSpec", "default_kernel", "from_sklearn", "register", "to_sklearn"]
+
+_SQRT3 = 3.0**0.5
+_SQRT5 = 5.0**0.5
+_TWINS = {}
+
+
+class Kernel:
+    """Base class of the twins; subclasses become dataclasses and pytrees.
+
+    A subclass declares its fields by annotation, names those that are part of
+    the structure (not trained, compiled in) in ``static``, and defines
+    ``__call__`` and ``diag``.
+
+    Examples
+    --------
+    A kernel of your own, with its scikit-learn side and its twin:
+
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import DotProduct
+    >>> from skgp_natgrad import kernels
+    >>> class Linear(DotProduct):
+    ...     "A dot product kernel under a name of its own."
+    >>> class LinearTwin(kernels.Kernel):
+    ...     sigma_0: object
+    ...     def __call__(self, X, Z):
+    ...         return self.sigma_0**2 + X @ Z.T
+    ...     def diag(self, X):
+    ...         return self.sigma_0**2 + (X * X).sum(1)
+    >>> kernels.register(Linear, LinearTwin)
+    """
+
+    static: ClassVar[tuple] = ()
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        names = [field.name for field in dataclasses.fields(cls)]
+        jax.tree_util.register_dataclass(
+            cls,
+            data_fields=[name for name in names if name not in cls.static],
+            meta_fields=[name for name in names if name in cls.static],
+        )
+
+    def __call__(self, X, Z):
+        """Covariance of ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
+        raise NotImplementedError
+
+    def diag(self, X):
+        """Variance at ``X`` (N, D): (N,)."""
+        raise NotImplementedError
+
+
+def register(sklearn_class, twin_class):
+    """Let the package use a scikit-learn kernel class of your own.
+
+    Parameters
+    ----------
+    sklearn_class : type
+        Subclass of :class:`sklearn.gaussian_process.kernels.Kernel`. Its
+        positive hyperparameters have ``hyperparameter_<name>`` properties, as
+        scikit-learn asks.
+    twin_class : type
+        Subclass of `Kernel` with fields of the same names.
+    """
+    if not (isinstance(twin_class, type) and issubclass(twin_class, Kernel)):
+        raise TypeError(f"twin_class={twin_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")
+    _TWINS[sklearn_class] = twin_class
+
+
+# -- distances and radial functions -------------------------------------------------------
+
+
+def squared_distance(X, Z):
+    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
+    # One matrix product; the clamp removes what cancellation leaves below zero.
+    square = (X * X).sum(1)[:, None] + (Z * Z).sum(1)[None, :] - 2.0 * (X @ Z.T)
+    return jnp.maximum(square, 0.0)
+
+
+def scaled_squared_distance(X, Z, length_scale):
+    """Squared distances in units of ``length_scale`` (scalar, or one a column)."""
+    if jnp.size(length_scale) == 1:
+        # Terms of a sum that have one lengthscale each share this product.
+        return squared_distance(X, Z) / length_scale**2
+    return squared_distance(X / length_scale, Z / length_scale)
+
+
+def _safe_sqrt(square):
+    positive = square > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+
+
+# The Matern functions take the squared distance and carry their own derivative in it,
+# which is smooth (nu > 1/2) where the chain rule through the square root is 0/0.
+
+
+@jax.custom_jvp
+def _matern12(square):
+    return jnp.exp(-_safe_sqrt(square))
+
+
+@_matern12.defjvp
+def _(primals, tangents):
+    r = _safe_sqrt(primals[0])
+    value = jnp.exp(-r)
+    slope = jnp.where(r > 0.0, -0.5 * value / jnp.where(r > 0.0, r, 1.0), 0.0)
+    return value, slope * tangents[0]
+
+
+@jax.custom_jvp
+def _matern32(square):
+    r = _SQRT3 * _safe_sqrt(square)
+    return (1.0 + r) * jnp.exp(-r)
+
+
+@_matern32.defjvp
+def _(primals, tangents):
+    r = _SQRT3 * _safe_sqrt(primals[0])
+    decay = jnp.exp(-r)
+    return (1.0 + r) * decay, -1.5 * decay * tangents[0]
+
+
+@jax.custom_jvp
+def _matern52(square):
+    r = _SQRT5 * _safe_sqrt(square)
+    return (1.0 + r + r * r / 3.0) * jnp.exp(-r)
+
+
+@_matern52.defjvp
+def _(primals, tangents):
+    r = _SQRT5 * _safe_sqrt(primals[0])
+    decay = jnp.exp(-r)
+    return (1.0 + r + r * r / 3.0) * decay, -(5.0 / 6.0) * (1.0 + r) * decay * tangents[0]
+
+
+def _gaussian(square):
+    return jnp.exp(-0.5 * square)
+
+
+_MATERN = {0.5: _matern12, 1.5: _matern32, 2.5: _matern52, float("inf"): _gaussian}
+
+
+# -- the twins ----------------------------------------------------------------------------
+
+
+class _UnitVariance(Kernel):
+    """Kernels with k(x, x) = 1."""
+
+    def diag(self, X):
+        return jnp.ones(X.shape[0], X.dtype)
+
+
+class Constant(Kernel):
+    """k(x, z) = constant_value."""
+
+    constant_value: jax.Array
+
+    def __call__(self, X, Z):
+        return jnp.broadcast_to(self.constant_value, (X.shape[0], Z.shape[0]))
+
+    def diag(self, X):
+        return jnp.broadcast_to(self.constant_value, (X.shape[0],))
+
+
+class RBF(_UnitVariance):
+    """k(x, z) = exp(-r^2 / 2), r the distance in lengthscales."""
+
+    length_scale: jax.Array
+
+    def __call__(self, X, Z):
+        return _gaussian(scaled_squared_distance(X, Z, self.length_scale))
+
+
+class Matern(_UnitVariance):
+    """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2, inf}."""
+
+    length_scale: jax.Array
+    nu: float
+    static: ClassVar[tuple] = ("nu",)
+
+    def __post_init__(self):
+        if self.nu not in _MATERN:
+            raise ValueError(f"Matern(nu={self.nu!r}): nu must be one of 0.5, 1.5, 2.5 and inf.")
+
+    def __call__(self, X, Z):
+        return _MATERN[self.nu](scaled_squared_distance(X, Z, self.length_scale))
+
+
+class RationalQuadratic(_UnitVariance):
+    """k(x, z) = (1 + r^2 / (2 alpha))^-alpha, r the distance in lengthscales."""
+
+    length_scale: jax.Array
+    alpha: jax.Array
+
+    def __call__(self, X, Z):
+        square = scaled_squared_distance(X, Z, self.length_scale)
+        return jnp.exp(-self.alpha * jnp.log1p(square / (2.0 * self.alpha)))
+
+
+class ExpSineSquared(_UnitVariance):
+    """k(x, z) = exp(-2 sin^2(pi d / periodicity) / length_scale^2), d the distance."""
+
+    length_scale: jax.Array
+    periodicity: jax.Array
+
+    def __call__(self, X, Z):
+        distance = _safe_sqrt(squared_distance(X, Z))
+        sine = jnp.sin(jnp.pi * distance / self.periodicity)
+        return jnp.exp(-2.0 * (sine / self.length_scale) ** 2)
+
+
+class DotProduct(Kernel):
+    """k(x, z) = sigma_0^2 + x . z."""
+
+    sigma_0: jax.Array
+
+    def __call__(self, X, Z):
+        return self.sigma_0**2 + X @ Z.T
+
+    def diag(self, X):
+        return self.sigma_0**2 + (X * X).sum(1)
+
+
+class Sum(Kernel):
+    """k1 + k2."""
+
+    k1: Kernel
+    k2: Kernel
+
+    def __call__(self, X, Z):
+        return self.k1(X, Z) + self.k2(X, Z)
+
+    def diag(self, X):
+        return self.k1.diag(X) + self.k2.diag(X)
+
+
+class Product(Kernel):
+    """k1 * k2."""
+
+    k1: Kernel
+    k2: Kernel
+
+    def __call__(self, X, Z):
+        return self.k1(X, Z) * self.k2(X, Z)
+
+    def diag(self, X):
+        return self.k1.diag(X) * self.k2.diag(X)
+
+
+class Exponentiation(Kernel):
+    """kernel ** exponent."""
+
+    kernel: Kernel
+    exponent: float
+    static: ClassVar[tuple] = ("exponent",)
+
+    def __call__(self, X, Z):
+        return self.kernel(X, Z) ** self.exponent
+
+    def diag(self, X):
+        return self.kernel.diag(X) ** self.exponent
+
+
+register(sklearn_kernels.ConstantKernel, Constant)
+for _name in ("RBF", "Matern", "RationalQuadratic", "ExpSineSquared", "DotProduct"):
+    register(getattr(sklearn_kernels, _name), globals()[_name])
+for _name in ("Sum", "Product", "Exponentiation"):
+    register(getattr(sklearn_kernels, _name), globals()[_name])
+
+
+# -- conversion ---------------------------------------------------------------------------
+
+
+class KernelSpec(NamedTuple):
+    """A kernel's values and bounds, as three twins of one structure."""
+
+    value: Kernel
+    lower: Kernel
+    upper: Kernel
+
+
+def _unsupported(kernel):
+    known = ", ".join(sorted(cls.__name__ for cls in _TWINS))
+    if isinstance(kernel, sklearn_kernels.WhiteKernel):
+        return ValueError(
+            f"kernel contains {kernel!r}: the likelihood owns the noise here. Leave the "
+            "WhiteKernel out and start the noise with likelihoods.Gaussian(variance=...)."
+        )
+    if not isinstance(kernel, sklearn_kernels.Kernel):
+        return TypeError(
+            f"kernel={kernel!r} must be a kernel of sklearn.gaussian_process.kernels "
+            "(an object, not a class or a name), or None for the default."
+        )
+    return ValueError(
+        f"kernel contains {kernel!r}, whose class {type(kernel).__name__} has no twin. Known: "
+        f"{known}. Add one with skgp_natgrad.kernels.register({type(kernel).__name__}, YourTwin)."
+    )
+
+
+def _leaf(kernel, name, n_features):
+    """Value, lower and upper bound of one hyperparameter, as float arrays."""
+    value = np.asarray(getattr(kernel, name), dtype=float)
+    if value.ndim > 1 or value.size not in (1, n_features):
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__}({name}={getattr(kernel, name)!r}): {value.size} "
+            f"values for X with {n_features} columns; give one value, or one a column."
+        )
+    if not (np.all(np.isfinite(value)) and np.all(value >= 0)):
+        raise ValueError(f"kernel contains {type(kernel).__name__}({name}={value}): must be positive and finite.")
+    parameter = getattr(kernel, f"hyperparameter_{name}")
+    if parameter.fixed:
+        return value, value, value
+    if not np.all(value > 0):
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__}({name}={value}): a trained hyperparameter "
+            f'must be positive; set {name}_bounds="fixed" to keep it at zero.'
+        )
+    bounds = np.broadcast_to(np.asarray(parameter.bounds, dtype=float), (max(value.size, 1), 2))
+    lower, upper = bounds[:, 0].reshape(value.shape), bounds[:, 1].reshape(value.shape)
+    return np.clip(value, lower, upper), lower, upper
+
+
+def from_sklearn(kernel, n_features):
+    """Return the twin of a scikit-learn kernel, with its bounds.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        A kernel expression.
+    n_features : int
+        Number of columns of X, which anisotropic lengthscales must match.
+
+    Returns
+    -------
+    spec : KernelSpec
+        Twins of NumPy leaves: the values and their bounds. A hyperparameter
+        with fixed bounds has both bounds at its value.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a kernel that has no twin, naming it and the remedy.
+    """
+    twin = _TWINS.get(type(kernel))
+    if twin is None:
+        raise _unsupported(kernel)
+    columns = ([], [], [])
+    for field in dataclasses.fields(twin):
+        value = getattr(kernel, field.name)
+        if field.name in twin.static:
+            parts = (float(value),) * 3
+        elif isinstance(value, sklearn_kernels.Kernel):
+            parts = from_sklearn(value, n_features)
+        else:
+            parts = _leaf(kernel, field.name, n_features)
+        for column, part in zip(columns, parts, strict=True):
+            column.append(part)
+    return KernelSpec(*(twin(*column) for column in columns))
+
+
+def to_sklearn(kernel, twin):
+    """Return a copy of the scikit-learn ``kernel`` with the values of ``twin``."""
+    kernel = clone(kernel)
+    _assign(kernel, twin)
+    return kernel
+
+
+def _assign(kernel, twin):
+    for field in dataclasses.fields(twin):
+        value = getattr(twin, field.name)
+        if field.name in twin.static:
+            continue
+        if isinstance(value, Kernel):
+            _assign(getattr(kernel, field.name), value)
+        elif not getattr(kernel, f"hyperparameter_{field.name}").fixed:
+            value = np.asarray(value, dtype=float)
+            setattr(kernel, field.name, value if value.ndim else float(value))
+
+
+def default_kernel(spread):
+    """Return the kernel used when none is given: ConstantKernel * Matern 5/2, ARD.
+
+    Parameters
+    ----------
+    spread : ndarray of shape (D,)
+        Standard deviation of each column of X as the kernel sees it. The
+        lengthscales start at sqrt(D) times it, the root mean squared distance
+        of two rows over sqrt(2): rows are then neither all alike nor all
+        strangers, whatever D is.
+    """
+    length_scale = spread * np.sqrt(max(len(spread), 1))
+    return sklearn_kernels.ConstantKernel(1.0) * sklearn_kernels.Matern(length_scale=length_scale, nu=2.5)

@@ -1,0 +1,72 @@
+"""The Bernoulli likelihood of two classes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+
+from .._linalg import normal_nodes
+from ._base import PREDICTION_NODES, ClassLikelihood, ScalarLikelihood
+
+LINKS = ("probit", "logit")
+
+
+class Bernoulli(ClassLikelihood, ScalarLikelihood):
+    """Two classes: p(y = 1 | f) = link(f), one latent function.
+
+    Parameters
+    ----------
+    link : {"probit", "logit"}, default="probit"
+        The normal or the logistic distribution function.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Bernoulli
+    >>> Bernoulli(link="logit")
+    Bernoulli(link='logit')
+    """
+
+    name = "bernoulli"
+    options = ("link",)
+
+    def __init__(self, link="probit"):
+        self.link = link
+
+    def n_latent(self, n_targets, n_classes):
+        if n_classes != 2:
+            raise ValueError(
+                f'likelihood="bernoulli" is for two classes, y has {n_classes}; use "softmax" or "robust_max".'
+            )
+        return 1
+
+    def spec(self, n_targets):
+        if self.link not in LINKS:
+            raise ValueError(f"likelihood Bernoulli(link={self.link!r}): link must be one of {', '.join(LINKS)}.")
+        return super().spec(n_targets)
+
+    def _log_link(self, f):
+        return norm.logcdf(f) if self.link == "probit" else jax.nn.log_sigmoid(f)
+
+    def log_prob(self, f, y):
+        return self._log_link((2.0 * y - 1.0) * f)
+
+    def _log_proba(self, mean, var):
+        """log E[link(f)], elementwise."""
+        if self.link == "probit":
+            return norm.logcdf(mean / jnp.sqrt(1.0 + var))
+        nodes, weights = normal_nodes(PREDICTION_NODES)
+        f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
+        return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(f), b=weights, axis=-1)
+
+    def log_density_each(self, mean, var, y):
+        return self._log_proba((2.0 * y - 1.0) * mean, var)
+
+    def log_class_probabilities(self, mean, var):
+        return jnp.concatenate([self._log_proba(-mean, var), self._log_proba(mean, var)])
+
+    def class_probabilities(self, mean, var):
+        return jnp.exp(self.log_class_probabilities(mean, var))
+
+    def conditional_probabilities(self, f):
+        return jnp.exp(jnp.stack([self._log_link(-f[0]), self._log_link(f[0])]))

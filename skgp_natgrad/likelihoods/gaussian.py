@@ -1,0 +1,51 @@
+"""The Gaussian likelihood."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._base import LocationLikelihood
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class Gaussian(LocationLikelihood):
+    """y = f + noise with Gaussian noise.
+
+    Parameters
+    ----------
+    variance : float or array of shape (n_outputs,), default=0.1
+        Initial noise variance, in the squared units of the (normalised) target.
+    variance_bounds : pair of floats or "fixed", default=(1e-6, 1e3)
+        Bounds of the variance while training.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Gaussian
+    >>> Gaussian(variance=0.5)
+    Gaussian(variance=0.5)
+    """
+
+    name = "gaussian"
+    parameters = ("variance",)
+
+    def __init__(self, variance=0.1, variance_bounds=(1e-6, 1e3)):
+        self.variance = variance
+        self.variance_bounds = variance_bounds
+
+    def log_prob(self, f, y):
+        return -0.5 * (_LOG_2PI + jnp.log(self.variance) + (y - f) ** 2 / self.variance)
+
+    def expectation_each(self, mean, var, y):
+        return self.log_prob(mean, y) - 0.5 * var / self.variance
+
+    def log_density_each(self, mean, var, y):
+        total = var + self.variance
+        return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
+
+    def noise_variance(self):
+        return self.variance
+
+    def sample(self, f, rng):
+        return f + np.sqrt(self.variance) * rng.standard_normal(np.shape(f))

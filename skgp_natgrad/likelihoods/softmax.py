@@ -1,0 +1,101 @@
+"""The softmax likelihood of several classes."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from ._base import ClassLikelihood
+
+
+@functools.cache
+def quasi_normal_points(n_points, n_latent):
+    """Quasi-random points of the standard normal density: (n_points, n_latent).
+
+    Sobol points (a fixed scrambling) and their mirror images, so that odd
+    moments vanish. The points are the same in every step and in prediction.
+    """
+    sobol = qmc.Sobol(n_latent, scramble=True, rng=np.random.default_rng(20180301))
+    points = ndtri(np.clip(sobol.random(n_points // 2), 1e-12, 1.0 - 1e-12))
+    return np.concatenate([points, -points])
+
+
+class Softmax(ClassLikelihood):
+    """Several classes: p(y = c | f) = exp(f_c) / sum_k exp(f_k), one latent function a class.
+
+    The expectation has no closed form and no useful product rule; it is taken
+    by quasi-Monte Carlo with points that never change.
+
+    Parameters
+    ----------
+    n_points : int, default=64
+        Number of points in training; a power of two. Prediction takes 16 times
+        as many.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Softmax
+    >>> Softmax()
+    Softmax()
+    """
+
+    name = "softmax"
+    options = ("n_points",)
+
+    def __init__(self, n_points=64):
+        self.n_points = n_points
+
+    def n_latent(self, n_targets, n_classes):
+        return n_classes
+
+    def spec(self, n_targets):
+        n = self.n_points
+        if not (isinstance(n, (int, np.integer)) and n >= 2 and n & (n - 1) == 0):
+            raise ValueError(f"likelihood Softmax(n_points={n!r}): n_points must be a power of two, 2 or more.")
+        return super().spec(n_targets)
+
+    def log_prob(self, f, y):
+        chosen = jnp.take_along_axis(f, y[None].astype(int), axis=0)[0]
+        return chosen - jax.scipy.special.logsumexp(f, axis=0)
+
+    def expected_log_prob(self, mean, var, y):
+        chosen = jnp.take_along_axis(mean, y.astype(int), axis=0)[0]
+        points = quasi_normal_points(self.n_points, mean.shape[0])
+        return chosen - _expected_logsumexp(mean, var, points)
+
+    def class_probabilities(self, mean, var):
+        points = quasi_normal_points(16 * self.n_points, mean.shape[0])
+        # One block of points at a time keeps memory at that of a training step.
+        blocks = jnp.asarray(points).reshape(16, self.n_points, -1)
+        return jax.lax.map(lambda block: jax.nn.softmax(_spread(mean, var, block), axis=1).mean(0), blocks).mean(0)
+
+    def conditional_probabilities(self, f):
+        return jax.nn.softmax(f, axis=0)
+
+
+def _spread(mean, var, points):
+    """Latent values (S, K, B) at the points (S, K)."""
+    return mean + jnp.sqrt(var) * points[:, :, None]
+
+
+@jax.custom_jvp
+def _expected_logsumexp(mean, var, points):
+    return jax.scipy.special.logsumexp(_spread(mean, var, points), axis=1).mean(0)
+
+
+@_expected_logsumexp.defjvp
+def _(primals, tangents):
+    # Bonnet's and Price's theorems: E'[mean] = E[p], E'[var] = E[p (1 - p)] / 2, under the
+    # same points. The second is positive for every p, so that the natural gradient step
+    # keeps its precision positive definite; the pathwise derivative is not.
+    mean, var, points = primals
+    f = _spread(mean, var, points)
+    p = jax.nn.softmax(f, axis=1)
+    first, second = p.mean(0), 0.5 * (p * (1.0 - p)).mean(0)
+    tangent = (first * tangents[0]).sum(0) + (second * tangents[1]).sum(0)
+    return jax.scipy.special.logsumexp(f, axis=1).mean(0), tangent

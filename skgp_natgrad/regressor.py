@@ -1,0 +1,320 @@
+"""The regressor."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from . import _validation, posterior
+from ._base import BaseNGDSVGP
+
+
+class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
+    r"""Gaussian process regression on many rows, by natural gradients.
+
+    A sparse variational Gaussian process [1]_ whose mean may rest on more
+    points than its covariance [2]_. X and y are standardised inside.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process kernel, default=None
+        Prior covariance of the latent function: ConstantKernel, RBF, Matern,
+        RationalQuadratic, ExpSineSquared, DotProduct, their sums, products and
+        powers, or a class added by :func:`skgp_natgrad.kernels.register`. Its
+        hyperparameters are initial values in the units of the standardised X;
+        their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
+        likelihood owns the noise. None is ``ConstantKernel() * Matern(nu=2.5)``
+        with one lengthscale a column, started from the data.
+    likelihood : {"gaussian", "student_t"} or object, default="gaussian"
+        Distribution of y given the latent function. An object of
+        :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
+        standardised y, tunable as ``likelihood__...``.
+    n_inducing : int, default=100
+        Number of inducing points (the papers' \|beta\|), M: they carry mean and
+        covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
+        distinct rows.
+    n_mean_inducing : int, default=0
+        Number of further points of the mean alone (the papers' \|gamma\|), at a
+        linear cost. Zero is the coupled basis.
+    basis : {"orthogonal"}, default="orthogonal"
+        The orthogonally decoupled basis [2]_; without mean-only points it is
+        the coupled one.
+    inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
+        Where the points start: by greedy conditional variance [3]_, at the
+        centres of clusters, at random rows, or at the given points of shape
+        (n_points, n_features) in the units of X: the inducing points, or, if
+        there are ``n_inducing + n_mean_inducing``, both sets.
+    solver : {"ngd"}, default="ngd"
+        Natural gradient steps on the variational distribution, steps of
+        ``optimizer`` on everything else.
+    parameterization : {"natural"}, default="natural"
+        The parameters in which a natural gradient step is straight.
+    gamma_schedule : float, schedule or name, default="log_linear"
+        Step size of the natural gradient, in (0, 1]: a number for every
+        iteration, an object such as :class:`~skgp_natgrad.LogLinear`, tunable
+        as ``gamma_schedule__final``, or "constant", "linear", "log_linear",
+        "cosine" for one with its defaults.
+    optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"} or None, default="adam"
+        Optimizer of the hyperparameters, the places of all points and the
+        mean-only weights. None keeps hyperparameters and places as they start.
+    learning_rate : float, schedule or name, default=0.02
+        Step size of ``optimizer``. A number decays to zero along a cosine over
+        ``max_iter`` iterations; ``Constant(0.02)`` does not decay.
+    batch_size : int, default=1024
+        Rows in a minibatch. A table of at most so many rows is used whole.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    tol : float, default=1e-3
+        Training stops when the ELBO, averaged over ``n_iter_no_change``
+        iterations, has risen by less than ``tol`` nats for each row since the
+        average before. On minibatches the rise must be below ``tol`` by two
+        standard errors, so that noise does not stop a fit.
+    n_iter_no_change : int, default=50
+        Number of iterations in each of the two averages.
+    mean_solver : {"adam"}, default="adam"
+        How the mean-only weights are found: by ``optimizer``, in coordinates
+        scaled by their conditional prior variance.
+    normalize_X : bool, default=True
+        Standardise the columns of X; a constant column is left alone.
+    normalize_y : bool, default=True
+        Standardise each column of y.
+    jitter : float, default=1e-8
+        Added to the diagonal of the inducing points' covariance, relative to
+        its mean; raised as far as the factorisation needs.
+    warm_start : bool, default=False
+        Go on from the previous fit's solution, in its scaling of X and y.
+    random_state : int, RandomState instance or None, default=None
+        Draws minibatches and, from large tables, candidates for the points.
+    verbose : int, default=0
+        1 prints progress now and then, 2 more often.
+    device : {"auto", "cpu", "gpu"}, default="auto"
+        Where to compute; "auto" is JAX's default, a GPU where there is one.
+    dtype : {"float64"}, default="float64"
+        Precision of the computation.
+
+    Attributes
+    ----------
+    kernel_ : sklearn.gaussian_process kernel
+        The kernel with the trained hyperparameters, in the units of the
+        standardised X.
+    likelihood_ : likelihood
+        The likelihood with the trained parameters, on the scale of the
+        standardised y.
+    inducing_points_ : ndarray of shape (M, n_features)
+        In the units of X.
+    mean_inducing_points_ : ndarray of shape (G, n_features)
+        In the units of X.
+    elbo_ : float
+        The bound at the solution, in nats for the standardised y: evaluated on the full
+        batch, the average of the last estimates with minibatches.
+    elbo_curve_ : ndarray of shape (n_iter_,)
+        The bound before each iteration; an unbiased estimate with minibatches.
+    n_iter_ : int
+        Number of iterations.
+    n_rejected_steps_ : int
+        Number of iterations whose natural gradient step had to be shortened to
+        keep the covariance positive definite, or whose optimizer step was
+        skipped because a gradient was not finite.
+    jitter_ : float
+        The value that was added to the covariance's diagonal.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X had them.
+
+    References
+    ----------
+    .. [1] H. Salimbeni, S. Eleftheriadis, J. Hensman (2018). "Natural Gradients
+       in Practice: Non-Conjugate Variational Inference in Gaussian Process
+       Models." AISTATS.
+    .. [2] H. Salimbeni, C.-A. Cheng, B. Boots, M. Deisenroth (2018).
+       "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
+    .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
+       Variational Inference in Gaussian Process Regression." JMLR.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skgp_natgrad import NGDSVGPRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NGDSVGPRegressor(n_inducing=20, max_iter=200, tol=0.01, random_state=0).fit(X, y)
+    >>> mean, std = reg.predict(X[:2], return_std=True)
+    >>> mean.shape, std.shape
+    ((2,), (2,))
+    >>> bool(reg.score(X, y) > 0.4)
+    True
+    """
+
+    _task = "regression"
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="gaussian",
+        n_inducing=100,
+        n_mean_inducing=0,
+        basis="orthogonal",
+        inducing_init="greedy_variance",
+        solver="ngd",
+        parameterization="natural",
+        gamma_schedule="log_linear",
+        optimizer="adam",
+        learning_rate=0.02,
+        batch_size=1024,
+        max_iter=1000,
+        tol=1e-3,
+        n_iter_no_change=50,
+        mean_solver="adam",
+        normalize_X=True,
+        normalize_y=True,
+        jitter=1e-8,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        device="auto",
+        dtype="float64",
+    ):
+        super().__init__(
+            kernel=kernel,
+            likelihood=likelihood,
+            n_inducing=n_inducing,
+            n_mean_inducing=n_mean_inducing,
+            basis=basis,
+            inducing_init=inducing_init,
+            solver=solver,
+            parameterization=parameterization,
+            gamma_schedule=gamma_schedule,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            tol=tol,
+            n_iter_no_change=n_iter_no_change,
+            mean_solver=mean_solver,
+            normalize_X=normalize_X,
+            normalize_y=normalize_y,
+            jitter=jitter,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+            device=device,
+            dtype=dtype,
+        )
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the Gaussian process.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets. Several outputs share the kernel and the inducing points;
+            each has a latent function and likelihood parameters of its own.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the log-likelihood; two is the row twice.
+
+        Returns
+        -------
+        self : NGDSVGPRegressor
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        columns = y.reshape(len(y), -1)
+        likelihood = self._likelihood(default="gaussian")
+        likelihood.check_targets(columns)
+        self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y)
+        self._single_output = y.ndim == 1
+        return self
+
+    def _shaped(self, columns):
+        """Drop the axis of outputs, which stands last, if y had none."""
+        return columns[..., 0] if self._single_output else columns
+
+    def predict(self, X, return_std=False, return_cov=False):
+        """Predict the mean of y, and on request its standard deviation or covariance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        return_std : bool, default=False
+            Also return the predictive standard deviation of y, noise included.
+        return_cov : bool, default=False
+            Also return the joint predictive covariance of y, noise included.
+
+        Returns
+        -------
+        y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        y_std : ndarray of the same shape, with ``return_std``
+            In the units of y; infinite where the noise has no variance.
+        y_cov : ndarray of shape (n_samples, n_samples[, n_outputs]), with ``return_cov``
+
+        Raises
+        ------
+        RuntimeError
+            If both are asked for.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std and return_cov can be requested.")
+        X = self._check_rows(X)
+        if not (return_std or return_cov):
+            return self._shaped(self._y_scale.backward(self._evaluate(posterior.target_mean, X).T))
+        mean, var = (moment.T for moment in self._evaluate(posterior.target_moments, X))
+        y_mean = self._shaped(self._y_scale.backward(mean))
+        if return_std:
+            return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
+        covariance = np.moveaxis(self._covariance(X), 0, -1)
+        diagonal = np.arange(len(X))
+        covariance[diagonal, diagonal] = var
+        return y_mean, self._shaped(covariance * self._y_scale.scale**2)
+
+    def predict_log_density(self, X, y):
+        """Log density of each row's target under the prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            log p(y | X) in nats, in the units of y, summed over the outputs.
+            Its mean with the sign changed is the negative log predictive
+            density (NLPD).
+        """
+        X = self._check_rows(X)
+        y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        if y.shape[1] != len(self._y_scale.scale):
+            raise ValueError(f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}.")
+        standardised = self._y_scale.forward(y).T
+        return self._evaluate(posterior.log_density, X, standardised) - np.log(self._y_scale.scale).sum()
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw targets from the joint prediction, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_X, n_features)
+        n_samples : int, default=1
+            Number of draws.
+        random_state : int, RandomState instance or None, default=0
+
+        Returns
+        -------
+        y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+        """
+        n_samples = _validation.integer("n_samples", n_samples, 1)
+        X = self._check_rows(X)
+        y = self._sample_targets(X, n_samples, check_random_state(random_state))
+        y = self._y_scale.backward(np.moveaxis(y, 0, -1))
+        return y[..., 0] if self._single_output else np.moveaxis(y, -1, 1)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,171 @@
+"""Step size schedules: ``schedule(iteration) -> value``.
+
+A schedule is a plain object with public parameters, so that it pickles, prints
+and is tuned like any estimator (``gamma_schedule__final``). Schedules are
+evaluated in NumPy on the host and reach the compiled step as numbers: changing
+one never recompiles anything.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+__all__ = ["Constant", "Cosine", "Linear", "LogLinear", "Schedule"]
+
+
+class Schedule(BaseEstimator, ABC):
+    """Base class of the schedules.
+
+    A schedule of your own subclasses it, stores its parameters under their own
+    names in ``__init__`` and defines ``__call__``.
+    """
+
+    @abstractmethod
+    def __call__(self, iteration):
+        """Return the value at ``iteration`` (int or integer array, from 0)."""
+
+    def _fraction(self, iteration):
+        """Part of the way from the first to the last value, in [0, 1]."""
+        if not self.n_steps >= 1:
+            raise ValueError(
+                f"{type(self).__name__}(n_steps={self.n_steps!r}): n_steps must be at "
+                "least 1; give the number of iterations from the first to the last value."
+            )
+        return np.clip(np.asarray(iteration, dtype=float) / self.n_steps, 0.0, 1.0)
+
+
+class Constant(Schedule):
+    """The same value at every iteration.
+
+    Parameters
+    ----------
+    value : float, default=0.1
+        The value.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import Constant
+    >>> float(Constant(0.5)(7))
+    0.5
+    """
+
+    def __init__(self, value=0.1):
+        self.value = value
+
+    def __call__(self, iteration):
+        return np.full(np.shape(iteration), self.value, dtype=float)
+
+
+class Linear(Schedule):
+    """From ``initial`` to ``final`` in equal steps, then ``final``.
+
+    Parameters
+    ----------
+    initial : float, default=1e-5
+        Value at iteration 0.
+    final : float, default=0.1
+        Value from iteration ``n_steps`` on.
+    n_steps : int, default=100
+        Number of iterations between the two.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import Linear
+    >>> [round(float(Linear(0.0, 0.1, n_steps=4)(t)), 3) for t in range(6)]
+    [0.0, 0.025, 0.05, 0.075, 0.1, 0.1]
+    """
+
+    def __init__(self, initial=1e-5, final=0.1, n_steps=100):
+        self.initial = initial
+        self.final = final
+        self.n_steps = n_steps
+
+    def __call__(self, iteration):
+        return self.initial + (self.final - self.initial) * self._fraction(iteration)
+
+
+class LogLinear(Schedule):
+    """From ``initial`` to ``final`` by equal factors, then ``final``.
+
+    The schedule of Salimbeni, Eleftheriadis and Hensman (2018), section 5, for
+    likelihoods that are not conjugate: the first natural gradient steps are
+    small because the prior is far from the posterior.
+
+    Parameters
+    ----------
+    initial : float, default=1e-3
+        Value at iteration 0; positive.
+    final : float, default=0.1
+        Value from iteration ``n_steps`` on; positive.
+    n_steps : int, default=20
+        Number of iterations between the two.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import LogLinear
+    >>> [round(float(LogLinear(1e-4, 0.1, n_steps=3)(t)), 6) for t in range(5)]
+    [0.0001, 0.001, 0.01, 0.1, 0.1]
+    """
+
+    def __init__(self, initial=1e-3, final=0.1, n_steps=20):
+        self.initial = initial
+        self.final = final
+        self.n_steps = n_steps
+
+    def __call__(self, iteration):
+        if not (self.initial > 0 and self.final > 0):
+            raise ValueError(
+                f"LogLinear(initial={self.initial!r}, final={self.final!r}): both values "
+                "must be positive; use Linear to start from zero."
+            )
+        return self.initial * (self.final / self.initial) ** self._fraction(iteration)
+
+
+class Cosine(Schedule):
+    """From ``initial`` to ``final`` along half a period of a cosine.
+
+    Parameters
+    ----------
+    initial : float, default=0.02
+        Value at iteration 0.
+    final : float, default=0.0
+        Value from iteration ``n_steps`` on.
+    n_steps : int, default=1000
+        Number of iterations between the two.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import Cosine
+    >>> [round(float(Cosine(1.0, 0.0, n_steps=2)(t)), 3) for t in range(4)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
+
+    def __init__(self, initial=0.02, final=0.0, n_steps=1000):
+        self.initial = initial
+        self.final = final
+        self.n_steps = n_steps
+
+    def __call__(self, iteration):
+        remaining = 0.5 * (1.0 + np.cos(np.pi * self._fraction(iteration)))
+        return self.final + (self.initial - self.final) * remaining
+
+
+_NAMED = {"constant": Constant, "linear": Linear, "log_linear": LogLinear, "cosine": Cosine}
+
+
+def names():
+    """Return the names that stand for a schedule with its default parameters."""
+    return sorted(_NAMED)
+
+
+def as_schedule(value):
+    """Return ``value`` as a schedule: a number is `Constant`, a name its default."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return Constant(float(value))
+    if isinstance(value, str):
+        return _NAMED[value]()
+    return value
