@@ -133,8 +133,7 @@ class BaseNGDSVGP(BaseEstimator):
         or is interrupted leaves an estimator that says it is not fitted.
         """
         settings = self._settings()
-        previous = self._previous() if self.warm_start else None
-        vars(self).pop("_posterior", None) if previous is None else None
+        previous = getattr(self, "_warm_state", None)
         random_state = check_random_state(self.random_state)
         rows = self._rows(X, y, sample_weight, settings.batch_size)
         x_scale, y_scale, rows = self._standardise(rows, scale_y, previous)
@@ -147,9 +146,7 @@ class BaseNGDSVGP(BaseEstimator):
                 weight=float(rows.weight.sum()),
             )
             result = training.run(state, problem, rows, settings, random_state, self._report_progress(rows))
-            fitted, jitter = posterior.condition(
-                result.state.parameters, result.state.q, problem.masks, problem.jitter
-            )
+            fitted, jitter = posterior.condition(result.state.parameters, result.state.q, problem.masks, problem.jitter)
             fitted, state, jitter = jax.tree.map(np.asarray, (fitted, result.state, jitter))
         self._check_finite(fitted)
         self._store(kernel, likelihood, fitted, state, sizes, (x_scale, y_scale), result, float(jitter))
@@ -157,9 +154,11 @@ class BaseNGDSVGP(BaseEstimator):
             self._warn_not_converged(settings)
         return self
 
-    def _previous(self):
-        """The state that a warm start goes on from, if there is one."""
-        return getattr(self, "_warm_state", None) if hasattr(self, "_posterior") else None
+    def _forget(self):
+        """Unfit the estimator, before anything can fail; a warm start keeps the last fit."""
+        if not (self.warm_start and hasattr(self, "_warm_state")):
+            vars(self).pop("_posterior", None)
+            vars(self).pop("_warm_state", None)
 
     def _rows(self, X, y, sample_weight, batch_size):
         """The rows that carry weight; the distinct ones where the full batch is used."""
@@ -188,15 +187,19 @@ class BaseNGDSVGP(BaseEstimator):
         likelihood_spec = likelihood.spec(len(rows.y))
         Z, Z_mean = self._place_points(rows.X, kernel, x_scale, random_state)
         sizes = (len(Z), len(Z_mean))
-        points, masks = _pad_points(Z, Z_mean, self.n_inducing, self.n_mean_inducing)
+        given = not isinstance(self.inducing_init, str)
+        requested = sizes if given else (self.n_inducing, self.n_mean_inducing)
+        points, masks = _pad_points(Z, Z_mean, *requested)
         with np.errstate(divide="ignore"):
-            start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(kernel_spec, likelihood_spec, strict=True))
+            start, lower, upper = (
+                jax.tree.map(np.log, pair) for pair in zip(kernel_spec, likelihood_spec, strict=True)
+            )
         q = gaussians.standard(n_latent, len(points.Z))
         parameters = Parameters(*start, points, np.zeros((n_latent, len(points.Z_mean))))
         problem = training.Problem((lower, upper), masks, 1.0, 1.0, float(self.jitter))
         if previous is not None:
             q, parameters, sizes, problem = _continue(previous, q, parameters, sizes, problem)
-        state = jax.device_put(training.initial_state(q, parameters, self.optimizer))
+        state = training.initial_state(q, parameters, self.optimizer)
         return kernel, state, problem, sizes
 
     def _place_points(self, X, kernel, x_scale, random_state):
@@ -224,7 +227,8 @@ class BaseNGDSVGP(BaseEstimator):
         def report(n_iter, reports):
             if self.verbose > 1 or n_iter % (5 * training.STEPS_PER_CALL) == 0 or n_iter >= self.max_iter:
                 recent = reports.elbo[-training.STEPS_PER_CALL :].mean() / weight
-                print(f"[{type(self).__name__}] iteration {n_iter}: ELBO per row {recent:.4f}, gamma {reports.gamma[-1]:.3g}")
+                gamma = reports.gamma[-1]
+                print(f"[{type(self).__name__}] iteration {n_iter}: ELBO per row {recent:.4f}, gamma {gamma:.3g}")
 
         return report
 
@@ -249,7 +253,6 @@ class BaseNGDSVGP(BaseEstimator):
         self.n_rejected_steps_ = int((result.report.n_halvings > 0).sum() + result.report.skipped.sum())
         self.jitter_ = jitter
         self._posterior = fitted
-        vars(self).pop("_warm_state", None)
         if self.warm_start:
             self._warm_state = (state.q, parameters, sizes)
 
@@ -325,5 +328,6 @@ def _continue(previous, q, parameters, sizes, problem):
             "warm_start=True, but the kernel, the likelihood, the number of points or the shape of the data "
             "differs from the previous fit; set warm_start=False to start anew."
         )
-    masks = bases.Masks(*((np.arange(len(mask)) < n).astype(float) for mask, n in zip(problem.masks, old_sizes)))
+    pairs = zip(problem.masks, old_sizes, strict=True)
+    masks = bases.Masks(*((np.arange(len(mask)) < size).astype(float) for mask, size in pairs))
     return old_q, old_parameters, old_sizes, problem._replace(masks=masks)

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._linalg import jittered_cholesky, symmetrize, tril_halved, triangular_inverse
-
+from ._linalg import jittered_cholesky, symmetrize, triangular_inverse, tril_halved
 
 _MIN_RESIDUAL = 1e-3
 
@@ -65,15 +64,15 @@ def inducing_covariance(kernel, Z, mask):
     return symmetrize(K) + jnp.diag(1.0 - mask)
 
 
-def absolute_jitter(Kzz, jitter):
-    """The jitter in the units of ``Kzz``: relative to its mean diagonal."""
-    return jitter * jnp.diag(Kzz).mean()
+def absolute_jitter(Kzz, mask, jitter):
+    """The jitter in the units of ``Kzz``: relative to the mean prior variance of its points."""
+    return jitter * (jnp.diag(Kzz) * mask).sum() / mask.sum()
 
 
 def factorise(kernel, Z, mask, jitter):
     """Return L^-1 of the jittered Kzz, and the jitter that was needed."""
     Kzz = inducing_covariance(kernel, Z, mask)
-    L, used = jittered_cholesky(Kzz, absolute_jitter(Kzz, jitter))
+    L, used = jittered_cholesky(Kzz, absolute_jitter(Kzz, mask, jitter))
     return triangular_inverse(L), used
 
 
@@ -98,7 +97,7 @@ def moments(kernel, points, masks, a, m, S, X, jitter):
     moments : Moments
     """
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
-    jitter = jax.lax.stop_gradient(absolute_jitter(Kzz, jitter))
+    jitter = jax.lax.stop_gradient(absolute_jitter(Kzz, masks.Z, jitter))
     Kzx = kernel(points.Z, X) * masks.Z[:, None]
     a = a * masks.Z_mean
     at_Z = (a @ kernel(points.Z_mean, points.Z)) * masks.Z

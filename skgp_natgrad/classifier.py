@@ -227,6 +227,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         -------
         self : NGDSVGPClassifier
         """
+        self._forget()
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)

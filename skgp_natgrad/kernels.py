@@ -278,6 +278,10 @@ class Exponentiation(Kernel):
     exponent: float
     static: ClassVar[tuple] = ("exponent",)
 
+    def __post_init__(self):
+        if not self.exponent > 0:
+            raise ValueError(f"kernel contains an Exponentiation of exponent={self.exponent!r}; it must be positive.")
+
     def __call__(self, X, Z):
         return self.kernel(X, Z) ** self.exponent
 

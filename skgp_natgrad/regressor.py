@@ -221,6 +221,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         -------
         self : NGDSVGPRegressor
         """
+        self._forget()
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         columns = y.reshape(len(y), -1)
@@ -290,7 +291,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         X = self._check_rows(X)
         y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):
-            raise ValueError(f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}.")
+            raise ValueError(
+                f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}."
+            )
         standardised = self._y_scale.forward(y).T
         return self._evaluate(posterior.log_density, X, standardised) - np.log(self._y_scale.scale).sum()
 

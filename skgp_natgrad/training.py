@@ -20,8 +20,6 @@ import numpy as np
 import optax
 
 from . import bases, gaussians, natural_gradient, objectives
-from .kernels import Kernel
-from .likelihoods import Likelihood
 
 STEPS_PER_CALL = 20
 
@@ -54,7 +52,6 @@ class State(NamedTuple):
     q: gaussians.Gaussian
     parameters: objectives.Parameters
     optimizer: object
-    jitter: jax.Array
 
 
 class Problem(NamedTuple):
@@ -89,9 +86,10 @@ class Report(NamedTuple):
     skipped: jax.Array
 
 
+@functools.partial(jax.jit, static_argnames="optimizer")
 def initial_state(q, parameters, optimizer):
-    """Return the state at the start of training (inside a computation context)."""
-    return State(q, parameters, _transformation(optimizer).init(parameters), jnp.zeros(()))
+    """Return the state at the start of training."""
+    return State(q, parameters, _transformation(optimizer).init(parameters))
 
 
 def _transformation(optimizer):
@@ -153,7 +151,7 @@ def step(state, problem, batch, gamma, rate, metric, optimizer):
     moved = natural_gradient.step(q, dm, dS, gamma)
     parameters, optimizer_state, skipped = _optimizer_step(state, problem, gradient, rate, metric, optimizer)
     report = Report(value - gaussians.kl_to_standard(q), moved.gamma, moved.n_halvings, skipped)
-    return State(moved.q, parameters, optimizer_state, state.jitter), report
+    return State(moved.q, parameters, optimizer_state), report
 
 
 def _optimizer_step(state, problem, gradient, rate, metric, optimizer):
@@ -310,7 +308,9 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
             n_steps,
             settings.optimizer,
         )
-        report = Report(*(np.concatenate([old, np.asarray(new)[:n_steps]]) for old, new in zip(report, chunk)))
+        report = Report(
+            *(np.concatenate([old, np.asarray(new)[:n_steps]]) for old, new in zip(report, chunk, strict=True))
+        )
         n_iter += n_steps
         stopped = progress.has_stopped(report.elbo)
         if on_chunk is not None:

@@ -59,9 +59,7 @@ class RobustMax(ClassLikelihood):
 
     def class_probabilities(self, mean, var):
         n_classes, n_rows = mean.shape
-        wins = jnp.stack(
-            [_win_probability(mean, var, jnp.full(n_rows, c), PREDICTION_NODES) for c in range(n_classes)]
-        )
+        wins = jnp.stack([_win_probability(mean, var, jnp.full(n_rows, c), PREDICTION_NODES) for c in range(n_classes)])
         wins = wins / wins.sum(0)
         return self._with_errors(wins, n_classes)
 

@@ -1,0 +1,90 @@
+"""Compile once: the programs are counted, not timed."""
+
+import collections
+import contextlib
+import logging
+import re
+
+import jax
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.model_selection import GridSearchCV
+
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.likelihoods import StudentT
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@contextlib.contextmanager
+def count_compilations():
+    """Count XLA compilations by the name of the program, from JAX's own log."""
+    counts = collections.Counter()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            found = re.match(r"Finished XLA compilation of jit\((\w+)\)", record.getMessage())
+            if found:
+                counts[found.group(1)] += 1
+
+    logger, handler = logging.getLogger("jax"), Handler()
+    logger.addHandler(handler)
+    try:
+        with jax.log_compiles(True):
+            yield counts
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_grid_search_over_numbers_compiles_once(rng):
+    jax.clear_caches()
+    X = rng.normal(size=(203, 4))  # folds of 162 and 163 rows
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=203)
+    model = NGDSVGPRegressor(
+        ConstantKernel() * RBF(1.0),
+        likelihood=StudentT(),
+        gamma_schedule=LogLinear(),
+        n_inducing=20,
+        n_mean_inducing=10,
+        max_iter=40,
+        random_state=0,
+    )
+    grid = {
+        "likelihood__df": [3.0, 5.0],
+        "gamma_schedule__final": [0.1, 0.5],
+        "learning_rate": [0.01, 0.05],
+        "kernel__k2__length_scale": [1.0, 2.0],
+        "max_iter": [30, 45],
+        "jitter": [1e-8, 1e-6],
+    }
+    with count_compilations() as counts:
+        GridSearchCV(model, grid, cv=5, error_score="raise").fit(X, y).predict(X)
+        model.set_params(kernel__k1__constant_value_bounds="fixed").fit(X, y).predict(X[:7], return_std=True)
+    assert counts["run_chunk"] == 1
+    assert counts["condition"] == 1
+    assert counts["_evaluate"] == 2
+    # Nothing is dispatched operation by operation: every program is one of a few.
+    assert sum(counts.values()) <= 8, counts
+
+
+def test_minibatch_fits_of_any_size_share_a_program(rng):
+    jax.clear_caches()
+    X = rng.normal(size=(500, 3))
+    y = (X[:, 0] > 0).astype(int)
+    model = NGDSVGPClassifier(n_inducing=10, batch_size=64, max_iter=20, random_state=0)
+    with count_compilations() as counts:
+        for n in (300, 301, 499):
+            model.fit(X[:n], y[:n]).predict_proba(X[: n // 3])
+    assert counts["run_chunk"] == 1
+    assert counts["_evaluate"] == 1
+
+
+def test_the_counter_counts(rng):
+    """The two tests above can fail: another structure is another program."""
+    jax.clear_caches()
+    X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
+    with count_compilations() as counts:
+        for kernel in (RBF(1.0), RBF([1.0, 1.0]), ConstantKernel() * RBF(1.0)):
+            NGDSVGPRegressor(kernel, n_inducing=5, max_iter=20).fit(X, y)
+    assert counts["run_chunk"] == 3

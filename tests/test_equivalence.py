@@ -1,0 +1,428 @@
+"""The heart of the tests: each numerical piece equals something independent of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import integrate, stats
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sk
+
+from skgp_natgrad import Constant, NGDSVGPRegressor, bases, kernels, likelihoods, natural_gradient, objectives
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
+
+from .conftest import all_likelihoods, make_problem
+from .reference import reference_elbo, reference_moments, titsias
+
+JITTER = 1e-8
+
+
+def likelihood_id(likelihood):
+    return repr(likelihood)
+
+
+def exact_regressor(kernel, noise, Z, **kwargs):
+    """One natural gradient step of size one, everything else fixed."""
+    return NGDSVGPRegressor(
+        kernel,
+        likelihood=Gaussian(variance=noise),
+        inducing_init=Z,
+        optimizer=None,
+        gamma_schedule=Constant(1.0),
+        max_iter=1,
+        tol=np.finfo(float).max,
+        normalize_X=False,
+        normalize_y=False,
+        **kwargs,
+    )
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.uniform(-3, 3, size=(80, 2))
+    return X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=80), rng.uniform(-3, 3, size=(30, 2))
+
+
+# -- one step is the optimum, and with all the inducing points it is the exact GP -----------
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_step_is_titsias_optimum(table, rng):
+    X, y, X_new = table
+    kernel = sk.ConstantKernel(1.5) * sk.Matern([1.2, 0.8], nu=2.5) + sk.RBF(2.0)
+    Z, noise, jitter = rng.uniform(-3, 3, size=(15, 2)), 0.05, 1e-8
+    reg = exact_regressor(kernel, noise, Z, jitter=jitter).fit(X, y)
+    bound, mean, var = titsias(kernel, Z, X, y, noise, jitter, X_new)
+    assert_allclose(reg.elbo_, bound, rtol=1e-8)
+    y_mean, y_std = reg.predict(X_new, return_std=True)
+    assert_allclose(y_mean, mean, atol=1e-8)
+    assert_allclose(y_std**2, var + noise, rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_inducing_points_at_the_data_are_the_exact_gp(table):
+    X, y, X_new = table
+    kernel, noise = sk.ConstantKernel(1.5) * sk.Matern([1.2, 0.8], nu=1.5), 0.05
+    reg = exact_regressor(kernel, noise, X).fit(X, y)
+    exact = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(X, y)
+    mean, cov = exact.predict(X_new, return_cov=True)
+    y_mean, y_std = reg.predict(X_new, return_std=True)
+    assert_allclose(y_mean, mean, atol=1e-5)
+    assert_allclose(np.sqrt(y_std**2 - noise), np.sqrt(np.diag(cov)), atol=1e-5)
+    assert_allclose(reg.predict(X_new, return_cov=True)[1], cov + noise * np.eye(len(cov)), atol=1e-5)
+    assert_allclose(reg.elbo_, exact.log_marginal_likelihood_value_, rtol=1e-5)
+
+
+def test_trained_hyperparameters_approach_the_exact_gp(table):
+    X, y, X_new = table
+    kernel = sk.ConstantKernel(4.0) * sk.RBF(2.0)
+    reg = NGDSVGPRegressor(
+        kernel, inducing_init=X, max_iter=800, gamma_schedule=0.5, learning_rate=0.05, tol=0.0, normalize_X=False
+    ).fit(X, y)
+    exact = GaussianProcessRegressor(kernel + sk.WhiteKernel(0.1), normalize_y=True).fit(X, y)
+    best = exact.log_marginal_likelihood_value_
+    assert best - 0.5 < reg.elbo_ < best + 1e-4
+    assert_allclose(reg.predict(X_new), exact.predict(X_new), atol=0.05)
+    assert_allclose(reg.kernel_.theta, exact.kernel_.k1.theta, atol=0.4)
+    assert_allclose(reg.likelihood_.variance, exact.kernel_.k2.noise_level, rtol=0.1)
+
+
+# -- the natural gradient step ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_mean_inducing", [0, 4])
+@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=likelihood_id)
+@pytest.mark.usefixtures("x64")
+def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, n_mean_inducing, rng):
+    parameters, q, batch, masks = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+    gamma = 0.3
+
+    def bound(eta1, eta2):
+        return reference_elbo(parameters, eta1, eta2 - jnp.einsum("ki,kj->kij", eta1, eta1), batch, JITTER)
+
+    eta2 = q.cov + jnp.einsum("ki,kj->kij", q.mean, q.mean)
+    d1, d2 = jax.grad(bound, argnums=(0, 1))(q.mean, eta2)
+
+    def expectation(m, S):
+        total, _ = objectives.expected_log_likelihood(parameters, m, S, batch, masks, JITTER)
+        return total
+
+    dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
+    moved = natural_gradient.candidate(q, dm, dS, gamma)
+    assert_allclose(moved.shift, q.shift + gamma * d1, atol=1e-10)
+    assert_allclose(moved.precision, q.precision - 2.0 * gamma * d2, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_mean_inducing", [0, 4])
+@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=likelihood_id)
+@pytest.mark.usefixtures("x64")
+def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducing, rng):
+    parameters, q, batch, masks = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+
+    def ours(parameters):
+        return objectives.elbo(parameters, q, batch, masks, JITTER, 1.7)
+
+    def plain(parameters):
+        return reference_elbo(parameters, q.mean, q.cov, batch, JITTER, 1.7)
+
+    value, gradient = jax.value_and_grad(ours)(parameters)
+    expected, expected_gradient = jax.value_and_grad(plain)(parameters)
+    assert_allclose(value, expected, rtol=1e-11)
+    for got, want in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected_gradient), strict=True):
+        assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_masked_points_are_not_there(rng):
+    parameters, q, batch, masks = make_problem(StudentT(), rng, n_mean_inducing=4)
+    want = objectives.elbo(parameters, q, batch, masks, JITTER, 1.0)
+
+    def pad(x, *widths):
+        return np.pad(x, widths, constant_values=0.3)
+
+    padded = parameters._replace(
+        points=bases.Points(pad(parameters.points.Z, (0, 2), (0, 0)), pad(parameters.points.Z_mean, (0, 3), (0, 0))),
+        a=pad(parameters.a, (0, 0), (0, 3)),
+    )
+    masks = bases.Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
+    precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
+    q = natural_gradient.gaussians.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
+    assert_allclose(objectives.elbo(padded, q, batch, masks, JITTER, 1.0), want, rtol=1e-12)
+
+
+# -- the orthogonal basis -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("x64")
+def test_orthogonal_optimum_is_appendix_d(rng):
+    """At appendix D's solution every gradient of the bound vanishes, and so does a natural gradient step."""
+    noise = 0.1
+    likelihood = Gaussian(variance=noise)
+    parameters, _, batch, masks = make_problem(likelihood, rng, n_mean_inducing=5, n_latent=1)
+    batch = batch._replace(weight=np.ones(25))
+    kernel = objectives.exponential(parameters.log_kernel)
+    Z, Z_mean = parameters.points
+    alpha = np.concatenate([Z, Z_mean])
+    jitter = JITTER * float(jnp.diag(kernel(Z, Z)).mean())
+    nugget = np.zeros((11, 11))
+    nugget[:6, :6] = jitter * np.eye(6)
+    Kaa, Kax = np.asarray(kernel(alpha, alpha)) + nugget, np.asarray(kernel(alpha, batch.X))
+    weights = np.linalg.solve(Kax @ Kax.T / noise + Kaa, Kax @ batch.y[0] / noise)
+    a_z, a_g = weights[:6], weights[6:]
+    Kzz, Kzx, Kzg = Kaa[:6, :6], Kax[:6], Kaa[:6, 6:]
+    L = np.linalg.cholesky(Kzz)
+    A = np.linalg.solve(L, Kzx)
+    S = np.linalg.inv(np.eye(6) + A @ A.T / noise)
+    # k_xz a_z + k_xg a_g = k_xz L^-T (m - L^-1 Kzg a_g) + k_xg a_g.
+    m = L.T @ a_z + np.linalg.solve(L, Kzg @ a_g)
+    optimum = parameters._replace(a=a_g[None])
+
+    def bound(a, m, S):
+        return reference_elbo(parameters._replace(a=a), m, S, batch, JITTER)
+
+    gradients = jax.grad(bound, argnums=(0, 1, 2))(a_g[None], m[None], S[None])
+    for gradient in gradients:
+        assert_allclose(gradient, 0.0, atol=1e-6)
+
+    def expectation(m, S):
+        return objectives.expected_log_likelihood(optimum, m, S, batch, masks, JITTER)[0]
+
+    q = natural_gradient.gaussians.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
+    dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
+    moved = natural_gradient.candidate(q, dm, dS, 0.7)
+    assert_allclose(moved.mean, q.mean, atol=1e-7)
+    assert_allclose(moved.cov, q.cov, atol=1e-8)
+    mean, _, _ = bases.moments(kernel, parameters.points, masks, a_g[None], m[None], S[None], batch.X, JITTER)
+    assert_allclose(mean[0], Kax.T @ weights, atol=1e-8)
+
+
+def test_training_reaches_appendix_d(table, rng):
+    X, y, X_new = table
+    kernel, noise = sk.RBF(1.0), 0.1
+    Z, Z_mean = X[:8], X[8:20]
+    reg = NGDSVGPRegressor(
+        kernel=sk.RBF(1.0, "fixed"),
+        likelihood=Gaussian(noise, "fixed"),
+        n_inducing=8,
+        n_mean_inducing=12,
+        inducing_init=np.concatenate([Z, Z_mean]),
+        optimizer=None,
+        gamma_schedule=0.5,
+        learning_rate=0.1,
+        max_iter=3000,
+        tol=0.0,
+        normalize_X=False,
+        normalize_y=False,
+    ).fit(X, y)
+    alpha = np.concatenate([Z, Z_mean])
+    weights = np.linalg.solve(kernel(alpha, X) @ kernel(X, alpha) / noise + kernel(alpha), kernel(alpha, X) @ y / noise)
+    assert_allclose(reg.predict(X_new), kernel(X_new, alpha) @ weights, atol=2e-3)
+    _, coupled, _ = titsias(kernel, Z, X, y, noise, 1e-8, X_new)
+    assert np.abs(reg.predict(X_new) - coupled).max() > 0.05
+
+
+# -- kernels ------------------------------------------------------------------------------
+
+KERNELS = [
+    sk.ConstantKernel(2.0),
+    sk.RBF(0.7),
+    sk.RBF([0.5, 1.0, 2.0]),
+    *(sk.Matern(0.8, nu=nu) for nu in (0.5, 1.5, 2.5, np.inf)),
+    *(sk.Matern([0.8, 1.1, 2.0], nu=nu) for nu in (0.5, 1.5, 2.5, np.inf)),
+    sk.RationalQuadratic(0.9, alpha=0.6),
+    sk.ExpSineSquared(1.2, periodicity=2.3),
+    sk.DotProduct(0.4),
+    sk.DotProduct(0.4) ** 2,
+    1.5 * sk.Matern([0.8, 1.1, 2.0], nu=2.5) + sk.RBF(1.7) * sk.DotProduct(1.2, "fixed"),
+    (sk.RBF(0.6) + sk.ConstantKernel(0.3)) ** 1.5 * sk.RationalQuadratic(1.0, 2.0, "fixed"),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_kernel_and_its_gradient_equal_scikit_learns(kernel, rng):
+    X, Z = rng.normal(size=(12, 3)), rng.normal(size=(7, 3))
+    spec = kernels.from_sklearn(kernel, 3)
+    assert_allclose(spec.value(X, Z), kernel(X, Z), rtol=1e-12)
+    assert_allclose(spec.value.diag(X), kernel.diag(X), rtol=1e-12)
+    # Rows that coincide: cancellation in the squared distance is at most a few 1e-15.
+    assert_allclose(spec.value(X, X), kernel(X), atol=2e-7 if "nu=0.5" in repr(kernel) else 1e-12)
+    # Gradients in log hyperparameters of a weighted sum of all entries, for the free ones.
+    C = rng.normal(size=(12, 12))
+    C[np.diag_indices(12)] = 0.0
+    _, gradient = kernel(X, eval_gradient=True)
+    want = np.einsum("ij,ijt->t", C, gradient)
+    log_value = jax.tree.map(np.log, spec.value)
+    got = jax.grad(lambda log_value: (C * objectives.exponential(log_value)(X, X)).sum())(log_value)
+    # As a scikit-learn kernel whose hyperparameters hold exp(gradient), its theta is the gradient.
+    free = jax.tree.map(lambda lower, upper, g: np.where(lower == upper, np.nan, g), spec.lower, spec.upper, got)
+    ours = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(free)])
+    assert_allclose(np.sort(ours[~np.isnan(ours)]), np.sort(want), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_kernel_gradient_in_the_inputs_equals_finite_differences(kernel, rng):
+    X, Z = rng.normal(size=(5, 3)), rng.normal(size=(4, 3))
+    C, direction, h = rng.normal(size=(5, 4)), rng.normal(size=(4, 3)), 1e-6
+    twin = kernels.from_sklearn(kernel, 3).value
+    got = (jax.grad(lambda Z: (C * twin(X, Z)).sum())(Z) * direction).sum()
+    want = (C * (kernel(X, Z + h * direction) - kernel(X, Z - h * direction))).sum() / (2 * h)
+    assert_allclose(got, want, rtol=1e-6, atol=1e-8)
+
+
+# -- likelihoods --------------------------------------------------------------------------
+
+SCALAR = [
+    (Gaussian(variance=0.3), lambda y, f: stats.norm.logpdf(y, f, np.sqrt(0.3))),
+    (StudentT(df=3.5, scale=0.6), lambda y, f: stats.t.logpdf(y, 3.5, f, 0.6)),
+    (StudentT(df=8.0, scale=1.5), lambda y, f: stats.t.logpdf(y, 8.0, f, 1.5)),
+    (Bernoulli(), lambda y, f: stats.norm.logcdf((2 * y - 1) * f)),
+    (Bernoulli(link="logit"), lambda y, f: -np.logaddexp(0.0, -(2 * y - 1) * f)),
+]
+GRID = [(m, v) for m in (-2.3, 0.1, 1.7) for v in (1e-4, 0.2, 1.0)]
+
+
+def integrate_normal(function, mean, var):
+    sd = np.sqrt(var)
+    value, _ = integrate.quad(
+        lambda z: stats.norm.pdf(z) * function(mean + sd * z), -12, 12, epsabs=1e-13, epsrel=1e-12, limit=500
+    )
+    return value
+
+
+@pytest.mark.parametrize(("likelihood", "log_prob"), SCALAR, ids=lambda x: repr(x) if hasattr(x, "name") else "")
+@pytest.mark.usefixtures("x64")
+def test_scalar_expectation_and_density_equal_quadrature(likelihood, log_prob):
+    model = likelihood.spec(1)[0]
+    for mean, var in GRID:
+        for y in (0.0, 1.0):
+            args = np.array([[mean]]), np.array([[var]]), np.array([[y]])
+            want = integrate_normal(lambda f, y=y: log_prob(y, f), mean, var)
+            assert_allclose(model.expected_log_prob(*args)[0], want, rtol=1e-7, atol=1e-9)
+            want = np.log(integrate_normal(lambda f, y=y: np.exp(log_prob(y, f)), mean, var))
+            assert_allclose(model.log_predictive_density(*args)[0], want, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("residual", [0.0, 3.0, 1e3, 1e6])
+@pytest.mark.usefixtures("x64")
+def test_student_t_density_far_from_the_data(scale, residual):
+    """A narrow likelihood under a wide latent distribution, and an outlier."""
+    model = StudentT(df=3.0, scale=scale).spec(1)[0]
+    got = model.log_predictive_density(np.zeros((1, 1)), np.full((1, 1), 4.0), np.full((1, 1), residual))[0]
+    # The same convolution, integrated over the noise instead of the latent function.
+    density, _ = integrate.quad(
+        lambda u: stats.t.pdf(u, 3.0) * stats.norm.pdf(residual, scale * u, 2.0),
+        *(residual / scale + np.array([-30.0, 30.0]) / scale),
+        points=[0.0, residual / scale],
+        epsabs=0,
+        epsrel=1e-10,
+        limit=2000,
+    )
+    assert_allclose(got, np.log(density), rtol=1e-6, atol=1e-7)
+
+
+def brute_force(rng, mean, var, n=400_000):
+    """Latent draws (K, n) by antithetic Monte Carlo."""
+    z = rng.standard_normal((len(mean), n // 2))
+    return mean[:, None] + np.sqrt(var)[:, None] * np.concatenate([z, -z], axis=1)
+
+
+@pytest.mark.usefixtures("x64")
+def test_softmax_equals_nested_quadrature():
+    model = Softmax(n_points=1024).spec(1)[0]
+    mean, var = np.array([0.4, -0.3]), np.array([0.5, 1.1])
+    # Two classes: only the difference of the latent functions matters, a one-dimensional integral.
+    expected = integrate_normal(lambda d: -np.logaddexp(0.0, -d), mean[0] - mean[1], var.sum())
+    got = model.expected_log_prob(mean[:, None], var[:, None], np.zeros((1, 1)))[0]
+    assert_allclose(got, expected, atol=2e-3)
+    proba = model.class_probabilities(mean[:, None], var[:, None])[:, 0]
+    want = integrate_normal(lambda d: 1.0 / (1.0 + np.exp(-d)), mean[0] - mean[1], var.sum())
+    assert_allclose(proba, [want, 1 - want], atol=1e-3)
+
+
+@pytest.mark.usefixtures("x64")
+def test_softmax_converges_to_the_integral(rng):
+    mean, var = rng.normal(size=4), rng.uniform(0.1, 1.0, size=4)
+    f = brute_force(rng, mean, var)
+    want = f[2].mean() - np.log(np.exp(f).sum(0)).mean()
+    got = [
+        float(Softmax(n).spec(1)[0].expected_log_prob(mean[:, None], var[:, None], np.full((1, 1), 2.0))[0])
+        for n in (64, 4096)
+    ]
+    assert_allclose(got[0], want, atol=0.02)
+    assert_allclose(got[1], want, atol=3e-3)
+
+
+@pytest.mark.usefixtures("x64")
+def test_softmax_derivatives_are_bonnets_and_prices(rng):
+    """With many points the derivative rule is that of the value; its curvature never has the wrong sign."""
+    model = Softmax(n_points=8192).spec(1)[0]
+    mean, var, y = rng.normal(size=(3, 5)), rng.uniform(0.1, 0.6, size=(3, 5)), rng.integers(0, 3, size=(1, 5))
+    dm, dv = jax.grad(lambda m, v: model.expected_log_prob(m, v, y).sum(), argnums=(0, 1))(mean, var)
+    h = 1e-5
+    for k in range(3):
+        step = np.zeros((3, 1))
+        step[k] = h
+        for got, args in ((dm, (step, 0.0)), (dv, (0.0, step))):
+            up = model.expected_log_prob(mean + args[0], var + args[1], y)
+            down = model.expected_log_prob(mean - args[0], var - args[1], y)
+            assert_allclose(got[k], (up - down) / (2 * h), atol=2e-3)
+    assert np.all(np.asarray(dv) <= 0.0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_robust_max_equals_quadrature():
+    epsilon, mean, var = 0.02, np.array([0.3, -0.5, 0.8]), np.array([0.4, 1.2, 0.7])
+    model = RobustMax(epsilon=epsilon).spec(1)[0]
+
+    def wins(c):
+        others = [k for k in range(3) if k != c]
+
+        def below(f):
+            return np.prod([stats.norm.cdf((f - mean[k]) / np.sqrt(var[k])) for k in others])
+
+        return integrate_normal(below, mean[c], var[c])
+
+    p = np.array([wins(c) for c in range(3)])
+    assert_allclose(p.sum(), 1.0, rtol=1e-10)
+    for c in range(3):
+        got = model.expected_log_prob(mean[:, None], var[:, None], np.full((1, 1), float(c)))[0]
+        assert_allclose(got, p[c] * np.log1p(-epsilon) + (1 - p[c]) * np.log(epsilon / 2), rtol=1e-8)
+    proba = model.class_probabilities(mean[:, None], var[:, None])[:, 0]
+    assert_allclose(proba, (1 - epsilon) * p + epsilon / 2 * (1 - p), rtol=1e-8)
+
+
+# -- minibatches --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student_t", "softmax"])
+@pytest.mark.usefixtures("x64")
+def test_minibatch_bound_is_unbiased(name, rng):
+    """The mean over all minibatches of a partition is the bound itself, weights included."""
+    parameters, q, batch, masks = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
+    full = objectives.elbo(parameters, q, batch, masks, JITTER, 1.0)
+    parts = [
+        objectives.elbo(
+            parameters,
+            q,
+            objectives.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6]),
+            masks,
+            JITTER,
+            4.0,
+        )
+        for i in range(0, 24, 6)
+    ]
+    assert_allclose(np.mean(parts), full, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_moments_equal_plain_algebra(rng):
+    parameters, q, batch, masks = make_problem(Gaussian(), rng, n_mean_inducing=4)
+    kernel = objectives.exponential(parameters.log_kernel)
+    got = bases.moments(kernel, parameters.points, masks, parameters.a, q.mean, q.cov, batch.X, JITTER)
+    want = reference_moments(kernel, parameters.points, parameters.a, q.mean, q.cov, batch.X, JITTER)
+    for ours, theirs in zip(got, want, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)

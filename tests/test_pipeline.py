@@ -1,0 +1,310 @@
+"""The estimators among scikit-learn's tools."""
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import set_config
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.ensemble import VotingClassifier, VotingRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.likelihoods import RobustMax, StudentT
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return X[:150], y[:150]
+
+
+def regressor(**kwargs):
+    return NGDSVGPRegressor(**{"n_inducing": 15, "max_iter": 60, "random_state": 0, **kwargs})
+
+
+def classifier(**kwargs):
+    return NGDSVGPClassifier(**{"n_inducing": 15, "max_iter": 60, "random_state": 0, **kwargs})
+
+
+def test_grid_search_in_a_pipeline(diabetes):
+    pipeline = Pipeline(
+        [
+            ("scale", StandardScaler()),
+            (
+                "gp",
+                regressor(
+                    kernel=ConstantKernel(1.0) * Matern(2.0, nu=2.5),
+                    likelihood=StudentT(),
+                    gamma_schedule=LogLinear(1e-3, 0.1, 10),
+                ),
+            ),
+        ]
+    )
+    grid = {
+        "gp__likelihood__df": [3.0, 6.0],
+        "gp__n_inducing": [10, 15],
+        "gp__gamma_schedule__final": [0.1, 0.3],
+        "gp__kernel__k2__length_scale": [2.0, 4.0],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(*diabetes)
+    assert set(search.best_params_) == set(grid)
+    assert search.best_score_ > 0.2
+    scores = search.cv_results_["mean_test_score"]
+    assert len(np.unique(scores.round(9))) > 8  # the parameters reach the fit
+
+
+def test_cross_validation_with_several_scorers():
+    X, y = load_iris(return_X_y=True)
+    scores = cross_validate(
+        classifier(), X, y, cv=3, scoring=["accuracy", "neg_log_loss", "roc_auc_ovr", "neg_brier_score"][:3]
+    )
+    assert scores["test_accuracy"].mean() > 0.9
+    assert scores["test_neg_log_loss"].mean() > -0.4
+    assert scores["test_roc_auc_ovr"].mean() > 0.97
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_two_jobs_give_the_same_as_one(diabetes, backend):
+    one = cross_val_score(regressor(), *diabetes, cv=3, scoring="neg_mean_squared_error", n_jobs=1)
+    with joblib.parallel_backend(backend):
+        two = cross_val_score(regressor(), *diabetes, cv=3, scoring="neg_mean_squared_error", n_jobs=2)
+    assert_allclose(two, one, rtol=1e-6)
+
+
+def test_ensembles_and_calibration():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = X[:200], y[:200]
+    vote = VotingClassifier(
+        [("gp", classifier()), ("lr", make_pipeline(StandardScaler(), LogisticRegression()))], voting="soft"
+    )
+    assert vote.fit(X, y).score(X, y) > 0.9
+    calibrated = CalibratedClassifierCV(classifier(), cv=2).fit(X, y)
+    assert_allclose(calibrated.predict_proba(X).sum(1), 1.0)
+    X, y = load_diabetes(return_X_y=True)
+    assert (
+        VotingRegressor([("gp", regressor()), ("ridge", Ridge())]).fit(X[:100], y[:100]).score(X[:100], y[:100]) > 0.3
+    )
+
+
+def test_data_frame_and_string_labels():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    labels = y.map({0: "setosa", 1: "versicolor", 2: "virginica"})
+    clf = classifier().fit(X, labels)
+    assert_array_equal(clf.feature_names_in_, X.columns)
+    assert list(clf.classes_) == ["setosa", "versicolor", "virginica"]
+    assert set(clf.predict(X)) <= set(labels)
+    assert clf.score(X, labels) > 0.93
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(X[X.columns[::-1]])
+    assert set(np.unique(clf.sample_y(X[:4], 5))) <= set(clf.classes_)
+
+
+def test_mixed_columns():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=90), "group": rng.choice(["a", "b"], 90)})
+    y = frame["x"] ** 2 + (frame["group"] == "a")
+    columns = ColumnTransformer([("number", StandardScaler(), ["x"]), ("group", OneHotEncoder(), ["group"])])
+    assert make_pipeline(columns, regressor()).fit(frame, y).score(frame, y) > 0.9
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([True, False]), np.array([3, -7]), np.array([0.5, 1.5]), np.array(["b", "a"], object)]
+)
+def test_labels_of_any_type(labels, rng):
+    X = rng.normal(size=(60, 2))
+    if labels.dtype == float:
+        labels = labels.astype(int)
+    y = labels[(X[:, 0] > 0).astype(int)]
+    clf = classifier().fit(X, y)
+    assert clf.predict(X).dtype == y.dtype
+    assert clf.score(X, y) > 0.9
+
+
+def test_class_weight_moves_the_boundary(rng):
+    X = rng.normal(size=(200, 1))
+    y = (X[:, 0] + rng.normal(size=200) > 1.2).astype(int)
+    plain = classifier().fit(X, y)
+    balanced = classifier(class_weight="balanced").fit(X, y)
+    assert balanced.predict(X).mean() > plain.predict(X).mean() + 0.1
+    weight = np.where(y == 1, (y == 0).mean(), (y == 1).mean()) / (2 * (y == 0).mean() * (y == 1).mean())
+    explicit = classifier().fit(X, y, sample_weight=weight)
+    assert_allclose(balanced.predict_proba(X), explicit.predict_proba(X), atol=1e-9)
+
+
+# -- rows, weights and seeds --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inducing_init", ["greedy_variance", "k-means", "random"])
+def test_weights_are_repeated_rows_and_order_does_not_matter(diabetes, inducing_init, rng):
+    X, y = diabetes
+    X, y = X[:60], y[:60]
+    weight = rng.integers(0, 4, size=60)
+    options = {"inducing_init": inducing_init, "n_mean_inducing": 5}
+    weighted = regressor(**options).fit(X, y, sample_weight=weight)
+    repeated = regressor(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    order = rng.permutation(60)
+    shuffled = regressor(**options).fit(X[order], y[order], sample_weight=weight[order])
+    for other in (repeated, shuffled):
+        assert_array_equal(other.inducing_points_, weighted.inducing_points_)
+        assert_array_equal(other.mean_inducing_points_, weighted.mean_inducing_points_)
+        for got, want in zip(other.predict(X, return_std=True), weighted.predict(X, return_std=True), strict=True):
+            assert_array_equal(got, want)
+
+
+def test_same_seed_same_bits(rng):
+    X, y = rng.normal(size=(300, 2)), rng.normal(size=300)
+    options = {"batch_size": 64, "n_mean_inducing": 10, "max_iter": 50}
+    first, second, other = (regressor(**{**options, "random_state": seed}).fit(X, y) for seed in (1, 1, 2))
+    assert_array_equal(first.predict(X), second.predict(X))
+    assert_array_equal(first.elbo_curve_, second.elbo_curve_)
+    assert np.any(first.predict(X) != other.predict(X))
+
+
+@pytest.mark.parametrize("dump", ["pickle", "joblib"])
+def test_persistence_after_fit_and_after_predict(diabetes, dump, tmp_path):
+    X, y = diabetes
+    for model in (regressor(n_mean_inducing=5).fit(X, y), classifier(likelihood=RobustMax()).fit(X, y > 150)):
+        for _ in range(2):
+            if dump == "pickle":
+                loaded = pickle.loads(pickle.dumps(model))
+            else:
+                joblib.dump(model, tmp_path / "model")
+                loaded = joblib.load(tmp_path / "model")
+            assert_array_equal(loaded.predict(X), model.predict(X))
+        if hasattr(model, "predict_proba"):
+            assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_fitted_state_is_numpy_only(diabetes):
+    import jax
+
+    def walk(value):
+        assert not isinstance(value, jax.Array)
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                walk(item)
+        elif hasattr(value, "__dict__"):
+            walk(vars(value))
+
+    for warm_start in (False, True):
+        model = regressor(n_mean_inducing=3, warm_start=warm_start).fit(*diabetes)
+        model.predict(diabetes[0], return_std=True)
+        walk(vars(model))
+
+
+def test_clone_keeps_objects_and_fit_leaves_them_alone(diabetes):
+    likelihood, schedule, kernel = StudentT(df=5.0), LogLinear(final=0.2), ConstantKernel() * RBF(3.0)
+    model = regressor(kernel=kernel, likelihood=likelihood, gamma_schedule=schedule)
+    copy = clone(model).fit(*diabetes)
+    assert copy.likelihood is not likelihood
+    assert copy.likelihood.df == 5.0
+    model.fit(*diabetes)
+    assert model.kernel is kernel
+    assert kernel == ConstantKernel() * RBF(3.0)
+    assert likelihood.get_params() == StudentT(df=5.0).get_params()
+    assert model.likelihood_.scale != likelihood.scale
+    assert_array_equal(model.predict(diabetes[0]), copy.predict(diabetes[0]))
+
+
+def test_metadata_routing(diabetes, rng):
+    X, y = diabetes
+    weight = rng.uniform(0.5, 2.0, size=len(y))
+    set_config(enable_metadata_routing=True)
+    try:
+        model = regressor().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {"n_inducing": [10]}, cv=2).fit(X, y, sample_weight=weight)
+        assert search.best_estimator_.n_iter_ >= 1
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+        pipeline.fit(X, y, sample_weight=weight)
+    finally:
+        set_config(enable_metadata_routing=False)
+    assert_allclose(search.predict(X), regressor(n_inducing=10).fit(X, y, sample_weight=weight).predict(X))
+
+
+# -- outputs ------------------------------------------------------------------------------
+
+
+def test_several_outputs(diabetes, rng):
+    X, y = diabetes
+    Y = np.column_stack([y, 1e4 * X[:, 2] + 7.0, rng.normal(size=len(y))])
+    model = regressor(max_iter=150).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == Y.shape
+    assert model.predict(X[:9], return_cov=True)[1].shape == (9, 9, 3)
+    assert model.sample_y(X[:9], 4).shape == (9, 3, 4)
+    assert model.predict_log_density(X, Y).shape == (len(y),)
+    noise = model.likelihood_.variance
+    assert noise[1] < 0.1 * noise[0] < noise[2]
+    column = regressor().fit(X, Y[:, :1])
+    assert column.predict(X).shape == (len(y), 1)
+    assert_array_equal(column.predict(X)[:, 0], regressor().fit(X, y).predict(X))
+
+
+def test_predictions_agree_with_each_other(diabetes):
+    X, y = diabetes
+    model = regressor(n_mean_inducing=10, max_iter=200).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert_allclose(model.predict(X), mean, rtol=1e-12)
+    mean_, cov = model.predict(X, return_cov=True)
+    assert_allclose(mean_, mean, rtol=1e-12)
+    assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-10)
+    assert np.linalg.eigvalsh(cov).min() > 0
+    draws = model.sample_y(X[:20], 20_000, random_state=1)
+    assert_allclose(draws.mean(1), mean[:20], atol=5 * std.max() / np.sqrt(20_000))
+    assert_allclose(np.cov(draws), cov[:20, :20], atol=0.05 * std.max() ** 2)
+    z = (y - mean) / std
+    assert_allclose(model.predict_log_density(X, y), -0.5 * z**2 - np.log(std) - 0.5 * np.log(2 * np.pi), rtol=1e-8)
+    with pytest.raises(RuntimeError, match="At most one"):
+        model.predict(X, return_std=True, return_cov=True)
+
+
+def test_class_draws_follow_the_probabilities():
+    X, y = load_iris(return_X_y=True)
+    for likelihood in ("softmax", "robust_max"):
+        clf = classifier(likelihood=likelihood).fit(X, y)
+        rows = X[[0, 70, 83, 120]]
+        draws = clf.sample_y(rows, 20_000, random_state=0)
+        frequency = np.stack([(draws == c).mean(1) for c in clf.classes_], axis=1)
+        assert_allclose(frequency, clf.predict_proba(rows), atol=0.03)
+        assert_allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X), rtol=1e-10)
+
+
+def test_scales_and_constant_columns(rng):
+    Z = rng.normal(size=(120, 3))
+    y = np.sin(Z[:, 0]) + Z[:, 1] ** 2
+    X = np.column_stack([Z * [1e-6, 1e3, 1.0] + [5.0, -1e4, 0.0], np.full(120, 3.7)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = regressor(n_inducing=40, max_iter=400).fit(X, 1e6 * y - 3e7)
+    assert model.score(X, 1e6 * y - 3e7) > 0.97
+    plain = regressor(n_inducing=40, max_iter=400).fit(np.column_stack([Z, np.zeros(120)]), y)
+    assert_allclose((model.predict(X) + 3e7) / 1e6, plain.predict(np.column_stack([Z, np.zeros(120)])), atol=1e-3)
+
+
+def test_warm_start_goes_on(diabetes):
+    X, y = diabetes
+    model = regressor(warm_start=True, max_iter=40, learning_rate=0.01).fit(X, y)
+    first, kernel = model.elbo_, model.kernel_
+    model.fit(X, y)
+    assert model.elbo_curve_[0] == pytest.approx(first, rel=1e-9)
+    assert model.elbo_ > first
+    assert model.kernel_ != kernel
+    with pytest.raises(ValueError, match="warm_start"):
+        model.set_params(n_inducing=5).fit(X, y)
+    assert_allclose(model.predict(X[:3]).shape, (3,))

@@ -1,0 +1,252 @@
+"""The training loop: batches, stopping, safety and errors."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF
+
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, gaussians, natural_gradient, training
+from skgp_natgrad._linalg import jittered_cholesky, normal_nodes
+
+from .conftest import random_gaussian
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(150, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=150)
+
+
+def rows_of(n):
+    return training.Rows(np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)[None], np.ones(n))
+
+
+def test_minibatches_see_every_row_equally_often():
+    batches = training.iterate_batches(rows_of(70), 16, np.random.RandomState(0))
+    drawn = np.concatenate([next(batches).X.ravel() for _ in range(7)]).astype(int)
+    counts = np.bincount(drawn, minlength=70)
+    assert len(drawn) == 7 * training.STEPS_PER_CALL * 16
+    assert counts.max() - counts.min() <= 1
+
+
+def test_a_small_table_is_one_padded_batch():
+    batch = next(training.iterate_batches(rows_of(70), 1024, np.random.RandomState(0)))
+    assert batch.X.shape == (1, 304, 1)
+    assert batch.weight.sum() == 70
+
+
+def test_buckets():
+    assert [training.bucket(n) for n in (1, 60, 61, 304, 640, 1000, 1025, 2048, 3000)] == [
+        60,
+        60,
+        304,
+        304,
+        640,
+        1024,
+        2048,
+        2048,
+        4096,
+    ]
+    assert training.batch_size_for(5000, 100) == 100
+    assert training.batch_size_for(50, 10**6) == 60
+
+
+@pytest.mark.usefixtures("x64")
+def test_an_indefinite_step_is_shortened(rng):
+    q = random_gaussian(rng, 2, 4)
+    dS = np.broadcast_to(2.0 * np.eye(4), (2, 4, 4))  # the target precision I - 2 dS is negative definite
+    moved = natural_gradient.step(q, np.zeros((2, 4)), dS, 1.0)
+    assert int(moved.n_halvings) > 0
+    assert 0 < float(moved.gamma) < 1
+    assert_allclose(moved.q.precision, natural_gradient.candidate(q, np.zeros((2, 4)), dS, moved.gamma).precision)
+    assert np.linalg.eigvalsh(moved.q.cov).min() > 0
+    lost = natural_gradient.step(q, np.full((2, 4), np.nan), dS, 1.0)
+    assert float(lost.gamma) == 0.0
+    assert_array_equal(lost.q.precision, q.precision)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gaussian_conversions(rng):
+    q = random_gaussian(rng, 3, 5)
+    assert_allclose(q.cov, np.linalg.inv(q.precision), atol=1e-12)
+    assert_allclose(q.mean, np.linalg.solve(q.precision, np.asarray(q.shift)[..., None])[..., 0], atol=1e-12)
+    assert_allclose(q.log_det_cov, np.linalg.slogdet(q.cov)[1], atol=1e-12)
+    kl = sum(
+        0.5 * (np.trace(S) + m @ m - 5 - np.linalg.slogdet(S)[1])
+        for m, S in zip(np.asarray(q.mean), np.asarray(q.cov), strict=True)
+    )
+    assert_allclose(gaussians.kl_to_standard(q), kl)
+    prior = gaussians.standard(2, 4)
+    assert float(gaussians.kl_to_standard(prior)) == 0.0
+
+
+@pytest.mark.usefixtures("x64")
+def test_jitter_is_raised_as_far_as_needed():
+    K = np.ones((5, 5))
+    K[0, 0] -= 1e-5
+    L, used = jax.jit(jittered_cholesky)(K, 1e-8)
+    assert np.all(np.isfinite(L))
+    assert 1e-6 < float(used) < 1e-3
+    assert_allclose(np.asarray(L) @ np.asarray(L).T, K + float(used) * np.eye(5), atol=1e-12)
+
+
+def test_normal_nodes_are_exact_for_polynomials():
+    nodes, weights = normal_nodes(50)
+    for power, moment in ((0, 1), (2, 1), (4, 3), (6, 15), (8, 105)):
+        assert_allclose(weights @ nodes**power, moment, rtol=1e-10)
+    assert_allclose(weights @ nodes**3, 0.0, atol=1e-12)
+
+
+# -- stopping -----------------------------------------------------------------------------
+
+
+def test_stops_when_the_bound_stops_rising(table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = NGDSVGPRegressor(n_inducing=20, random_state=0).fit(*table)
+    assert 100 <= model.n_iter_ < 1000
+    assert len(model.elbo_curve_) == model.n_iter_
+    n = model.n_iter_no_change
+    gain = model.elbo_curve_[-n:].mean() - model.elbo_curve_[-2 * n : -n].mean()
+    assert gain / len(table[1]) < model.tol
+
+
+def test_warns_once_and_names_what_to_change(table):
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=30.*tol=.*learning_rate=0.02") as caught:
+        model = NGDSVGPRegressor(n_inducing=20, max_iter=30).fit(*table)
+    assert len(caught) == 1
+    assert model.n_iter_ == 30
+
+
+def test_minibatch_noise_neither_stops_nor_warns():
+    rng = np.random.default_rng(0)
+    rising = np.linspace(0, 100, 200) + rng.normal(scale=300.0, size=200)
+    progress = training.Progress(window=50, tol=1e-3, weight=1000.0, noisy=True)
+    assert not progress.has_stopped(rising)
+    flat = np.full(200, 5.0) + rng.normal(scale=0.1, size=200)
+    assert progress.has_stopped(flat)
+    assert not progress.is_improving(flat)
+    steep = np.linspace(0, 1e5, 200) + rng.normal(scale=300.0, size=200)
+    assert progress.is_improving(steep)
+    assert progress.is_improving(flat[:60])  # too early to say
+
+
+def test_minibatches_stop_too(rng):
+    X = rng.normal(size=(400, 1))
+    y = X[:, 0] + 0.1 * rng.normal(size=400)
+    model = NGDSVGPRegressor(RBF(2.0), n_inducing=10, batch_size=100, tol=0.05, max_iter=3000, random_state=0).fit(X, y)
+    assert model.n_iter_ < 3000
+    assert model.score(X, y) > 0.98
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_minibatches_reach_what_the_full_batch_does(table):
+    options = {"n_inducing": 20, "max_iter": 600, "tol": 0.0, "random_state": 0}
+    full = NGDSVGPRegressor(**options).fit(*table)
+    mini = NGDSVGPRegressor(batch_size=50, **options).fit(*table)
+    assert mini.elbo_ == pytest.approx(full.elbo_, abs=0.05 * len(table[1]))
+    assert_allclose(mini.predict(table[0]), full.predict(table[0]), atol=0.25)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("likelihood", ["robust_max", "softmax"])
+def test_large_steps_from_the_first_stay_definite(gamma, likelihood):
+    X, y = load_iris(return_X_y=True)
+    model = NGDSVGPClassifier(
+        likelihood=likelihood, n_inducing=30, gamma_schedule=Constant(gamma), max_iter=60, random_state=0
+    ).fit(X, y)
+    assert np.all(np.isfinite(model.predict_proba(X)))
+    assert np.all(np.isfinite(model.elbo_curve_))
+
+
+def test_mean_only_points_raise_the_bound(rng):
+    X = rng.uniform(-4, 4, size=(300, 2))
+    y = np.sin(2 * X[:, 0]) * np.cos(2 * X[:, 1]) + 0.1 * rng.normal(size=300)
+    options = {"kernel": RBF(0.6), "n_inducing": 20, "random_state": 0, "max_iter": 600}
+    coupled = NGDSVGPRegressor(**options).fit(X, y)
+    decoupled = NGDSVGPRegressor(n_mean_inducing=60, **options).fit(X, y)
+    assert decoupled.elbo_ > coupled.elbo_ + 20
+    assert decoupled.score(X, y) > coupled.score(X, y)
+
+
+# -- errors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("n_inducing", 0),
+        ("n_inducing", 2.5),
+        ("n_mean_inducing", -1),
+        ("basis", "hybrid"),
+        ("solver", "lbfgs"),
+        ("parameterization", "mean_var"),
+        ("mean_solver", "exact"),
+        ("optimizer", "sgdd"),
+        ("learning_rate", 0.0),
+        ("learning_rate", "fast"),
+        ("batch_size", 0),
+        ("max_iter", 0),
+        ("tol", -1.0),
+        ("n_iter_no_change", 0),
+        ("normalize_X", "yes"),
+        ("jitter", 0.0),
+        ("device", "tpu"),
+        ("dtype", "float32"),
+    ],
+)
+def test_bad_arguments_are_named_with_their_value(argument, value, table):
+    with pytest.raises(ValueError, match=f"{argument}={value!r}"):
+        NGDSVGPRegressor(**{argument: value}).fit(*table)
+
+
+def test_a_failed_fit_is_not_fitted(table):
+    X, y = table
+    model = NGDSVGPRegressor(n_inducing=5, max_iter=10, tol=1e9).fit(X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.where(X > 1, np.nan, X), y)
+    with pytest.raises(ValueError, match="solver"):
+        model.set_params(solver="newton").fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize(("weight", "message"), [(0.0, "zero for every row"), (-1.0, "[Nn]egative")])
+def test_bad_weights_are_named(weight, message, table):
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPRegressor().fit(*table, sample_weight=np.full(150, weight))
+
+
+def test_one_class_is_refused():
+    X = np.arange(8.0)[:, None]
+    with pytest.raises(ValueError, match="at least two classes"):
+        NGDSVGPClassifier().fit(X, np.ones(8))
+    with pytest.raises(ValueError, match="at least two classes"):
+        NGDSVGPClassifier().fit(X, np.arange(8) % 2, sample_weight=np.arange(8) % 2)
+
+
+def test_a_missing_gpu_is_named(table):
+    if any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("there is a GPU")
+    with pytest.raises(RuntimeError, match="device='gpu'"):
+        NGDSVGPRegressor(device="gpu").fit(*table)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_tables(n):
+    X, y = np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)
+    mean, std = NGDSVGPRegressor(max_iter=20).fit(X, y).predict(X, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(std > 0)
+
+
+def test_verbose_prints(table, capsys):
+    NGDSVGPRegressor(n_inducing=5, max_iter=40, tol=1e9, verbose=2).fit(*table)
+    assert "iteration 20: ELBO per row" in capsys.readouterr().out
