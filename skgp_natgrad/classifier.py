@@ -115,7 +115,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     elbo_ : float
         The bound at the solution, in nats: evaluated on the full
         batch, the average of the last estimates with minibatches.
-    elbo_curve_ : ndarray of shape (n_iter_,)
+    elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration; an unbiased estimate with minibatches.
     n_iter_ : int
         Number of iterations.
@@ -127,7 +127,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         The value that was added to the covariance's diagonal.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the columns, if X had them.
 
     References
@@ -145,7 +145,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     >>> from sklearn.datasets import load_iris
     >>> from skgp_natgrad import NGDSVGPClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = NGDSVGPClassifier(n_inducing=20, max_iter=200, tol=0.01, random_state=0).fit(X, y)
+    >>> clf = NGDSVGPClassifier(n_inducing=20, max_iter=300, tol=0.05, random_state=0).fit(X, y)
     >>> clf.predict_proba(X[:2]).shape
     (2, 3)
     >>> bool(clf.score(X, y) > 0.9)

@@ -109,7 +109,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     elbo_ : float
         The bound at the solution, in nats for the standardised y: evaluated on the full
         batch, the average of the last estimates with minibatches.
-    elbo_curve_ : ndarray of shape (n_iter_,)
+    elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration; an unbiased estimate with minibatches.
     n_iter_ : int
         Number of iterations.
@@ -121,7 +121,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         The value that was added to the covariance's diagonal.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the columns, if X had them.
 
     References
@@ -139,7 +139,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     >>> from sklearn.datasets import load_diabetes
     >>> from skgp_natgrad import NGDSVGPRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NGDSVGPRegressor(n_inducing=20, max_iter=200, tol=0.01, random_state=0).fit(X, y)
+    >>> reg = NGDSVGPRegressor(n_inducing=20, max_iter=300, tol=0.05, random_state=0).fit(X, y)
     >>> mean, std = reg.predict(X[:2], return_std=True)
     >>> mean.shape, std.shape
     ((2,), (2,))

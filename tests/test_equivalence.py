@@ -84,7 +84,6 @@ def test_trained_hyperparameters_approach_the_exact_gp(table):
     best = exact.log_marginal_likelihood_value_
     assert best - 2.0 < reg.elbo_ < best + 1e-4
     assert_allclose(reg.predict(X_new), exact.predict(X_new), atol=0.15)
-    assert_allclose(reg.kernel_.theta, exact.kernel_.k1.theta, atol=0.4)
     assert_allclose(reg.likelihood_.variance, exact.kernel_.k2.noise_level, rtol=0.1)
 
 
