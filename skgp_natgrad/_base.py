@@ -11,7 +11,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from . import _rows, _runtime, _validation, bases, gaussians, inducing, kernels, likelihoods, posterior, training
+from . import (
+    _progress,
+    _rows,
+    _runtime,
+    _validation,
+    bases,
+    gaussians,
+    inducing,
+    kernels,
+    likelihoods,
+    posterior,
+    training,
+)
 from .objectives import Parameters
 from .schedules import Cosine
 
@@ -33,7 +45,7 @@ class BaseNGDSVGP(BaseEstimator):
         self,
         kernel=None,
         *,
-        likelihood="auto",
+        likelihood="gaussian",
         n_inducing=100,
         n_mean_inducing=0,
         basis="orthogonal",
@@ -91,7 +103,8 @@ class BaseNGDSVGP(BaseEstimator):
         _validation.choice("mean_solver", self.mean_solver, _MEAN_SOLVERS)
         _validation.choice("parameterization", self.parameterization, _PARAMETERIZATIONS)
         _validation.choice("device", self.device, _runtime.DEVICES)
-        _validation.choice("dtype", np.dtype(self.dtype).name if self.dtype is float else self.dtype, _runtime.DTYPES)
+        _validation.dtype("dtype", self.dtype, _runtime.DTYPES)
+        _validation.integer("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, 0)
         _validation.integer("n_inducing", self.n_inducing, 1)
         _validation.integer("n_mean_inducing", self.n_mean_inducing, 0)
         _validation.number("jitter", self.jitter)
@@ -133,34 +146,35 @@ class BaseNGDSVGP(BaseEstimator):
         or is interrupted leaves an estimator that says it is not fitted.
         """
         settings = self._settings()
-        previous = getattr(self, "_warm_state", None)
+        previous = self._previous()
         random_state = check_random_state(self.random_state)
-        rows = self._rows(X, y, sample_weight, settings.batch_size)
+        rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
         x_scale, y_scale, rows = self._standardise(rows, scale_y, previous)
         n_latent = likelihood.n_latent(y.shape[1], n_classes)
         with _runtime.computation(self.device):
             kernel, state, problem, sizes = self._start(rows, likelihood, n_latent, x_scale, random_state, previous)
-            problem = problem._replace(
-                scale=len(rows.weight)
-                / min(training.batch_size_for(len(rows.weight), settings.batch_size), len(rows.weight)),
-                weight=float(rows.weight.sum()),
-            )
-            result = training.run(state, problem, rows, settings, random_state, self._report_progress(rows))
+            with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as on_chunk:
+                result = training.run(state, problem, rows, settings, random_state, on_chunk)
             fitted, jitter = posterior.condition(result.state.parameters, result.state.q, problem.masks, problem.jitter)
             fitted, state, jitter = jax.tree.map(np.asarray, (fitted, result.state, jitter))
-        self._check_finite(fitted)
-        self._store(kernel, likelihood, fitted, state, sizes, (x_scale, y_scale), result, float(jitter))
-        if not result.converged:
-            self._warn_not_converged(settings)
+        self._check_finite(fitted, result.elbo)
+        self._store(
+            kernel, likelihood, fitted, state, (problem.masks, sizes), (x_scale, y_scale), result, float(jitter)
+        )
+        self._warn_not_converged(settings, result.verdict)
         return self
+
+    def _previous(self):
+        """The state that a warm start goes on from, or None."""
+        return self._warm_state if self.warm_start and self.__sklearn_is_fitted__() else None
 
     def _forget(self):
         """Unfit the estimator, before anything can fail; a warm start keeps the last fit."""
-        if not (self.warm_start and hasattr(self, "_warm_state")):
+        if self._previous() is None:
             vars(self).pop("_posterior", None)
             vars(self).pop("_warm_state", None)
 
-    def _rows(self, X, y, sample_weight, batch_size):
+    def _weighted_rows(self, X, y, sample_weight, batch_size):
         """The rows that carry weight; the distinct ones where the full batch is used."""
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         used = weight > 0
@@ -173,74 +187,71 @@ class BaseNGDSVGP(BaseEstimator):
         """Return the scales of X and y, and the rows in these units."""
         if previous is not None:
             x_scale, y_scale = self._x_scale, self._y_scale
+            if len(y_scale.scale) != len(rows.y):
+                raise ValueError(f"warm_start=True, but y has {len(rows.y)} columns and had {len(y_scale.scale)}.")
         else:
-            x_scale = _rows.fit_scale(rows.X, rows.weight, self.normalize_X)
-            y_scale = _rows.fit_scale(rows.y.T, rows.weight, scale_y)
+            x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X)
+            y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
         return x_scale, y_scale, rows._replace(X=x_scale.forward(rows.X), y=y_scale.forward(rows.y.T).T)
 
     def _start(self, rows, likelihood, n_latent, x_scale, random_state, previous):
-        """The scikit-learn kernel, the initial state, and the problem."""
-        n_features = rows.X.shape[1]
-        spread = _rows.fit_scale(rows.X, rows.weight, active=True).scale
+        """The scikit-learn kernel, the initial state, the problem, and the numbers of points."""
+        spread = _rows.fit_scale("X", rows.X, rows.weight, active=True).scale
         kernel = kernels.default_kernel(spread) if self.kernel is None else self.kernel
-        kernel_spec = kernels.from_sklearn(kernel, n_features)
-        likelihood_spec = likelihood.spec(len(rows.y))
-        Z, Z_mean = self._place_points(rows.X, kernel, x_scale, random_state)
-        sizes = (len(Z), len(Z_mean))
-        given = not isinstance(self.inducing_init, str)
-        requested = sizes if given else (self.n_inducing, self.n_mean_inducing)
-        points, masks = _pad_points(Z, Z_mean, *requested)
+        specs = kernels.from_sklearn(kernel, rows.X.shape[1]), likelihood.spec(len(rows.y))
         with np.errstate(divide="ignore"):
-            start, lower, upper = (
-                jax.tree.map(np.log, pair) for pair in zip(kernel_spec, likelihood_spec, strict=True)
-            )
-        q = gaussians.standard(n_latent, len(points.Z))
-        parameters = Parameters(*start, points, np.zeros((n_latent, len(points.Z_mean))))
-        problem = training.Problem((lower, upper), masks, 1.0, 1.0, float(self.jitter))
-        if previous is not None:
-            q, parameters, sizes, problem = _continue(previous, q, parameters, sizes, problem)
-        state = training.initial_state(q, parameters, self.optimizer)
-        return kernel, state, problem, sizes
+            start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(*specs, strict=True))
+        if previous is None:
+            points, masks, sizes = self._place_points(rows.X, kernel, x_scale, random_state)
+            q = gaussians.standard(n_latent, len(points.Z))
+            parameters = Parameters(*start, points, np.zeros((n_latent, len(points.Z_mean))))
+        else:
+            q, parameters, masks, sizes = previous
+            _check_same_structure(start, parameters[:2], n_latent, len(q.mean))
+        problem = training.Problem(
+            log_bounds=(lower, upper),
+            masks=masks,
+            scale=len(rows.weight) / min(len(rows.weight), self.batch_size),
+            weight=float(rows.weight.sum()),
+            jitter=float(self.jitter),
+        )
+        return kernel, training.initial_state(q, parameters, self.optimizer), problem, sizes
 
     def _place_points(self, X, kernel, x_scale, random_state):
-        """Inducing and mean-only points, in standardised units."""
+        """Padded points in standardised units, their masks, and how many there are."""
+        sizes = self.n_inducing, self.n_mean_inducing
         if isinstance(self.inducing_init, str):
             method = _validation.choice("inducing_init", self.inducing_init, tuple(inducing.METHODS))
-            return inducing.place(method, X, kernel, self.n_inducing, self.n_mean_inducing, random_state)
+            placed = inducing.place(method, X, kernel, *sizes, random_state)
+        else:
+            given = x_scale.forward(self._given_points(X.shape[1]))
+            placed = inducing.complete(given, X, kernel, *sizes, random_state)
+            sizes = tuple(map(len, placed))
+        return (*_pad_points(placed, sizes), tuple(map(len, placed)))
+
+    def _given_points(self, n_features):
+        """The user's array of points, checked."""
         try:
             given = np.asarray(self.inducing_init, dtype=float)
         except (TypeError, ValueError):
             given = np.empty(0)
-        if given.ndim != 2 or given.shape[1] != X.shape[1] or len(given) == 0 or not np.all(np.isfinite(given)):
+        if given.ndim != 2 or given.shape[1] != n_features or len(given) == 0 or not np.all(np.isfinite(given)):
             raise ValueError(
                 f"inducing_init={self.inducing_init!r} must be one of {', '.join(map(repr, inducing.METHODS))}, "
-                f"or a finite array of points of shape (n_points, {X.shape[1]}) in the units of X."
+                f"or a finite array of points of shape (n_points, {n_features}) in the units of X."
             )
-        return inducing.complete(x_scale.forward(given), X, kernel, self.n_inducing, self.n_mean_inducing, random_state)
+        return given
 
-    def _report_progress(self, rows):
-        """A callback that prints one line now and then, or None."""
-        if not self.verbose:
-            return None
-        weight = rows.weight.sum()
-
-        def report(n_iter, reports):
-            if self.verbose > 1 or n_iter % (5 * training.STEPS_PER_CALL) == 0 or n_iter >= self.max_iter:
-                recent = reports.elbo[-training.STEPS_PER_CALL :].mean() / weight
-                gamma = reports.gamma[-1]
-                print(f"[{type(self).__name__}] iteration {n_iter}: ELBO per row {recent:.4f}, gamma {gamma:.3g}")
-
-        return report
-
-    def _check_finite(self, fitted):
-        if not all(np.all(np.isfinite(array)) for array in fitted):
+    def _check_finite(self, fitted, elbo):
+        if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in fitted)):
             raise FloatingPointError(
-                f"Training gave values that are not finite. Raise jitter={self.jitter!r}, or lower "
+                f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
+                f"sample_weight; keep normalize_X and normalize_y on; raise jitter={self.jitter!r} or lower "
                 f"learning_rate={self.learning_rate!r}."
             )
 
-    def _store(self, kernel, likelihood, fitted, state, sizes, scales, result, jitter):
-        parameters = state.parameters
+    def _store(self, kernel, likelihood, fitted, state, points, scales, result, jitter):
+        parameters, (masks, sizes) = state.parameters, points
         twin, leaves = jax.tree.map(np.exp, (parameters.log_kernel, parameters.log_likelihood))
         self.kernel_ = kernels.to_sklearn(kernel, twin)
         self.likelihood_ = likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters])
@@ -250,20 +261,26 @@ class BaseNGDSVGP(BaseEstimator):
         self.elbo_curve_ = result.report.elbo
         self.elbo_ = result.elbo
         self.n_iter_ = len(result.report.elbo)
-        self.n_rejected_steps_ = int((result.report.n_halvings > 0).sum() + result.report.skipped.sum())
+        self.n_rejected_steps_ = int(((result.report.n_halvings > 0) | result.report.skipped).sum())
         self.jitter_ = jitter
         self._posterior = fitted
-        if self.warm_start:
-            self._warm_state = (state.q, parameters, sizes)
+        self._warm_state = (state.q, parameters, masks, sizes)
 
-    def _warn_not_converged(self, settings):
-        warnings.warn(
-            f"The ELBO was still rising after max_iter={settings.max_iter} iterations (by more than tol="
-            f"{settings.tol:g} for each row over n_iter_no_change={settings.n_iter_no_change} iterations). "
-            f"Raise max_iter or learning_rate={self.learning_rate!r}, or accept it with a larger tol.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+    def _warn_not_converged(self, settings, verdict):
+        """One ConvergenceWarning that says what was seen and what to change."""
+        window = f"n_iter_no_change={settings.n_iter_no_change}"
+        rate = f"learning_rate={self.learning_rate!r}"
+        change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
+        messages = {
+            "too few": f"max_iter={settings.max_iter} is too few iterations to tell whether the ELBO has converged: "
+            f"that takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
+            "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise max_iter or "
+            f"{rate}, or accept it with a larger tol.",
+            "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
+            f"gamma_schedule={self.gamma_schedule!r} or {rate}.",
+        }
+        if verdict is not None:
+            warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=4)
 
     # -- prediction ----------------------------------------------------------------------
 
@@ -274,7 +291,11 @@ class BaseNGDSVGP(BaseEstimator):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._x_scale.forward(X)
+        with np.errstate(over="ignore"):
+            X = self._x_scale.forward(X)
+        if not np.all(np.isfinite(X)):
+            raise ValueError("X holds values so far from the training data that they overflow when standardised.")
+        return X
 
     def _model(self):
         """Kernel, likelihood and posterior, in the form that `posterior` evaluates."""
@@ -283,19 +304,24 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _evaluate(self, function, X, y=None):
         """Evaluate a function of `posterior` at standardised rows."""
-        with _runtime.computation(self.device):
-            return posterior.in_chunks(function, *self._model(), X, y)
+        with _runtime.computation(self.device, required=False):
+            values = posterior.in_chunks(function, *self._model(), X, y)
+        if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
+            raise FloatingPointError(
+                f"The kernel {self.kernel_} is not defined at some rows of X: the prediction is NaN."
+            )
+        return values
 
     def _covariance(self, X):
         """Latent covariance (K, N, N) at standardised rows."""
         kernel, _, fitted = self._model()
-        with _runtime.computation(self.device):
+        with _runtime.computation(self.device, required=False):
             return posterior.covariance(kernel, fitted, X)
 
     def _sample_targets(self, X, n_samples, random_state):
         """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
         f = self._sample_latent(X, n_samples, random_state)
-        with _runtime.computation(self.device):
+        with _runtime.computation(self.device, required=False):
             y = self._model()[1].sample(f.reshape(len(f), -1), random_state)
         return np.reshape(y, (-1, *f.shape[1:]))
 
@@ -308,26 +334,25 @@ class BaseNGDSVGP(BaseEstimator):
         return mean[:, :, None] + root @ noise
 
 
-def _pad_points(Z, Z_mean, n_inducing, n_mean_inducing):
+def _pad_points(placed, requested):
     """Pad both point sets with masked points to sizes that similar tables share."""
     padded, masks = [], []
-    for points, requested in ((Z, n_inducing), (Z_mean, n_mean_inducing)):
-        size = max(len(points), min(requested, training.bucket(len(points)))) if len(points) else 0
+    for points, most in zip(placed, requested, strict=True):
+        size = max(len(points), min(most, training.bucket(len(points)))) if len(points) else 0
         padded.append(np.pad(points, ((0, size - len(points)), (0, 0))))
         masks.append((np.arange(size) < len(points)).astype(float))
     return bases.Points(*padded), bases.Masks(*masks)
 
 
-def _continue(previous, q, parameters, sizes, problem):
-    """Go on from the previous fit's q and points, if the new problem has the same structure."""
-    old_q, old_parameters, old_sizes = previous
-    if jax.tree.structure(old_parameters) != jax.tree.structure(parameters) or [
-        np.shape(leaf) for leaf in jax.tree.leaves((old_q, old_parameters))
-    ] != [np.shape(leaf) for leaf in jax.tree.leaves((q, parameters))]:
+def _check_same_structure(start, previous, n_latent, n_previous):
+    """Refuse a warm start from another model."""
+
+    def shapes(tree):
+        return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+    same = jax.tree.structure(start) == jax.tree.structure(tuple(previous)) and shapes(start) == shapes(previous)
+    if not same or n_latent != n_previous:
         raise ValueError(
-            "warm_start=True, but the kernel, the likelihood, the number of points or the shape of the data "
-            "differs from the previous fit; set warm_start=False to start anew."
+            "warm_start=True, but the kernel, the likelihood or the number of targets or classes differs from "
+            "the previous fit's; set warm_start=False to start anew."
         )
-    pairs = zip(problem.masks, old_sizes, strict=True)
-    masks = bases.Masks(*((np.arange(len(mask)) < size).astype(float) for mask, size in pairs))
-    return old_q, old_parameters, old_sizes, problem._replace(masks=masks)

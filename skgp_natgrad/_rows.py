@@ -25,15 +25,22 @@ class Scale(NamedTuple):
         return table * self.scale + self.offset
 
 
-def fit_scale(table, weight, active):
+def fit_scale(name, table, weight, active):
     """Return the weighted `Scale` of ``table``; a constant column keeps its unit.
 
-    With ``active=False`` it is the identity.
+    With ``active=False`` it is the identity. ``name`` is the argument to blame
+    where a mean or a standard deviation overflows.
     """
     n_columns = table.shape[1]
     if not active:
         return Scale(np.zeros(n_columns), np.ones(n_columns))
-    scaler = StandardScaler().fit(table, sample_weight=weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaler = StandardScaler().fit(table, sample_weight=weight)
+    if not (np.all(np.isfinite(scaler.mean_)) and np.all(np.isfinite(scaler.scale_))):
+        raise ValueError(
+            f"{name} holds values up to {np.abs(table).max():g} (weights up to {weight.max():g}), whose variance "
+            f"overflows; rescale {name} or the weights."
+        )
     return Scale(scaler.mean_, scaler.scale_)
 
 

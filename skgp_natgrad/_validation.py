@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import numbers
 
@@ -35,6 +36,13 @@ def number(name, value, minimum=0.0, strict=True):
     return float(value)
 
 
+def dtype(name, value, allowed):
+    """Return the name of the floating type ``value`` if it is one of ``allowed``."""
+    with contextlib.suppress(TypeError):
+        value = np.dtype(value).name
+    return choice(name, value, allowed)
+
+
 def boolean(name, value):
     """Return ``value`` as a bool."""
     if not isinstance(value, (bool, np.bool_)):
@@ -52,11 +60,15 @@ def schedule(name, value, max_iter, upper):
             f"{', '.join(map(repr, schedules.names()))}."
         )
     result = schedules.as_schedule(value)
-    values = np.asarray(result(np.arange(max_iter)), dtype=float)
+    try:
+        values = np.asarray(result(np.arange(max_iter)), dtype=float)
+    except TypeError as error:
+        raise ValueError(f"{name}={value!r} cannot be evaluated: {error}. Are its parameters numbers?") from error
     if values.shape != (max_iter,):
         raise ValueError(f"{name}={value!r}: called with {max_iter} iterations it gave shape {values.shape}.")
     if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
         raise ValueError(
-            f"{name}={value!r} must stay within (0, {upper:g}]; it runs from {values.min():g} to {values.max():g}."
+            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from "
+            f"{values.min():g} to {values.max():g}."
         )
     return result

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from . import _validation, posterior
 from ._base import BaseNGDSVGP
@@ -91,7 +93,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     random_state : int, RandomState instance or None, default=None
         Draws minibatches and, from large tables, candidates for the points.
     verbose : int, default=0
-        1 prints progress now and then, 2 more often.
+        1 shows a progress bar (extra "progress") or a line now and then, 2 a
+        line every 20 iterations.
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
     dtype : {"float64"}, default="float64"
@@ -228,22 +231,41 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         self : NGDSVGPClassifier
         """
         self._forget()
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        previous = self._previous()
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
         check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         classes, position = np.unique(y, return_inverse=True)
-        present = np.unique(position[weight > 0])
+        if previous is not None and not np.array_equal(classes, self.classes_):
+            raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {self.classes_!r}.")
+        weight = weight * self._class_weights(classes, position, weight)[position]
+        present = classes[np.unique(position[weight > 0])]
         if len(present) < 2:
             raise ValueError(
-                f"NGDSVGPClassifier needs at least two classes, but y has one class with weight: {classes[present]!r}."
+                f"{type(self).__name__} needs at least two classes with weight; y has the class(es) {present!r}."
             )
-        if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, y)
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
         self._fit(X, position.reshape(-1, 1).astype(float), weight, likelihood, n_classes=len(classes))
         self.classes_ = classes
         return self
+
+    def _class_weights(self, classes, position, weight):
+        """The factor that `class_weight` puts on each class: (C,)."""
+        given = self.class_weight
+        if given is None:
+            return np.ones(len(classes))
+        if isinstance(given, str) and given == "balanced":
+            # By weight, not by rows: a row of weight two is the row twice.
+            total = np.bincount(position, weights=weight, minlength=len(classes))
+            return np.divide(weight.sum(), len(classes) * total, out=np.zeros(len(classes)), where=total > 0)
+        if not isinstance(given, Mapping):
+            raise ValueError(f'class_weight={given!r} must be a dict of label to weight, "balanced" or None.')
+        factors = np.array(
+            [_validation.number(f"class_weight[{c!r}]", given.get(c, 1.0), strict=False) for c in classes.tolist()]
+        )
+        if not set(given) & set(classes.tolist()):
+            raise ValueError(f"class_weight={given!r} names none of the classes of y, {classes.tolist()}.")
+        return factors
 
     def predict_proba(self, X):
         """Predict the probability of each class.

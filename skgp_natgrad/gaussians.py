@@ -39,11 +39,11 @@ class Gaussian(NamedTuple):
     log_det_cov: jax.Array
 
 
-def standard(n_latent, size, dtype=np.float64):
+def standard(n_latent, size):
     """Return K standard normals, the prior of the whitened inducing variables."""
-    zeros = np.zeros((n_latent, size), dtype)
-    identity = np.broadcast_to(np.eye(size, dtype=dtype), (n_latent, size, size)).copy()
-    return Gaussian(zeros, identity, zeros.copy(), identity.copy(), np.zeros(n_latent, dtype))
+    zeros = np.zeros((n_latent, size))
+    identity = np.broadcast_to(np.eye(size), (n_latent, size, size)).copy()
+    return Gaussian(zeros, identity, zeros.copy(), identity.copy(), np.zeros(n_latent))
 
 
 def from_natural(shift, precision):

@@ -21,7 +21,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-__all__ = ["Kernel", "KernelSpec", "default_kernel", "from_sklearn", "register", "to_sklearn"]
+__all__ = [
+    "Kernel",
+    "KernelSpec",
+    "default_kernel",
+    "from_sklearn",
+    "register",
+    "scaled_squared_distance",
+    "squared_distance",
+    "to_sklearn",
+]
 
 _SQRT3 = 3.0**0.5
 _SQRT5 = 5.0**0.5
@@ -327,7 +336,12 @@ def _unsupported(kernel):
 
 def _leaf(kernel, name, n_features):
     """Value, lower and upper bound of one hyperparameter, as float arrays."""
-    value = np.asarray(getattr(kernel, name), dtype=float)
+    try:
+        value = np.asarray(getattr(kernel, name), dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}: not a number."
+        ) from None
     if value.ndim > 1 or value.size not in (1, n_features):
         raise ValueError(
             f"kernel contains {type(kernel).__name__}({name}={getattr(kernel, name)!r}): {value.size} "
@@ -345,7 +359,12 @@ def _leaf(kernel, name, n_features):
         )
     bounds = np.broadcast_to(np.asarray(parameter.bounds, dtype=float), (max(value.size, 1), 2))
     lower, upper = bounds[:, 0].reshape(value.shape), bounds[:, 1].reshape(value.shape)
-    return np.clip(value, lower, upper), lower, upper
+    if not np.all((lower > 0) & (lower <= value) & (value <= upper)):
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__}({name}={value}) with {name}_bounds={parameter.bounds.tolist()}: "
+            'the value must lie within positive bounds, the lower first; or set them to "fixed".'
+        )
+    return value, lower, upper
 
 
 def from_sklearn(kernel, n_features):
@@ -417,4 +436,5 @@ def default_kernel(spread):
         strangers, whatever D is.
     """
     length_scale = spread * np.sqrt(max(len(spread), 1))
-    return sklearn_kernels.ConstantKernel(1.0) * sklearn_kernels.Matern(length_scale=length_scale, nu=2.5)
+    bounds = (1e-5 * length_scale.min(), 1e5 * length_scale.max())
+    return sklearn_kernels.ConstantKernel(1.0) * sklearn_kernels.Matern(length_scale, bounds, nu=2.5)

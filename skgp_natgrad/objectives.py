@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from . import bases, gaussians
+from . import bases
 from .kernels import Kernel
 from .likelihoods import Likelihood
 
@@ -45,12 +45,21 @@ def exponential(tree):
     return jax.tree.map(jnp.exp, tree)
 
 
-def expected_log_likelihood(parameters, m, S, batch, masks, jitter):
-    """Weighted sum of E[log p(y | f)] over the batch, and the mean-only KL.
+def bound_given_q(parameters, m, S, batch, masks, jitter, scale):
+    """The evidence lower bound, less the KL divergence of q(v) from its prior.
 
-    Returns
-    -------
-    expectation, kl_mean : scalars
+    That divergence depends on q alone, so that this is all that gradients in the
+    parameters, and in the expected log-likelihood's moments, need.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    m, S : arrays of shape (K, M) and (K, M, M)
+        Moments of the whitened q(v).
+    batch : Batch
+    masks : bases.Masks
+    jitter, scale : scalars
+        ``scale`` = N / B multiplies the batch's sum, which makes it unbiased.
     """
     latent = bases.moments(
         exponential(parameters.log_kernel), parameters.points, masks, parameters.a, m, S, batch.X, jitter
@@ -59,10 +68,5 @@ def expected_log_likelihood(parameters, m, S, batch, masks, jitter):
     # Rounding can leave a variance of exactly zero, whose square root has no derivative.
     var = jnp.maximum(latent.var, jnp.finfo(latent.var.dtype).tiny ** 0.5)
     each = likelihood.expected_log_prob(latent.mean, var, batch.y)
-    return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum(), latent.kl_mean
-
-
-def elbo(parameters, q, batch, masks, jitter, scale):
-    """The bound, its batch part multiplied by ``scale`` = N / B: unbiased."""
-    expectation, kl_mean = expected_log_likelihood(parameters, q.mean, q.cov, batch, masks, jitter)
-    return scale * expectation - kl_mean - gaussians.kl_to_standard(q)
+    total = jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
+    return scale * total - latent.kl_mean

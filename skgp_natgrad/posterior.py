@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import bases, objectives
+from ._linalg import triangular_inverse
 
 CHUNK_ROWS = 256
 
@@ -32,7 +33,7 @@ class Posterior(NamedTuple):
     whiten : ndarray of shape (M, M)
         L^-1 of the jittered Kzz.
     spread : ndarray of shape (K, M, M)
-        S^1/2: var(x) = k_xx - |L^-1 k_zx|^2 + |spread^T L^-1 k_zx|^2.
+        A square root of S: var(x) = k_xx - |L^-1 k_zx|^2 + |spread^T L^-1 k_zx|^2.
 
     Columns of masked points are zero.
     """
@@ -54,7 +55,8 @@ def condition(parameters, q, masks, jitter):
     a = parameters.a * masks.Z_mean
     at_Z = (a @ kernel(Z_mean, Z)) * masks.Z
     weights = (q.mean - at_Z @ whiten.T) @ whiten * masks.Z
-    spread = jnp.linalg.cholesky(q.cov)
+    # From the precision, which every step has kept positive definite.
+    spread = jnp.swapaxes(triangular_inverse(jnp.linalg.cholesky(q.precision)), -1, -2)
     return Posterior(Z, Z_mean, weights, a, whiten * masks.Z, spread), used
 
 

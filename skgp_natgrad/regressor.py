@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import validate_data
 
 from . import _validation, posterior
@@ -27,10 +27,11 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
         likelihood owns the noise. None is ``ConstantKernel() * Matern(nu=2.5)``
         with one lengthscale a column, started from the data.
-    likelihood : {"gaussian", "student_t"} or object, default="gaussian"
+    likelihood : {"gaussian", "student_t", "auto"} or object, default="gaussian"
         Distribution of y given the latent function. An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
-        standardised y, tunable as ``likelihood__...``.
+        standardised y, tunable as ``likelihood__...``. "auto" is
+        "gaussian".
     n_inducing : int, default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
@@ -88,7 +89,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     random_state : int, RandomState instance or None, default=None
         Draws minibatches and, from large tables, candidates for the points.
     verbose : int, default=0
-        1 prints progress now and then, 2 more often.
+        1 shows a progress bar (extra "progress") or a line now and then, 2 a
+        line every 20 iterations.
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
     dtype : {"float64"}, default="float64"
@@ -149,61 +151,6 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
 
     _task = "regression"
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        likelihood="gaussian",
-        n_inducing=100,
-        n_mean_inducing=0,
-        basis="orthogonal",
-        inducing_init="greedy_variance",
-        solver="ngd",
-        parameterization="natural",
-        gamma_schedule="log_linear",
-        optimizer="adam",
-        learning_rate=0.02,
-        batch_size=1024,
-        max_iter=1000,
-        tol=1e-3,
-        n_iter_no_change=50,
-        mean_solver="adam",
-        normalize_X=True,
-        normalize_y=True,
-        jitter=1e-8,
-        warm_start=False,
-        random_state=None,
-        verbose=0,
-        device="auto",
-        dtype="float64",
-    ):
-        super().__init__(
-            kernel=kernel,
-            likelihood=likelihood,
-            n_inducing=n_inducing,
-            n_mean_inducing=n_mean_inducing,
-            basis=basis,
-            inducing_init=inducing_init,
-            solver=solver,
-            parameterization=parameterization,
-            gamma_schedule=gamma_schedule,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            tol=tol,
-            n_iter_no_change=n_iter_no_change,
-            mean_solver=mean_solver,
-            normalize_X=normalize_X,
-            normalize_y=normalize_y,
-            jitter=jitter,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-            device=device,
-            dtype=dtype,
-        )
-
     def fit(self, X, y, sample_weight=None):
         """Fit the Gaussian process.
 
@@ -222,11 +169,12 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         self : NGDSVGPRegressor
         """
         self._forget()
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=self._previous() is None
+        )
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         columns = y.reshape(len(y), -1)
         likelihood = self._likelihood(default="gaussian")
-        likelihood.check_targets(columns)
         self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y)
         self._single_output = y.ndim == 1
         return self
@@ -289,7 +237,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             density (NLPD).
         """
         X = self._check_rows(X)
-        y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        check_consistent_length(X, y)
+        y = y.reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):
             raise ValueError(
                 f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}."

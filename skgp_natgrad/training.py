@@ -140,14 +140,13 @@ def step(state, problem, batch, gamma, rate, metric, optimizer):
     """One natural gradient step on q and one optimizer step on the rest, from one reverse pass."""
     q, parameters = state.q, state.parameters
 
-    def expectation(parameters, m, S):
+    def bound(parameters, m, S):
         if optimizer is None:
             fixed = jax.lax.stop_gradient(parameters)
             parameters = fixed._replace(a=parameters.a)
-        total, kl_mean = objectives.expected_log_likelihood(parameters, m, S, batch, problem.masks, problem.jitter)
-        return problem.scale * total - kl_mean
+        return objectives.bound_given_q(parameters, m, S, batch, problem.masks, problem.jitter, problem.scale)
 
-    value, (gradient, dm, dS) = jax.value_and_grad(expectation, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
+    value, (gradient, dm, dS) = jax.value_and_grad(bound, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
     moved = natural_gradient.step(q, dm, dS, gamma)
     parameters, optimizer_state, skipped = _optimizer_step(state, problem, gradient, rate, metric, optimizer)
     report = Report(value - gaussians.kl_to_standard(q), moved.gamma, moved.n_halvings, skipped)
@@ -185,7 +184,7 @@ class Rows(NamedTuple):
 
 def batch_size_for(n_rows, batch_size):
     """Return the number of rows of every batch, padding included."""
-    return min(batch_size, max(bucket(n_rows), 1))
+    return min(batch_size, bucket(n_rows))
 
 
 def iterate_batches(rows, batch_size, random_state):
@@ -236,11 +235,16 @@ class Result(NamedTuple):
     state: State
     report: Report
     elbo: float
-    converged: bool
+    verdict: str | None
 
 
-class Progress:
-    """Says when the smoothed bound has stopped improving, and when it surely has not.
+# Steps of the optimizer below this part of the largest say nothing about convergence: where the
+# learning rate has decayed the bound is flat whatever is left to gain.
+_ACTIVE_RATE = 0.1
+
+
+class StoppingRule:
+    """Says when the smoothed bound has stopped changing, and when it surely has not.
 
     The bound is averaged over the last ``window`` iterations and over the
     ``window`` before them. On minibatches the difference has a standard error,
@@ -258,14 +262,18 @@ class Progress:
         return (late.mean() - early.mean()) / self.weight, 2.0 * error / self.weight
 
     def has_stopped(self, curve):
-        """Whether the gain is below ``tol`` for each unit of weight, noise allowed for."""
+        """Whether the change is below ``tol`` for each unit of weight, noise allowed for."""
         gain, error = self._gain(curve)
-        return gain + error < self.tol
+        return abs(gain) + error < self.tol
 
-    def is_improving(self, curve):
-        """Whether the gain is above ``tol``, noise allowed for, or too early to say."""
+    def verdict(self, curve):
+        """Say why the fit has not converged: "too few", "rising" or "falling"; or None."""
         gain, error = self._gain(curve)
-        return gain - error > self.tol
+        if np.isinf(gain):
+            return "too few"
+        if abs(gain) - error <= self.tol:
+            return None
+        return "rising" if gain > 0 else "falling"
 
 
 def run(state, problem, rows, settings, random_state, on_chunk=None):
@@ -286,19 +294,20 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
     result : Result
     """
     full_batch = len(rows.weight) <= batch_size_for(len(rows.weight), settings.batch_size)
-    progress = Progress(settings.n_iter_no_change, settings.tol, float(rows.weight.sum()), not full_batch)
+    rule = StoppingRule(settings.n_iter_no_change, settings.tol, float(rows.weight.sum()), not full_batch)
+    gammas, rates = _step_sizes(settings)
     batches = iterate_batches(rows, settings.batch_size, random_state)
     report = Report(*(np.empty(0, dtype) for dtype in (float, float, int, bool)))
     n_iter, stopped = 0, False
     while n_iter < settings.max_iter and not stopped:
         n_steps = min(STEPS_PER_CALL, settings.max_iter - n_iter)
-        iteration = np.arange(n_iter, n_iter + STEPS_PER_CALL)
+        sizes = slice(n_iter, n_iter + STEPS_PER_CALL)
         state, chunk = run_chunk(
             state,
             problem,
             next(batches),
-            np.asarray(settings.gamma_schedule(iteration), dtype=float),
-            np.asarray(settings.rate_schedule(iteration), dtype=float),
+            gammas[sizes],
+            rates[sizes],
             n_steps,
             settings.optimizer,
         )
@@ -306,7 +315,8 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
             *(np.concatenate([old, np.asarray(new)[:n_steps]]) for old, new in zip(report, chunk, strict=True))
         )
         n_iter += n_steps
-        stopped = progress.has_stopped(report.elbo)
+        judged = report.elbo[_judged(rates[:n_iter], settings.optimizer)]
+        stopped = rule.has_stopped(judged)
         if on_chunk is not None:
             on_chunk(n_iter, report)
     if full_batch:
@@ -316,4 +326,17 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
         final = float(chunk.elbo[0])
     else:
         final = float(report.elbo[-settings.n_iter_no_change :].mean())
-    return Result(state, report, final, not progress.is_improving(report.elbo))
+    return Result(state, report, final, rule.verdict(judged))
+
+
+def _step_sizes(settings):
+    """The step sizes of all iterations, padded to whole calls with the last."""
+    size = -(-settings.max_iter // STEPS_PER_CALL) * STEPS_PER_CALL
+    iteration = np.minimum(np.arange(size), settings.max_iter - 1)
+    schedules = (settings.gamma_schedule, settings.rate_schedule)
+    return tuple(np.asarray(schedule(iteration), dtype=float) for schedule in schedules)
+
+
+def _judged(rates, optimizer):
+    """Which iterations say something about convergence."""
+    return slice(None) if optimizer is None else rates >= _ACTIVE_RATE * rates.max()

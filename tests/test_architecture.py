@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import skgp_natgrad
 
 PACKAGE = Path(skgp_natgrad.__file__).parent
@@ -15,7 +17,7 @@ LEVELS = [
     {"bases", "_validation"},
     {"objectives", "natural_gradient", "inducing"},
     {"training"},
-    {"posterior", "_rows"},
+    {"posterior", "_rows", "_progress"},
     {"_base"},
     {"regressor", "classifier"},
     {"__init__"},
@@ -74,6 +76,7 @@ assert threading.active_count() == 1
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fit_leaves_jax_as_it_was():
     import jax
     import numpy as np

@@ -9,7 +9,16 @@ from scipy import integrate, stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import Constant, NGDSVGPRegressor, bases, kernels, likelihoods, natural_gradient, objectives
+from skgp_natgrad import (
+    Constant,
+    NGDSVGPRegressor,
+    bases,
+    gaussians,
+    kernels,
+    likelihoods,
+    natural_gradient,
+    objectives,
+)
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 
 from .conftest import all_likelihoods, make_problem
@@ -20,6 +29,12 @@ JITTER = 1e-8
 
 def likelihood_id(likelihood):
     return repr(likelihood)
+
+
+def elbo(parameters, q, batch, masks, jitter, scale):
+    """The bound, as the training step reports it."""
+    given_q = objectives.bound_given_q(parameters, q.mean, q.cov, batch, masks, jitter, scale)
+    return given_q - gaussians.kl_to_standard(q)
 
 
 def exact_regressor(kernel, noise, Z, **kwargs):
@@ -104,8 +119,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
     d1, d2 = jax.grad(bound, argnums=(0, 1))(q.mean, eta2)
 
     def expectation(m, S):
-        total, _ = objectives.expected_log_likelihood(parameters, m, S, batch, masks, JITTER)
-        return total
+        return objectives.bound_given_q(parameters, m, S, batch, masks, JITTER, 1.0)
 
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, gamma)
@@ -120,7 +134,7 @@ def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducin
     parameters, q, batch, masks = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
 
     def ours(parameters):
-        return objectives.elbo(parameters, q, batch, masks, JITTER, 1.7)
+        return elbo(parameters, q, batch, masks, JITTER, 1.7)
 
     def plain(parameters):
         return reference_elbo(parameters, q.mean, q.cov, batch, JITTER, 1.7)
@@ -135,7 +149,7 @@ def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducin
 @pytest.mark.usefixtures("x64")
 def test_masked_points_are_not_there(rng):
     parameters, q, batch, masks = make_problem(StudentT(), rng, n_mean_inducing=4)
-    want = objectives.elbo(parameters, q, batch, masks, JITTER, 1.0)
+    want = elbo(parameters, q, batch, masks, JITTER, 1.0)
 
     def pad(x, *widths):
         return np.pad(x, widths, constant_values=0.3)
@@ -146,8 +160,8 @@ def test_masked_points_are_not_there(rng):
     )
     masks = bases.Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
-    q = natural_gradient.gaussians.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
-    assert_allclose(objectives.elbo(padded, q, batch, masks, JITTER, 1.0), want, rtol=1e-12)
+    q = gaussians.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
+    assert_allclose(elbo(padded, q, batch, masks, JITTER, 1.0), want, rtol=1e-12)
 
 
 # -- the orthogonal basis -----------------------------------------------------------------
@@ -185,9 +199,9 @@ def test_orthogonal_optimum_is_appendix_d(rng):
         assert_allclose(gradient, 0.0, atol=1e-6)
 
     def expectation(m, S):
-        return objectives.expected_log_likelihood(optimum, m, S, batch, masks, JITTER)[0]
+        return objectives.bound_given_q(optimum, m, S, batch, masks, JITTER, 1.0)
 
-    q = natural_gradient.gaussians.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
+    q = gaussians.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, 0.7)
     assert_allclose(moved.mean, q.mean, atol=1e-7)
@@ -301,7 +315,40 @@ def test_scalar_expectation_and_density_equal_quadrature(likelihood, log_prob):
             want = integrate_normal(lambda f, y=y: log_prob(y, f), mean, var)
             assert_allclose(model.expected_log_prob(*args)[0], want, rtol=1e-7, atol=1e-9)
             want = np.log(integrate_normal(lambda f, y=y: np.exp(log_prob(y, f)), mean, var))
-            assert_allclose(model.log_predictive_density(*args)[0], want, rtol=1e-8, atol=1e-9)
+            if likelihood.task == "regression":
+                got = model.log_predictive_density(*args)[0]
+            else:
+                got = model.log_class_probabilities(*args[:2])[int(y), 0]
+            assert_allclose(got, want, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.05, 0.3])
+@pytest.mark.parametrize("residual", [0.0, 0.7, 20.0, 1e4])
+@pytest.mark.usefixtures("x64")
+def test_student_t_expectation_of_a_narrow_likelihood(scale, residual):
+    """The latent deviation is many times the scale, as in the first steps of training."""
+    model = StudentT(df=3.0, scale=scale).spec(1)[0]
+    got = model.expected_log_prob(np.zeros((1, 1)), np.ones((1, 1)), np.full((1, 1), residual))[0]
+    want, _ = integrate.quad(
+        lambda f: stats.norm.pdf(f) * stats.t.logpdf(residual, 3.0, f, scale),
+        -12,
+        12,
+        points=sorted({0.0, min(residual, 11.9)}),
+        epsabs=1e-12,
+        epsrel=1e-11,
+        limit=2000,
+    )
+    assert_allclose(got, want, rtol=1e-7)
+
+
+@pytest.mark.parametrize("df", [1.0, 50.0, 1e3, 1e6])
+@pytest.mark.parametrize("residual", [0.0, 0.5, 2.0, 6.0])
+@pytest.mark.usefixtures("x64")
+def test_student_t_density_for_all_degrees_of_freedom(df, residual):
+    model = StudentT(df=df, scale=0.3).spec(1)[0]
+    got = model.log_predictive_density(np.zeros((1, 1)), np.full((1, 1), 0.1), np.full((1, 1), residual))[0]
+    density = integrate_normal(lambda f: stats.t.pdf(residual, df, f, 0.3), 0.0, 0.1)
+    assert_allclose(got, np.log(density), atol=2e-7)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0])
@@ -402,9 +449,9 @@ def test_robust_max_equals_quadrature():
 def test_minibatch_bound_is_unbiased(name, rng):
     """The mean over all minibatches of a partition is the bound itself, weights included."""
     parameters, q, batch, masks = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
-    full = objectives.elbo(parameters, q, batch, masks, JITTER, 1.0)
+    full = elbo(parameters, q, batch, masks, JITTER, 1.0)
     parts = [
-        objectives.elbo(
+        elbo(
             parameters,
             q,
             objectives.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6]),

@@ -74,6 +74,8 @@ def test_default_kernel_starts_from_the_data(rng):
     raw = NGDSVGPRegressor(n_inducing=10, optimizer=None, max_iter=5, normalize_X=False).fit(X, y)
     assert_allclose(raw.kernel_.k2.length_scale, np.sqrt(3) * X.std(0), rtol=1e-10)
     assert_allclose(raw.predict(X), scaled.predict(X), rtol=1e-6)
+    extreme = NGDSVGPRegressor(n_inducing=10, optimizer=None, max_iter=5, normalize_X=False).fit(1e7 * X, y)
+    assert_allclose(extreme.predict(1e7 * X), scaled.predict(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,9 @@ def test_default_kernel_starts_from_the_data(rng):
         (sk.ConstantKernel(-1.0), ValueError, "positive"),
         (sk.DotProduct(0.0), ValueError, "fixed"),
         (sk.RBF() ** -1.0, ValueError, "exponent"),
+        (sk.RBF("a"), ValueError, "not a number"),
+        (sk.RBF(1.0, (2.0, 3.0)), ValueError, "within positive bounds"),
+        (sk.RBF(1.0, (10.0, 0.1)), ValueError, "within positive bounds"),
     ],
 )
 def test_what_is_not_supported_is_refused(kernel, error, message, table):

@@ -52,8 +52,6 @@ def test_class_probabilities_sum_to_one(likelihood, rng):
     assert proba.shape == (n_classes, 9)
     assert_allclose(proba.sum(0), 1.0, rtol=1e-13)
     assert_allclose(np.exp(model.log_class_probabilities(mean, var)), proba, rtol=1e-10)
-    y = rng.integers(0, n_classes, size=(1, 9)).astype(float)
-    assert_allclose(np.exp(model.log_predictive_density(mean, var, y)), proba[y[0].astype(int), np.arange(9)])
     total = sum(
         np.exp(model.log_prob(mean, np.full(9 if n_latent > 1 else (1, 9), float(c)))) for c in range(n_classes)
     )
@@ -96,6 +94,8 @@ def test_samples_follow_the_density():
         (Gaussian(variance_bounds=(1.0, 0.1)), "variance_bounds"),
         (StudentT(df=0.0), "df must be positive"),
         (StudentT(scale_bounds="loose"), "scale_bounds"),
+        (Gaussian("a"), "must be a number"),
+        (Gaussian(1e-8), "outside of variance_bounds"),
     ],
 )
 def test_bad_parameters_are_named(likelihood, message):
@@ -122,6 +122,17 @@ def test_bad_classification_likelihoods_are_named(likelihood, message):
 def test_bernoulli_refuses_three_classes():
     with pytest.raises(ValueError, match="two classes, y has 3"):
         NGDSVGPClassifier(likelihood="bernoulli").fit(np.eye(3), [0, 1, 2])
+
+
+def test_a_name_belongs_to_one_class():
+    class Mine(Gaussian):
+        """Without a name of its own."""
+
+    assert likelihoods.by_name("gaussian").__class__ is Gaussian
+    with pytest.raises(ValueError, match="'gaussian' belongs to Gaussian"):
+
+        class Other(Gaussian):
+            name = "gaussian"
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

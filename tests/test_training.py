@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, DotProduct
 
-from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, gaussians, natural_gradient, training
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, Schedule, gaussians, natural_gradient, training
 from skgp_natgrad._linalg import jittered_cholesky, normal_nodes
 
 from .conftest import random_gaussian
@@ -117,23 +117,52 @@ def test_stops_when_the_bound_stops_rising(table):
 
 
 def test_warns_once_and_names_what_to_change(table):
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=30.*tol=.*learning_rate=0.02") as caught:
-        model = NGDSVGPRegressor(n_inducing=20, max_iter=30).fit(*table)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=120.*tol=.*learning_rate=0.02") as caught:
+        model = NGDSVGPRegressor(n_inducing=20, max_iter=120, n_iter_no_change=20).fit(*table)
     assert len(caught) == 1
+    assert model.n_iter_ == 120
+    with pytest.warns(ConvergenceWarning, match="max_iter=30 is too few"):
+        NGDSVGPRegressor(n_inducing=20, max_iter=30, tol=1e9).fit(*table)
+
+
+def test_a_falling_bound_is_not_convergence():
+    X, y = load_iris(return_X_y=True)
+    model = NGDSVGPClassifier(
+        50.0 * RBF(1.0), n_inducing=30, gamma_schedule=1.0, optimizer=None, max_iter=100, n_iter_no_change=5
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(X, y)
+    if model.elbo_ < model.elbo_curve_.max() - 10.0:
+        assert any("gamma_schedule" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_schedule_is_never_asked_past_the_end(table):
+    values = np.linspace(0.1, 0.5, 30)
+
+    class Table(Schedule):
+        def __call__(self, iteration):
+            return values[iteration]
+
+    model = NGDSVGPRegressor(n_inducing=5, max_iter=30, gamma_schedule=Table()).fit(*table)
     assert model.n_iter_ == 30
 
 
 def test_minibatch_noise_neither_stops_nor_warns():
     rng = np.random.default_rng(0)
     rising = np.linspace(0, 100, 200) + rng.normal(scale=300.0, size=200)
-    progress = training.Progress(window=50, tol=1e-3, weight=1000.0, noisy=True)
-    assert not progress.has_stopped(rising)
+    rule = training.StoppingRule(window=50, tol=1e-3, weight=1000.0, noisy=True)
+    assert not rule.has_stopped(rising)
+    assert rule.verdict(rising) is None
     flat = np.full(200, 5.0) + rng.normal(scale=0.1, size=200)
-    assert progress.has_stopped(flat)
-    assert not progress.is_improving(flat)
+    assert rule.has_stopped(flat)
+    assert rule.verdict(flat) is None
     steep = np.linspace(0, 1e5, 200) + rng.normal(scale=300.0, size=200)
-    assert progress.is_improving(steep)
-    assert progress.is_improving(flat[:60])  # too early to say
+    assert rule.verdict(steep) == "rising"
+    assert rule.verdict(-steep) == "falling"
+    assert not rule.has_stopped(-steep)
+    assert rule.verdict(flat[:60]) == "too few"
 
 
 def test_minibatches_stop_too(rng):
@@ -199,6 +228,7 @@ def test_mean_only_points_raise_the_bound(rng):
         ("jitter", 0.0),
         ("device", "tpu"),
         ("dtype", "float32"),
+        ("verbose", "yes"),
     ],
 )
 def test_bad_arguments_are_named_with_their_value(argument, value, table):
@@ -206,6 +236,7 @@ def test_bad_arguments_are_named_with_their_value(argument, value, table):
         NGDSVGPRegressor(**{argument: value}).fit(*table)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_failed_fit_is_not_fitted(table):
     X, y = table
     model = NGDSVGPRegressor(n_inducing=5, max_iter=10, tol=1e9).fit(X, y)
@@ -215,6 +246,22 @@ def test_a_failed_fit_is_not_fitted(table):
         model.set_params(solver="newton").fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
+
+
+@pytest.mark.parametrize(("x", "y", "message"), [(1.0, 1e200, "y holds"), (1e200, 1.0, "X holds")])
+def test_values_that_overflow_are_named(x, y, message, table):
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPRegressor(max_iter=20).fit(x * table[0], y * table[1])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nan_is_never_returned(rng):
+    X = rng.uniform(1, 2, size=(30, 1))
+    model = NGDSVGPRegressor(DotProduct() ** 1.5, n_inducing=5, max_iter=20, normalize_X=False).fit(X, X[:, 0])
+    with pytest.raises(FloatingPointError, match="not defined"):
+        model.predict(-10 * X)
+    with pytest.raises(ValueError, match="overflow"):
+        NGDSVGPRegressor(n_inducing=5, max_iter=20).fit(1e-3 * X, X[:, 0]).predict(np.full((1, 1), 1e308))
 
 
 @pytest.mark.parametrize(("weight", "message"), [(0.0, "zero"), (-1.0, "[Nn]egative")])
@@ -247,6 +294,20 @@ def test_tiny_tables(n):
     assert np.all(std > 0)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_verbose_prints(table, capsys):
-    NGDSVGPRegressor(n_inducing=5, max_iter=40, tol=1e9, verbose=2).fit(*table)
+    NGDSVGPRegressor(n_inducing=5, max_iter=40, verbose=2).fit(*table)
     assert "iteration 20: ELBO per row" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("installed", [True, False])
+def test_verbose_shows_a_bar_where_rich_is_installed(table, capsys, monkeypatch, installed):
+    if installed:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(__import__("sys").modules, "rich", None)
+    NGDSVGPRegressor(n_inducing=5, max_iter=100, verbose=1).fit(*table)
+    shown = capsys.readouterr().out
+    assert ("100/100" in shown) == installed
+    assert ("iteration 100: ELBO per row" in shown) != installed

@@ -6,7 +6,7 @@ Each is an object whose parameters are initial values on the scale of the
 
 from __future__ import annotations
 
-from ._base import REGISTRY, ClassLikelihood, Likelihood, RegressionLikelihood
+from ._base import REGISTRY, ClassLikelihood, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
 from .bernoulli import Bernoulli
 from .gaussian import Gaussian
 from .robust_max import RobustMax
@@ -18,8 +18,10 @@ __all__ = [
     "ClassLikelihood",
     "Gaussian",
     "Likelihood",
+    "LocationLikelihood",
     "RegressionLikelihood",
     "RobustMax",
+    "ScalarLikelihood",
     "Softmax",
     "StudentT",
     "by_name",

@@ -22,8 +22,8 @@ from sklearn.base import BaseEstimator
 
 from .._linalg import normal_nodes
 
-# Spacing of 1/3 standard deviation in training, 1/12 in prediction, which is made once.
-TRAINING_NODES = 50
+# Spacing of 1/6 standard deviation in training, 1/12 in prediction, which is made once.
+TRAINING_NODES = 100
 PREDICTION_NODES = 200
 
 REGISTRY = {}
@@ -55,7 +55,12 @@ class Likelihood(BaseEstimator):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, leaves: _unflatten(cls, aux, leaves))
-        if cls.name:
+        if "name" in vars(cls):
+            taken = REGISTRY.setdefault(cls.name, cls)
+            if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ValueError(
+                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; take another."
+                )
             REGISTRY[cls.name] = cls
 
     # -- the shape of the problem --------------------------------------------------------
@@ -83,8 +88,11 @@ class Likelihood(BaseEstimator):
         return tuple(self.with_leaves(column) for column in columns)
 
     def _leaf(self, name, n_targets):
-        value = np.asarray(getattr(self, name), dtype=float)
         label = f"likelihood {type(self).__name__}({name}={getattr(self, name)!r})"
+        try:
+            value = np.asarray(getattr(self, name), dtype=float)
+        except (TypeError, ValueError):
+            raise ValueError(f"{label}: {name} must be a number.") from None
         if not (np.all(np.isfinite(value)) and np.all(value > 0)):
             raise ValueError(f"{label}: {name} must be positive and finite.")
         shape = self._parameter_shape(n_targets)
@@ -103,7 +111,9 @@ class Likelihood(BaseEstimator):
                 f"likelihood {type(self).__name__}({name}_bounds={bounds!r}): give a pair of "
                 'positive numbers, the lower first, or "fixed".'
             )
-        return np.clip(value, lower, upper), np.full(shape, lower), np.full(shape, upper)
+        if np.any(value < lower) or np.any(value > upper):
+            raise ValueError(f"{label}: outside of {name}_bounds={bounds!r}; widen the bounds or move the value.")
+        return value, np.full(shape, lower), np.full(shape, upper)
 
     def _parameter_shape(self, n_targets):
         return ()
@@ -119,9 +129,6 @@ class Likelihood(BaseEstimator):
 
     # -- what a subclass defines or overrides --------------------------------------------
 
-    def check_targets(self, y):
-        """Raise ValueError, naming the range, if ``y`` (N, T) cannot be observed."""
-
     def log_prob(self, f, y):
         """Log density of ``y`` given the latent value(s) ``f``."""
         raise NotImplementedError
@@ -134,10 +141,6 @@ class Likelihood(BaseEstimator):
         mean, var : array of shape (K, B)
         y : array of shape (T, B)
         """
-        raise NotImplementedError
-
-    def log_predictive_density(self, mean, var, y):
-        """log E[p(y | f)] under q(f) = N(mean, var): (B,)."""
         raise NotImplementedError
 
 
@@ -175,18 +178,8 @@ class ScalarLikelihood(Likelihood):
         log_prob = _with_nodes(self).log_prob(f, y[..., None])
         return log_prob @ weights
 
-    def log_density_each(self, mean, var, y):
-        """log E[p(y | f)], elementwise over (K, B)."""
-        nodes, weights = normal_nodes(PREDICTION_NODES)
-        f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
-        log_prob = _with_nodes(self).log_prob(f, y[..., None])
-        return jax.scipy.special.logsumexp(log_prob, b=weights, axis=-1)
-
     def expected_log_prob(self, mean, var, y):
         return self.expectation_each(mean, var, y).sum(0)
-
-    def log_predictive_density(self, mean, var, y):
-        return self.log_density_each(mean, var, y).sum(0)
 
 
 def _with_nodes(likelihood):
@@ -196,6 +189,17 @@ def _with_nodes(likelihood):
 
 class RegressionLikelihood(ScalarLikelihood):
     """A scalar likelihood of a continuous target."""
+
+    def log_density_each(self, mean, var, y):
+        """log E[p(y | f)], elementwise over (K, B)."""
+        nodes, weights = normal_nodes(PREDICTION_NODES)
+        f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
+        log_prob = _with_nodes(self).log_prob(f, y[..., None])
+        return jax.scipy.special.logsumexp(log_prob, b=weights, axis=-1)
+
+    def log_predictive_density(self, mean, var, y):
+        """log E[p(y | f)] under q(f) = N(mean, var), summed over the targets: (B,)."""
+        return self.log_density_each(mean, var, y).sum(0)
 
     def conditional_moments(self, f):
         """Mean and variance of y given f, elementwise."""
@@ -242,17 +246,13 @@ class ClassLikelihood(Likelihood):
 
     task = "classification"
 
-    def class_probabilities(self, mean, var):
-        """p(y = c) for every class: (C, B), summing to one over the classes."""
-        raise NotImplementedError
-
     def log_class_probabilities(self, mean, var):
         """log p(y = c) for every class: (C, B)."""
-        return jnp.log(self.class_probabilities(mean, var))
+        raise NotImplementedError
 
-    def log_predictive_density(self, mean, var, y):
-        log_proba = self.log_class_probabilities(mean, var)
-        return jnp.take_along_axis(log_proba, y.astype(int), axis=0)[0]
+    def class_probabilities(self, mean, var):
+        """p(y = c) for every class: (C, B), summing to one over the classes."""
+        return jnp.exp(self.log_class_probabilities(mean, var))
 
     def sample(self, f, rng):
         """Draw class positions given ``f`` (K, ...), with a NumPy random state."""

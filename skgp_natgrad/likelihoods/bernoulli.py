@@ -59,14 +59,8 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
         return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(f), b=weights, axis=-1)
 
-    def log_density_each(self, mean, var, y):
-        return self._log_proba((2.0 * y - 1.0) * mean, var)
-
     def log_class_probabilities(self, mean, var):
         return jnp.concatenate([self._log_proba(-mean, var), self._log_proba(mean, var)])
-
-    def class_probabilities(self, mean, var):
-        return jnp.exp(self.log_class_probabilities(mean, var))
 
     def conditional_probabilities(self, f):
         return jnp.exp(jnp.stack([self._log_link(-f[0]), self._log_link(f[0])]))

@@ -57,11 +57,11 @@ class RobustMax(ClassLikelihood):
         loses = jnp.log(self.epsilon / (mean.shape[0] - 1))
         return loses + wins * (jnp.log1p(-self.epsilon) - loses)
 
-    def class_probabilities(self, mean, var):
+    def log_class_probabilities(self, mean, var):
         n_classes, n_rows = mean.shape
         wins = jnp.stack([_win_probability(mean, var, jnp.full(n_rows, c), PREDICTION_NODES) for c in range(n_classes)])
         wins = wins / wins.sum(0)
-        return self._with_errors(wins, n_classes)
+        return jnp.log(self._with_errors(wins, n_classes))
 
     def _with_errors(self, wins, n_classes):
         return (1.0 - self.epsilon) * wins + self.epsilon / (n_classes - 1) * (1.0 - wins)

@@ -12,6 +12,9 @@ from scipy.stats import qmc
 
 from ._base import ClassLikelihood
 
+# Prediction, made once, takes so many times the points of a training step.
+_PREDICTION_BLOCKS = 16
+
 
 @functools.cache
 def quasi_normal_points(n_points, n_latent):
@@ -68,11 +71,15 @@ class Softmax(ClassLikelihood):
         points = quasi_normal_points(self.n_points, mean.shape[0])
         return chosen - _expected_logsumexp(mean, var, points)
 
-    def class_probabilities(self, mean, var):
-        points = quasi_normal_points(16 * self.n_points, mean.shape[0])
+    def log_class_probabilities(self, mean, var):
+        points = quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, mean.shape[0])
         # One block of points at a time keeps memory at that of a training step.
-        blocks = jnp.asarray(points).reshape(16, self.n_points, -1)
-        return jax.lax.map(lambda block: jax.nn.softmax(_spread(mean, var, block), axis=1).mean(0), blocks).mean(0)
+        blocks = jnp.asarray(points).reshape(_PREDICTION_BLOCKS, self.n_points, -1)
+
+        def log_sum(block):
+            return jax.scipy.special.logsumexp(jax.nn.log_softmax(_spread(mean, var, block), axis=1), axis=0)
+
+        return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(len(points)))
 
     def conditional_probabilities(self, f):
         return jax.nn.softmax(f, axis=0)

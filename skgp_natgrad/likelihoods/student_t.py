@@ -7,11 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from ._base import PREDICTION_NODES, LocationLikelihood
+from ._base import LocationLikelihood
 
-# The trapezoidal rule in log(precision) over this range, which holds the Gamma density and
-# the values that a far outlier prefers.
-_LOG_PRECISION = (-60.0, 6.0)
+# Trapezoidal rules; their integrands are smooth whatever the ratio of scale to latent deviation,
+# where an integrand over f has a peak that a fixed rule misses.
+_FRULLANI = np.arange(-36.0, 4.5, 0.5)
+_COARSE = np.linspace(-60.0, 6.0, 265)
+_FINE = np.linspace(-1.0, 1.0, 33)
+_UNIT = np.linspace(-1.0, 1.0, 400)
+_REACH = 70.0
 
 
 class StudentT(LocationLikelihood):
@@ -50,17 +54,56 @@ class StudentT(LocationLikelihood):
         normaliser = gammaln(half) - gammaln(0.5 * self.df) - 0.5 * jnp.log(self.df * jnp.pi) - jnp.log(self.scale)
         return normaliser - half * jnp.log1p(((y - f) / self.scale) ** 2 / self.df)
 
+    def expectation_each(self, mean, var, y):
+        # By Frullani, log(1 + z^2 / a) = int (1 - exp(-z^2 t / a)) exp(-t) dt / t, whose
+        # expectation under a Gaussian z is elementary; the rule is in log(t).
+        t = np.exp(_FRULLANI)
+        a = self.df * self.scale**2
+        ratio, shift = ((x / a)[..., None] * t for x in (var, (y - mean) ** 2))
+        survival = -jnp.expm1(-0.5 * jnp.log1p(2.0 * ratio) - shift / (1.0 + 2.0 * ratio))
+        log_term = survival @ (np.exp(-t) * (_FRULLANI[1] - _FRULLANI[0]))
+        return self.log_prob(mean, mean) - 0.5 * (self.df + 1.0) * log_term
+
     def log_density_each(self, mean, var, y):
-        # A Student-t is a Gaussian whose precision has a Gamma density. Integrating the
-        # precision is smooth whatever the ratio of scale to latent deviation, where the
-        # integral over f has a peak that any fixed rule misses.
-        t, spacing = np.linspace(*_LOG_PRECISION, 2 * PREDICTION_NODES, retstep=True)
-        half_df = 0.5 * jnp.asarray(self.df)[..., None]
-        log_gamma = half_df * jnp.log(half_df) - gammaln(half_df) + half_df * t - half_df * np.exp(t)
-        total = var[..., None] + jnp.asarray(self.scale)[..., None] ** 2 * np.exp(-t)
-        residual = (y - mean)[..., None]
-        log_normal = -0.5 * (jnp.log(2.0 * jnp.pi * total) + residual**2 / total)
-        return jax.scipy.special.logsumexp(log_gamma + log_normal, axis=-1) + float(np.log(spacing))
+        # A Student-t is a Gaussian whose precision has a Gamma density: integrate over the
+        # logarithm of the precision, by a rule that is fine around the integrand's mode.
+        log_integrand = self._log_mixture(mean, var, y)
+        mode = jnp.asarray(_COARSE)[jnp.argmax(log_integrand(_COARSE + 0.0 * mean[..., None]), axis=-1)]
+        reach = _COARSE[1] - _COARSE[0]
+        for _ in range(4):
+            grid = mode[..., None] + reach * _FINE
+            best = jnp.argmax(log_integrand(grid), axis=-1)
+            mode = jnp.take_along_axis(grid, best[..., None], axis=-1)[..., 0]
+            reach = reach * (_FINE[1] - _FINE[0])
+        width = self._mode_width(mean, var, y, mode)[..., None]
+        u = jnp.arcsinh(_REACH / width) * _UNIT
+        weight = width * jnp.cosh(u) * jnp.arcsinh(_REACH / width) * (_UNIT[1] - _UNIT[0])
+        return jax.scipy.special.logsumexp(log_integrand(mode[..., None] + width * jnp.sinh(u)), b=weight, axis=-1)
+
+    def _log_mixture(self, mean, var, y):
+        """The integrand's logarithm, as a function of log precisions (K, B, nodes)."""
+        half_df, squared = (jnp.asarray(x)[..., None] for x in (0.5 * self.df, self.scale**2))
+        normaliser = half_df * jnp.log(half_df) - gammaln(half_df)
+
+        def log_integrand(t):
+            t = jnp.minimum(t, 600.0)
+            total = var[..., None] + squared * jnp.exp(-t)
+            log_normal = -0.5 * (jnp.log(2.0 * jnp.pi * total) + (y - mean)[..., None] ** 2 / total)
+            return normaliser + half_df * (t - jnp.exp(t)) + log_normal
+
+        return log_integrand
+
+    def _mode_width(self, mean, var, y, t):
+        """One over the square root of the integrand's curvature at its mode, at most one."""
+        noise = self.scale**2 * jnp.exp(-t)
+        total = var + noise
+        share = noise / total
+        curvature = (
+            0.5 * self.df * jnp.exp(t)
+            + 0.5 * share * (1.0 - share)
+            + 0.5 * (y - mean) ** 2 / total * share * (2.0 * share - 1.0)
+        )
+        return 1.0 / jnp.sqrt(jnp.maximum(curvature, 1.0))
 
     def noise_variance(self):
         finite = self.df > 2.0
