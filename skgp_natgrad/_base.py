@@ -20,6 +20,7 @@ from . import (
     gaussians,
     inducing,
     kernels,
+    lengthscales,
     likelihoods,
     posterior,
     training,
@@ -31,6 +32,8 @@ _BASES = ("orthogonal",)
 _SOLVERS = ("ngd",)
 _MEAN_SOLVERS = ("adam",)
 _PARAMETERIZATIONS = ("natural",)
+# Arguments whose values may have parameters of their own.
+_OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
 
 
 class BaseNGDSVGP(BaseEstimator):
@@ -98,6 +101,8 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _settings(self):
         """Check every argument that needs no data, and return those that drive training."""
+        if self.basis == "coupled":
+            raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
         _validation.choice("basis", self.basis, _BASES)
         _validation.choice("solver", self.solver, _SOLVERS)
         _validation.choice("mean_solver", self.mean_solver, _MEAN_SOLVERS)
@@ -123,6 +128,28 @@ class BaseNGDSVGP(BaseEstimator):
             tol=_validation.number("tol", self.tol, strict=False),
             n_iter_no_change=_validation.integer("n_iter_no_change", self.n_iter_no_change, 1),
         )
+
+    def set_params(self, **params):
+        """Set parameters, nested ones by ``<argument>__<parameter>``.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : estimator
+        """
+        for key in params:
+            name, nested, _ = key.partition("__")
+            value = params.get(name, getattr(self, name, None))
+            if nested and name in _OBJECTS and not hasattr(value, "set_params"):
+                raise ValueError(
+                    f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
+                    "such as kernel=RBF(), likelihood=StudentT(), gamma_schedule=LogLinear()."
+                )
+        return super().set_params(**params)
 
     def _likelihood(self, default):
         """Return the likelihood object that the argument stands for."""
@@ -196,8 +223,7 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _start(self, rows, likelihood, n_latent, x_scale, random_state, previous):
         """The scikit-learn kernel, the initial state, the problem, and the numbers of points."""
-        spread = _rows.fit_scale("X", rows.X, rows.weight, active=True).scale
-        kernel = kernels.default_kernel(spread) if self.kernel is None else self.kernel
+        kernel = self._default_kernel(rows) if self.kernel is None else self.kernel
         specs = kernels.from_sklearn(kernel, rows.X.shape[1]), likelihood.spec(len(rows.y))
         with np.errstate(divide="ignore"):
             start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(*specs, strict=True))
@@ -216,6 +242,13 @@ class BaseNGDSVGP(BaseEstimator):
             jitter=float(self.jitter),
         )
         return kernel, training.initial_state(q, parameters, self.optimizer), problem, sizes
+
+    def _default_kernel(self, rows):
+        spread = _rows.fit_scale("X", rows.X, rows.weight, active=True).scale
+        targets = rows.y.T
+        if self._task == "classification":
+            targets = np.equal(targets, np.unique(targets)).astype(float)
+        return lengthscales.default_kernel(rows.X, targets, spread)
 
     def _place_points(self, X, kernel, x_scale, random_state):
         """Padded points in standardised units, their masks, and how many there are."""
@@ -261,7 +294,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.elbo_curve_ = result.report.elbo
         self.elbo_ = result.elbo
         self.n_iter_ = len(result.report.elbo)
-        self.n_rejected_steps_ = int(((result.report.n_halvings > 0) | result.report.skipped).sum())
+        self.n_rejected_steps_ = int(result.report.rejected.sum())
         self.jitter_ = jitter
         self._posterior = fitted
         self._warm_state = (state.q, parameters, masks, sizes)

@@ -124,8 +124,9 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Number of iterations.
     n_rejected_steps_ : int
         Number of iterations whose natural gradient step had to be shortened to
-        keep the covariance positive definite, or whose optimizer step was
-        skipped because a gradient was not finite.
+        keep the covariance positive definite, whose optimizer step was skipped
+        because a gradient was not finite, or that were taken back because the
+        bound of the full batch had fallen.
     jitter_ : float
         The value that was added to the covariance's diagonal.
     n_features_in_ : int
@@ -241,9 +242,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         weight = weight * self._class_weights(classes, position, weight)[position]
         present = classes[np.unique(position[weight > 0])]
         if len(present) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least two classes with weight; y has the class(es) {present!r}."
-            )
+            raise ValueError(f"{type(self).__name__} needs at least two classes with weight; y has {present.tolist()}.")
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
         self._fit(X, position.reshape(-1, 1).astype(float), weight, likelihood, n_classes=len(classes))
         self.classes_ = classes

@@ -24,7 +24,6 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 __all__ = [
     "Kernel",
     "KernelSpec",
-    "default_kernel",
     "from_sklearn",
     "register",
     "scaled_squared_distance",
@@ -67,12 +66,7 @@ class Kernel:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
-        names = [field.name for field in dataclasses.fields(cls)]
-        jax.tree_util.register_dataclass(
-            cls,
-            data_fields=[name for name in names if name not in cls.static],
-            meta_fields=[name for name in names if name in cls.static],
-        )
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda meta, leaves: _unflatten(cls, meta, leaves))
 
     def __call__(self, X, Z):
         """Covariance of ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
@@ -81,6 +75,28 @@ class Kernel:
     def diag(self, X):
         """Variance at ``X`` (N, D): (N,)."""
         raise NotImplementedError
+
+
+# The fields are looked up at each call: a class that cloudpickle rebuilds in another process gets
+# them only after it was registered.
+
+
+def _fields(cls, static):
+    return [field.name for field in dataclasses.fields(cls) if (field.name in cls.static) == static]
+
+
+def _flatten(kernel):
+    leaves, meta = ([getattr(kernel, name) for name in _fields(type(kernel), static)] for static in (False, True))
+    return leaves, tuple(meta)
+
+
+def _unflatten(cls, meta, leaves):
+    # Leaves may be placeholders here, so that nothing is checked.
+    kernel = object.__new__(cls)
+    for static, values in ((True, meta), (False, leaves)):
+        for name, value in zip(_fields(cls, static), values, strict=True):
+            object.__setattr__(kernel, name, value)
+    return kernel
 
 
 def register(sklearn_class, twin_class):
@@ -98,6 +114,13 @@ def register(sklearn_class, twin_class):
     if not (isinstance(twin_class, type) and issubclass(twin_class, Kernel)):
         raise TypeError(f"twin_class={twin_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")
     _TWINS[sklearn_class] = twin_class
+    if not sklearn_class.__module__.startswith("sklearn."):
+        # With the class it reaches other processes, where this call was not made.
+        sklearn_class._skgp_twin = twin_class
+
+
+def _twin_of(sklearn_class):
+    return _TWINS.get(sklearn_class) or vars(sklearn_class).get("_skgp_twin")
 
 
 # -- distances and radial functions -------------------------------------------------------
@@ -357,14 +380,19 @@ def _leaf(kernel, name, n_features):
             f"kernel contains {type(kernel).__name__}({name}={value}): a trained hyperparameter "
             f'must be positive; set {name}_bounds="fixed" to keep it at zero.'
         )
-    bounds = np.broadcast_to(np.asarray(parameter.bounds, dtype=float), (max(value.size, 1), 2))
-    lower, upper = bounds[:, 0].reshape(value.shape), bounds[:, 1].reshape(value.shape)
+    lower, upper = _bounds(parameter, value.shape)
     if not np.all((lower > 0) & (lower <= value) & (value <= upper)):
         raise ValueError(
             f"kernel contains {type(kernel).__name__}({name}={value}) with {name}_bounds={parameter.bounds.tolist()}: "
             'the value must lie within positive bounds, the lower first; or set them to "fixed".'
         )
     return value, lower, upper
+
+
+def _bounds(parameter, shape):
+    """Lower and upper bounds of a scikit-learn hyperparameter, in the shape of its value."""
+    pairs = np.broadcast_to(np.asarray(parameter.bounds, dtype=float), (int(np.prod(shape)), 2))
+    return pairs[:, 0].reshape(shape), pairs[:, 1].reshape(shape)
 
 
 def from_sklearn(kernel, n_features):
@@ -388,7 +416,7 @@ def from_sklearn(kernel, n_features):
     ValueError, TypeError
         For a kernel that has no twin, naming it and the remedy.
     """
-    twin = _TWINS.get(type(kernel))
+    twin = _twin_of(type(kernel))
     if twin is None:
         raise _unsupported(kernel)
     columns = ([], [], [])
@@ -419,22 +447,9 @@ def _assign(kernel, twin):
             continue
         if isinstance(value, Kernel):
             _assign(getattr(kernel, field.name), value)
-        elif not getattr(kernel, f"hyperparameter_{field.name}").fixed:
-            value = np.asarray(value, dtype=float)
+            continue
+        parameter = getattr(kernel, f"hyperparameter_{field.name}")
+        if not parameter.fixed:
+            # The exponential of a bound's logarithm may lie beyond it by rounding.
+            value = np.clip(np.asarray(value, dtype=float), *_bounds(parameter, np.shape(value)))
             setattr(kernel, field.name, value if value.ndim else float(value))
-
-
-def default_kernel(spread):
-    """Return the kernel used when none is given: ConstantKernel * Matern 5/2, ARD.
-
-    Parameters
-    ----------
-    spread : ndarray of shape (D,)
-        Standard deviation of each column of X as the kernel sees it. The
-        lengthscales start at sqrt(D) times it, the root mean squared distance
-        of two rows over sqrt(2): rows are then neither all alike nor all
-        strangers, whatever D is.
-    """
-    length_scale = spread * np.sqrt(max(len(spread), 1))
-    bounds = (1e-5 * length_scale.min(), 1e5 * length_scale.max())
-    return sklearn_kernels.ConstantKernel(1.0) * sklearn_kernels.Matern(length_scale, bounds, nu=2.5)

@@ -117,8 +117,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         Number of iterations.
     n_rejected_steps_ : int
         Number of iterations whose natural gradient step had to be shortened to
-        keep the covariance positive definite, or whose optimizer step was
-        skipped because a gradient was not finite.
+        keep the covariance positive definite, whose optimizer step was skipped
+        because a gradient was not finite, or that were taken back because the
+        bound of the full batch had fallen.
     jitter_ : float
         The value that was added to the covariance's diagonal.
     n_features_in_ : int

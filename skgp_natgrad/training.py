@@ -46,12 +46,40 @@ def bucket(n):
     return 1 << int(n - 1).bit_length()
 
 
+# On the full batch the bound is exact: a state this far below the best one, in nats for each unit
+# of weight, came from a step that was too large.
+_MAX_FALL = 0.1
+_RECOVERY = 1.05
+
+
+class Best(NamedTuple):
+    """The best state seen on a full batch, and its bound."""
+
+    bound: jax.Array
+    q: gaussians.Gaussian
+    parameters: objectives.Parameters
+
+
 class State(NamedTuple):
-    """What a step carries: q, everything else that is trained, and the optimizer's moments."""
+    """What a step carries.
+
+    Attributes
+    ----------
+    q : Gaussian
+    parameters : Parameters
+        Everything else that is trained.
+    optimizer : object
+        The optimizer's moments.
+    best : Best
+    shrink : scalar
+        Factor of both step sizes: halved when a step had to be taken back.
+    """
 
     q: gaussians.Gaussian
     parameters: objectives.Parameters
     optimizer: object
+    best: Best
+    shrink: jax.Array
 
 
 class Problem(NamedTuple):
@@ -78,18 +106,19 @@ class Problem(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Of each step: the bound, the natural gradient's step size, and whether a step failed."""
+    """Of each step: the bound before it, the natural gradient's step size, and whether it failed."""
 
     elbo: jax.Array
     gamma: jax.Array
-    n_halvings: jax.Array
-    skipped: jax.Array
+    rejected: jax.Array
 
 
 @functools.partial(jax.jit, static_argnames="optimizer")
 def initial_state(q, parameters, optimizer):
     """Return the state at the start of training."""
-    return State(q, parameters, _transformation(optimizer).init(parameters))
+    # A strong type, as the steps return it: a weak one would be compiled for on its own.
+    best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters)
+    return State(q, parameters, _transformation(optimizer).init(parameters), best, jnp.ones(()))
 
 
 def _transformation(optimizer):
@@ -124,14 +153,16 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, optimizer):
         objectives.exponential(state.parameters.log_kernel), state.parameters.points, problem.masks, problem.jitter
     )
     zeros = jnp.zeros(STEPS_PER_CALL)
-    report = Report(zeros, zeros, jnp.zeros(STEPS_PER_CALL, int), jnp.zeros(STEPS_PER_CALL, bool))
+    report = Report(zeros, zeros, jnp.zeros(STEPS_PER_CALL, bool))
     n_batches = batches.weight.shape[0]
 
     def body(i, carry):
         state, report = carry
         batch = jax.tree.map(lambda x: x[i % n_batches], batches)
-        state, one = step(state, problem, batch, gammas[i], rates[i], metric, optimizer)
-        return state, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
+        moved, one = step(state, problem, batch, gammas[i], rates[i], metric, optimizer)
+        if n_batches == 1:
+            moved, one = keep_or_take_back(state, moved, one, problem, optimizer)
+        return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
 
     return jax.lax.fori_loop(0, n_steps, body, (state, report))
 
@@ -147,10 +178,30 @@ def step(state, problem, batch, gamma, rate, metric, optimizer):
         return objectives.bound_given_q(parameters, m, S, batch, problem.masks, problem.jitter, problem.scale)
 
     value, (gradient, dm, dS) = jax.value_and_grad(bound, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
-    moved = natural_gradient.step(q, dm, dS, gamma)
-    parameters, optimizer_state, skipped = _optimizer_step(state, problem, gradient, rate, metric, optimizer)
-    report = Report(value - gaussians.kl_to_standard(q), moved.gamma, moved.n_halvings, skipped)
-    return State(moved.q, parameters, optimizer_state), report
+    moved = natural_gradient.step(q, dm, dS, state.shrink * gamma)
+    parameters, optimizer_state, skipped = _optimizer_step(
+        state, problem, gradient, state.shrink * rate, metric, optimizer
+    )
+    report = Report(value - gaussians.kl_to_standard(q), moved.gamma, (moved.n_halvings > 0) | skipped)
+    return state._replace(q=moved.q, parameters=parameters, optimizer=optimizer_state), report
+
+
+def keep_or_take_back(state, moved, report, problem, optimizer):
+    """Remember the best state; from one far below it, go back with smaller steps.
+
+    For the full batch, whose bound is exact. ``report`` holds the bound of
+    ``state``, from which ``moved`` was reached.
+    """
+    bound, best = report.elbo, state.best
+
+    def choose(condition, yes, no):
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+    best = choose(bound > best.bound, Best(bound, state.q, state.parameters), best)
+    fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
+    back = State(best.q, best.parameters, _transformation(optimizer).init(best.parameters), best, 0.5 * state.shrink)
+    on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
+    return choose(fell, back, on), report._replace(rejected=report.rejected | fell)
 
 
 def _optimizer_step(state, problem, gradient, rate, metric, optimizer):
@@ -230,7 +281,7 @@ class Settings(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The final state, and the reports of its steps."""
+    """The state that is kept (of a full batch the best one), and the reports of all steps."""
 
     state: State
     report: Report
@@ -297,7 +348,7 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
     rule = StoppingRule(settings.n_iter_no_change, settings.tol, float(rows.weight.sum()), not full_batch)
     gammas, rates = _step_sizes(settings)
     batches = iterate_batches(rows, settings.batch_size, random_state)
-    report = Report(*(np.empty(0, dtype) for dtype in (float, float, int, bool)))
+    report = Report(*(np.empty(0, dtype) for dtype in (float, float, bool)))
     n_iter, stopped = 0, False
     while n_iter < settings.max_iter and not stopped:
         n_steps = min(STEPS_PER_CALL, settings.max_iter - n_iter)
@@ -320,10 +371,11 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
         if on_chunk is not None:
             on_chunk(n_iter, report)
     if full_batch:
-        # A step of size zero reports the bound of the state that it leaves as it is.
+        # One more step, of size zero, lets the last state be the best one.
         still = np.zeros(STEPS_PER_CALL)
-        state, chunk = run_chunk(state, problem, next(batches), still, still, 1, settings.optimizer)
-        final = float(chunk.elbo[0])
+        state, _ = run_chunk(state, problem, next(batches), still, still, 1, settings.optimizer)
+        state = state._replace(q=state.best.q, parameters=state.best.parameters)
+        final = float(state.best.bound)
     else:
         final = float(report.elbo[-settings.n_iter_no_change :].mean())
     return Result(state, report, final, rule.verdict(judged))

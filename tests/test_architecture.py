@@ -15,7 +15,7 @@ LEVELS = [
     {"_linalg", "_runtime"},
     {"kernels", "likelihoods", "gaussians", "schedules"},
     {"bases", "_validation"},
-    {"objectives", "natural_gradient", "inducing"},
+    {"objectives", "natural_gradient", "inducing", "lengthscales"},
     {"training"},
     {"posterior", "_rows", "_progress"},
     {"_base"},

@@ -30,11 +30,13 @@ def count_compilations():
 
     logger, handler = logging.getLogger("jax"), Handler()
     logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
     try:
         with jax.log_compiles(True):
             yield counts
     finally:
         logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
 def test_grid_search_over_numbers_compiles_once(rng):

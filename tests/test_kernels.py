@@ -1,12 +1,15 @@
 """Conversion of kernels; their values and gradients are in test_equivalence."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import NGDSVGPRegressor, kernels
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -139,5 +142,46 @@ def test_a_users_own_kernel(table):
     finally:
         del kernels._TWINS[Cosine]
     assert model.kernel_.k1.period != 2.0
+    assert kernels.from_sklearn(Cosine(), 2).value.period == 1.0  # found by the class itself
+    del Cosine._skgp_twin
     with pytest.raises(TypeError, match="twin_class"):
         kernels.register(Cosine, dict)
+
+
+def test_a_users_own_kernel_reaches_other_processes():
+    """Defined in a script, not in a module that the worker could import."""
+    code = """
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.model_selection import cross_val_score
+from skgp_natgrad import NGDSVGPRegressor, kernels
+
+class Mine(RBF):
+    pass
+
+class MineTwin(kernels.Kernel):
+    length_scale: object
+    def __call__(self, X, Z):
+        import jax.numpy as jnp
+        return jnp.exp(-0.5 * kernels.scaled_squared_distance(X, Z, self.length_scale))
+    def diag(self, X):
+        return X[:, 0] * 0.0 + 1.0
+
+kernels.register(Mine, MineTwin)
+X = np.linspace(0, 5, 40)[:, None]
+model = NGDSVGPRegressor(1.0 * Mine(), n_inducing=8, max_iter=20)
+scores = cross_val_score(model, X, np.sin(X[:, 0]), cv=2, n_jobs=2, error_score="raise")
+assert np.all(np.isfinite(scores))
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_wiggly_function_gets_a_short_lengthscale(rng):
+    """From lengthscales that are far too long the fit would call this noise."""
+    X = rng.uniform(0, 10, size=(400, 1))
+    y = np.sin(12 * X[:, 0]) + 0.1 * rng.normal(size=400)
+    model = NGDSVGPRegressor(max_iter=300, random_state=0).fit(X[:300], y[:300])
+    assert model.score(X[300:], y[300:]) > 0.9
+    labels = y > 0
+    clf = NGDSVGPClassifier(max_iter=300, random_state=0).fit(X[:300], labels[:300])
+    assert clf.score(X[300:], labels[300:]) > 0.85

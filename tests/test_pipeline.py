@@ -160,6 +160,15 @@ def test_bad_class_weights_are_named(class_weight, message, rng):
         classifier(class_weight=class_weight).fit(rng.normal(size=(20, 1)), np.arange(20) % 2)
 
 
+@pytest.mark.parametrize("key", ["likelihood__df", "gamma_schedule__final", "kernel__length_scale"])
+def test_nested_parameters_of_a_name_are_explained(key):
+    with pytest.raises(ValueError, match=f"{key} cannot be set.*Pass an object"):
+        NGDSVGPRegressor(likelihood="student_t").set_params(**{key: 2.0})
+    objects = {"likelihood": StudentT(), "gamma_schedule": LogLinear(), "kernel": RBF()}
+    model = NGDSVGPRegressor(likelihood="student_t").set_params(**objects, **{key: 0.5})
+    assert model.get_params()[key] == 0.5
+
+
 # -- rows, weights and seeds --------------------------------------------------------------
 
 

@@ -120,11 +120,14 @@ class Likelihood(BaseEstimator):
 
     def fitted(self, leaves):
         """Return a copy whose parameters are the fitted ``leaves``, as floats where single."""
-        values = [np.asarray(leaf, dtype=float).ravel() for leaf in leaves]
-        values = {
-            name: float(value[0]) if value.size == 1 else value
-            for name, value in zip(self.parameters, values, strict=True)
-        }
+        values = {}
+        for name, leaf in zip(self.parameters, leaves, strict=True):
+            value = np.asarray(leaf, dtype=float).ravel()
+            bounds = getattr(self, f"{name}_bounds")
+            if not isinstance(bounds, str):
+                # The exponential of a bound's logarithm may lie beyond it by rounding.
+                value = np.clip(value, *bounds)
+            values[name] = float(value[0]) if value.size == 1 else value
         return type(self)(**{**self.get_params(deep=False), **values})
 
     # -- what a subclass defines or overrides --------------------------------------------
