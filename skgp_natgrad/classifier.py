@@ -242,7 +242,9 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         weight = weight * self._class_weights(classes, position, weight)[position]
         present = classes[np.unique(position[weight > 0])]
         if len(present) < 2:
-            raise ValueError(f"{type(self).__name__} needs at least two classes with weight; y has {present.tolist()}.")
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
+            )
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
         self._fit(X, position.reshape(-1, 1).astype(float), weight, likelihood, n_classes=len(classes))
         self.classes_ = classes

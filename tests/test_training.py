@@ -208,6 +208,7 @@ def test_large_steps_from_the_first_stay_definite(gamma, likelihood):
     assert np.all(np.isfinite(model.elbo_curve_))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_mean_only_points_raise_the_bound(rng):
     X = rng.uniform(-4, 4, size=(300, 2))
     y = np.sin(2 * X[:, 0]) * np.cos(2 * X[:, 1]) + 0.1 * rng.normal(size=300)

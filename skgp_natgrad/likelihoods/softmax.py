@@ -92,7 +92,7 @@ def _spread(mean, var, points):
 
 @jax.custom_jvp
 def _expected_logsumexp(mean, var, points):
-    return jax.scipy.special.logsumexp(_spread(mean, var, points), axis=1).mean(0)
+    return _logsumexp_and_softmax(_spread(mean, var, points))[0].mean(0)
 
 
 @_expected_logsumexp.defjvp
@@ -100,9 +100,14 @@ def _(primals, tangents):
     # Bonnet's and Price's theorems: E'[mean] = E[p], E'[var] = E[p (1 - p)] / 2, under the
     # same points. The second is positive for every p, so that the natural gradient step
     # keeps its precision positive definite; the pathwise derivative is not.
-    mean, var, points = primals
-    f = _spread(mean, var, points)
-    p = jax.nn.softmax(f, axis=1)
+    logsumexp, p = _logsumexp_and_softmax(_spread(*primals))
     first, second = p.mean(0), 0.5 * (p * (1.0 - p)).mean(0)
-    tangent = (first * tangents[0]).sum(0) + (second * tangents[1]).sum(0)
-    return jax.scipy.special.logsumexp(f, axis=1).mean(0), tangent
+    return logsumexp.mean(0), (first * tangents[0]).sum(0) + (second * tangents[1]).sum(0)
+
+
+def _logsumexp_and_softmax(f):
+    """Both over the latent functions of ``f`` (S, K, B), from one exponential."""
+    top = f.max(1, keepdims=True)
+    exponential = jnp.exp(f - top)
+    total = exponential.sum(1, keepdims=True)
+    return (top + jnp.log(total))[:, 0], exponential / total

@@ -11,7 +11,7 @@ from ._base import LocationLikelihood
 
 # Trapezoidal rules; their integrands are smooth whatever the ratio of scale to latent deviation,
 # where an integrand over f has a peak that a fixed rule misses.
-_FRULLANI = np.arange(-36.0, 4.5, 0.5)
+_FRULLANI = np.arange(-44.0, 4.5, 0.5)
 _COARSE = np.linspace(-60.0, 6.0, 265)
 _FINE = np.linspace(-1.0, 1.0, 33)
 _UNIT = np.linspace(-1.0, 1.0, 400)
