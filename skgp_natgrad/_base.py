@@ -360,7 +360,7 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _sample_latent(self, X, n_samples, random_state):
         """Joint draws of the latent functions at standardised rows: (K, N, n_samples)."""
-        mean, _ = self._evaluate(posterior.latent_moments, X)
+        mean = self._evaluate(posterior.latent_mean, X)
         values, vectors = np.linalg.eigh(self._covariance(X))
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         noise = random_state.standard_normal((*mean.shape, n_samples))
