@@ -3,13 +3,14 @@
 from . import kernels, likelihoods
 from .classifier import NGDSVGPClassifier
 from .regressor import NGDSVGPRegressor
-from .schedules import Constant, Cosine, Linear, LogLinear, Schedule
+from .schedules import Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Constant",
     "Cosine",
+    "LineSearch",
     "Linear",
     "LogLinear",
     "NGDSVGPClassifier",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,23 +19,34 @@ from . import (
     _runtime,
     _validation,
     bases,
+    batches,
     gaussians,
     inducing,
     kernels,
     lengthscales,
     likelihoods,
+    methods,
     posterior,
+    steps,
     training,
 )
-from .objectives import Parameters
-from .schedules import Cosine
+from .objectives import Parameters, Problem
+from .parameterizations import PARAMETERIZATIONS
+from .schedules import Cosine, LineSearch
 
-_BASES = ("orthogonal",)
-_SOLVERS = ("ngd",)
-_MEAN_SOLVERS = ("adam",)
-_PARAMETERIZATIONS = ("natural",)
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
+
+
+class _Fitted(NamedTuple):
+    """What turns a state of training into fitted attributes."""
+
+    kernels: tuple
+    likelihood: likelihoods.Likelihood
+    problem: Problem
+    sizes: tuple
+    scales: tuple
+    basis: str
 
 
 class BaseNGDSVGP(BaseEstimator):
@@ -63,6 +76,7 @@ class BaseNGDSVGP(BaseEstimator):
         tol=1e-3,
         n_iter_no_change=50,
         mean_solver="adam",
+        mean_columns="auto",
         normalize_X=True,
         normalize_y=True,
         jitter=1e-8,
@@ -71,6 +85,7 @@ class BaseNGDSVGP(BaseEstimator):
         verbose=0,
         device="auto",
         dtype="float64",
+        callback=None,
     ):
         self.kernel = kernel
         self.likelihood = likelihood
@@ -88,6 +103,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
         self.mean_solver = mean_solver
+        self.mean_columns = mean_columns
         self.normalize_X = normalize_X
         self.normalize_y = normalize_y
         self.jitter = jitter
@@ -96,38 +112,71 @@ class BaseNGDSVGP(BaseEstimator):
         self.verbose = verbose
         self.device = device
         self.dtype = dtype
+        self.callback = callback
 
     # -- arguments -----------------------------------------------------------------------
 
     def _settings(self):
         """Check every argument that needs no data, and return those that drive training."""
-        if self.basis == "coupled":
-            raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
-        _validation.choice("basis", self.basis, _BASES)
-        _validation.choice("solver", self.solver, _SOLVERS)
-        _validation.choice("mean_solver", self.mean_solver, _MEAN_SOLVERS)
-        _validation.choice("parameterization", self.parameterization, _PARAMETERIZATIONS)
+        method = self._method()
         _validation.choice("device", self.device, _runtime.DEVICES)
         _validation.dtype("dtype", self.dtype, _runtime.DTYPES)
         _validation.integer("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, 0)
-        _validation.integer("n_inducing", self.n_inducing, 1)
-        _validation.integer("n_mean_inducing", self.n_mean_inducing, 0)
         _validation.number("jitter", self.jitter)
         for name in ("normalize_X", "normalize_y", "warm_start"):
             _validation.boolean(name, getattr(self, name))
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback={self.callback!r} must be callable, or None.")
         max_iter = _validation.integer("max_iter", self.max_iter, 1)
         rate = self.learning_rate
+        largest = 1e6 if isinstance(rate, LineSearch) else 10.0
         if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
             rate = Cosine(_validation.number("learning_rate", rate), 0.0, n_steps=max_iter)
         return training.Settings(
+            method=method,
             gamma_schedule=_validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0),
-            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 10.0),
-            optimizer=_validation.choice("optimizer", self.optimizer, (*training.OPTIMIZERS, None)),
+            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, largest),
             batch_size=_validation.integer("batch_size", self.batch_size, 1),
+            n_columns=self._n_columns(),
             max_iter=max_iter,
             tol=_validation.number("tol", self.tol, strict=False),
             n_iter_no_change=_validation.integer("n_iter_no_change", self.n_iter_no_change, 1),
         )
+
+    def _method(self):
+        """The algorithm's parts by name, checked one by one."""
+        if self.basis == "coupled":
+            raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
+        return methods.Method(
+            solver=_validation.choice("solver", self.solver, tuple(methods.SOLVERS)),
+            parameterization=_validation.choice("parameterization", self.parameterization, tuple(PARAMETERIZATIONS)),
+            basis=_validation.choice("basis", self.basis, tuple(bases.BASES)),
+            mean_solver=_validation.choice("mean_solver", self.mean_solver, methods.MEAN_SOLVERS),
+            optimizer=_validation.choice("optimizer", self.optimizer, (*steps.OPTIMIZERS, None)),
+        )
+
+    def _sizes(self):
+        """The numbers of points that are asked for; None stands for a point at every row."""
+        n_mean = _validation.integer("n_mean_inducing", self.n_mean_inducing, 0)
+        if self.n_inducing is None or (isinstance(self.n_inducing, str) and self.n_inducing == "all"):
+            if n_mean:
+                raise ValueError(
+                    f"n_inducing={self.n_inducing!r} puts an inducing point at every row, which leaves nothing for "
+                    f"n_mean_inducing={n_mean}; set one of the two."
+                )
+            return None, 0
+        if isinstance(self.n_inducing, str):
+            raise ValueError(f'n_inducing={self.n_inducing!r} must be an integer of at least 1, or None or "all".')
+        return _validation.integer("n_inducing", self.n_inducing, 1), n_mean
+
+    def _n_columns(self):
+        """Columns of the mean-only points' covariance in a minibatch step."""
+        n_mean = self._sizes()[1] + (self.n_inducing if self.basis == "decoupled" else 0)
+        if isinstance(self.mean_columns, str):
+            _validation.choice("mean_columns", self.mean_columns, ("auto",))
+            # As many as rows: the step then costs no more than twice as much.
+            return min(n_mean, self.batch_size)
+        return min(n_mean, _validation.integer("mean_columns", self.mean_columns, 1))
 
     def set_params(self, **params):
         """Set parameters, nested ones by ``<argument>__<parameter>``.
@@ -157,7 +206,7 @@ class BaseNGDSVGP(BaseEstimator):
             options = ("auto", *likelihoods.names(self._task))
             name = _validation.choice("likelihood", self.likelihood, options)
             return likelihoods.by_name(default if name == "auto" else name)
-        if not isinstance(self.likelihood, likelihoods.Likelihood) or self.likelihood.task != self._task:
+        if not isinstance(self.likelihood, likelihoods.Likelihood) or self._task not in self.likelihood.tasks:
             raise ValueError(
                 f"likelihood={self.likelihood!r} must be a {self._task} likelihood: an object of "
                 f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(self._task)))}."
@@ -176,20 +225,37 @@ class BaseNGDSVGP(BaseEstimator):
         previous = self._previous()
         random_state = check_random_state(self.random_state)
         rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
-        x_scale, y_scale, rows = self._standardise(rows, scale_y, previous)
-        n_latent = likelihood.n_latent(y.shape[1], n_classes)
+        likelihood = likelihood.prepare(rows.y, n_classes)
+        full_batch = batches.is_full(len(rows.weight), settings.batch_size)
+        methods.check(settings.method, likelihood, full_batch, settings.searched is not None)
+        x_scale, y_scale, rows = self._standardise(rows, scale_y and likelihood.standardises, previous)
         with _runtime.computation(self.device):
-            kernel, state, problem, sizes = self._start(rows, likelihood, n_latent, x_scale, random_state, previous)
-            with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as on_chunk:
+            kernel, state, problem, sizes = self._start(
+                rows, likelihood, n_classes, x_scale, random_state, previous, settings.method
+            )
+            fitted_as = _Fitted(kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method.basis)
+            with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as show:
+                on_chunk = self._on_chunk(show, fitted_as)
                 result = training.run(state, problem, rows, settings, random_state, on_chunk)
-            fitted, jitter = posterior.condition(result.state.parameters, result.state.q, problem.masks, problem.jitter)
-            fitted, state, jitter = jax.tree.map(np.asarray, (fitted, result.state, jitter))
-        self._check_finite(fitted, result.elbo)
-        self._store(
-            kernel, likelihood, fitted, state, (problem.masks, sizes), (x_scale, y_scale), result, float(jitter)
-        )
+            self._store(fitted_as, result.state, result.report, result.elbo)
         self._warn_not_converged(settings, result.verdict)
         return self
+
+    def _on_chunk(self, show, fitted_as):
+        """What is called between chunks of iterations: the progress display, and the user's callback."""
+        if show is None and self.callback is None:
+            return None
+
+        def on_chunk(report, state):
+            if show is not None:
+                show(len(report.elbo), report)
+            if self.callback is None:
+                return False
+            snapshot = copy.copy(self)
+            snapshot._store(fitted_as, state, report, float(report.elbo[-1]))
+            return self.callback(len(report.elbo), snapshot)
+
+        return on_chunk
 
     def _previous(self):
         """The state that a warm start goes on from, or None."""
@@ -207,7 +273,7 @@ class BaseNGDSVGP(BaseEstimator):
         used = weight > 0
         if not used.any():
             raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
-        rows = training.Rows(X[used], y[used].T, weight[used])
+        rows = batches.Rows(X[used], y[used].T, weight[used])
         return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
 
     def _standardise(self, rows, scale_y, previous):
@@ -221,27 +287,46 @@ class BaseNGDSVGP(BaseEstimator):
             y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
         return x_scale, y_scale, rows._replace(X=x_scale.forward(rows.X), y=y_scale.forward(rows.y.T).T)
 
-    def _start(self, rows, likelihood, n_latent, x_scale, random_state, previous):
-        """The scikit-learn kernel, the initial state, the problem, and the numbers of points."""
-        kernel = self._default_kernel(rows) if self.kernel is None else self.kernel
-        specs = kernels.from_sklearn(kernel, rows.X.shape[1]), likelihood.spec(len(rows.y))
+    def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method):
+        """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
+        n_latent = likelihood.n_latent(len(rows.y), n_classes)
+        sklearn_kernels = self._kernels(rows, n_latent)
+        specs = [kernels.from_sklearn(kernel, rows.X.shape[1]) for kernel in sklearn_kernels]
+        specs = tuple(zip(*specs, strict=True)), likelihood.spec(len(rows.y))
         with np.errstate(divide="ignore"):
             start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(*specs, strict=True))
         if previous is None:
-            points, masks, sizes = self._place_points(rows.X, kernel, x_scale, random_state)
+            points, masks, sizes = self._place_points(rows.X, sklearn_kernels[0], x_scale, random_state)
             q = gaussians.standard(n_latent, len(points.Z))
-            parameters = Parameters(*start, points, np.zeros((n_latent, len(points.Z_mean))))
+            weights = bases.first_weights(method.basis, n_latent, *map(len, points))
+            parameters = Parameters(*start, points, weights)
+            offset = likelihood.initial_latent(rows.y, rows.weight, n_classes).reshape(n_latent, 1)
         else:
-            q, parameters, masks, sizes = previous
+            q, parameters, masks, offset, sizes = previous
             _check_same_structure(start, parameters[:2], n_latent, len(q.mean))
-        problem = training.Problem(
+        problem = Problem(
             log_bounds=(lower, upper),
             masks=masks,
+            offset=offset,
             scale=len(rows.weight) / min(len(rows.weight), self.batch_size),
             weight=float(rows.weight.sum()),
             jitter=float(self.jitter),
+            point_rate=float(self._sizes()[0] is not None),
         )
-        return kernel, training.initial_state(q, parameters, self.optimizer), problem, sizes
+        return sklearn_kernels, steps.initial_state(q, parameters, method), problem, sizes
+
+    def _kernels(self, rows, n_latent):
+        """One kernel for all latent functions, or one for each: a tuple."""
+        if self.kernel is None:
+            return (self._default_kernel(rows),)
+        if not isinstance(self.kernel, (list, tuple)):
+            return (self.kernel,)
+        if len(self.kernel) != n_latent:
+            raise ValueError(
+                f"kernel is a list of {len(self.kernel)}, but there are {n_latent} latent functions; give one kernel "
+                "for all, or one for each."
+            )
+        return tuple(self.kernel)
 
     def _default_kernel(self, rows):
         spread = _rows.fit_scale("X", rows.X, rows.weight, active=True).scale
@@ -252,15 +337,20 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _place_points(self, X, kernel, x_scale, random_state):
         """Padded points in standardised units, their masks, and how many there are."""
-        sizes = self.n_inducing, self.n_mean_inducing
-        if isinstance(self.inducing_init, str):
+        n_inducing, n_mean = self._sizes()
+        if n_inducing is None:
+            placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
+        elif isinstance(self.inducing_init, str):
             method = _validation.choice("inducing_init", self.inducing_init, tuple(inducing.METHODS))
-            placed = inducing.place(method, X, kernel, *sizes, random_state)
+            placed = inducing.place(method, X, kernel, n_inducing, n_mean, random_state)
         else:
             given = x_scale.forward(self._given_points(X.shape[1]))
-            placed = inducing.complete(given, X, kernel, *sizes, random_state)
-            sizes = tuple(map(len, placed))
-        return (*_pad_points(placed, sizes), tuple(map(len, placed)))
+            placed = inducing.complete(given, X, kernel, n_inducing, n_mean, random_state)
+        if self.basis == "decoupled":
+            # The mean rests on both sets (appendix E); its copy of the inducing points moves on its own.
+            placed = placed[0], np.concatenate([placed[1], placed[0]])
+        most = [max(len(points), size or 0) for points, size in zip(placed, (n_inducing, n_mean), strict=True)]
+        return (*_pad_points(placed, most), tuple(map(len, placed)))
 
     def _given_points(self, n_features):
         """The user's array of points, checked."""
@@ -275,6 +365,29 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return given
 
+    def _store(self, fitted_as, state, report, elbo):
+        """Set the fitted attributes, if all is finite."""
+        problem, parameters = fitted_as.problem, state.parameters
+        fitted, jitter = posterior.condition(fitted_as.basis, parameters, state.q, problem)
+        fitted, state, jitter, offset = jax.tree.map(np.asarray, (fitted, state, jitter, problem.offset))
+        self._check_finite(fitted, elbo)
+        parameters, (n_inducing, n_mean) = state.parameters, fitted_as.sizes
+        twins, leaves = jax.tree.map(np.exp, parameters[:2])
+        fitted_kernels = [kernels.to_sklearn(*pair) for pair in zip(fitted_as.kernels, twins, strict=True)]
+        likelihood = fitted_as.likelihood
+        self.kernel_ = fitted_kernels if isinstance(self.kernel, (list, tuple)) else fitted_kernels[0]
+        self.likelihood_ = likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters])
+        self._x_scale, self._y_scale = fitted_as.scales
+        self.inducing_points_ = self._x_scale.backward(parameters.points.Z[:n_inducing])
+        self.mean_inducing_points_ = self._x_scale.backward(parameters.points.Z_mean[:n_mean])
+        self.elbo_curve_ = report.elbo
+        self.elbo_ = elbo
+        self.n_iter_ = len(report.elbo)
+        self.n_rejected_steps_ = int(report.rejected.sum())
+        self.jitter_ = float(jitter)
+        self._posterior = fitted
+        self._warm_state = (state.q, parameters, problem.masks, offset, fitted_as.sizes)
+
     def _check_finite(self, fitted, elbo):
         if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in fitted)):
             raise FloatingPointError(
@@ -282,22 +395,6 @@ class BaseNGDSVGP(BaseEstimator):
                 f"sample_weight; keep normalize_X and normalize_y on; raise jitter={self.jitter!r} or lower "
                 f"learning_rate={self.learning_rate!r}."
             )
-
-    def _store(self, kernel, likelihood, fitted, state, points, scales, result, jitter):
-        parameters, (masks, sizes) = state.parameters, points
-        twin, leaves = jax.tree.map(np.exp, (parameters.log_kernel, parameters.log_likelihood))
-        self.kernel_ = kernels.to_sklearn(kernel, twin)
-        self.likelihood_ = likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters])
-        self._x_scale, self._y_scale = scales
-        self.inducing_points_ = self._x_scale.backward(parameters.points.Z[: sizes[0]])
-        self.mean_inducing_points_ = self._x_scale.backward(parameters.points.Z_mean[: sizes[1]])
-        self.elbo_curve_ = result.report.elbo
-        self.elbo_ = result.elbo
-        self.n_iter_ = len(result.report.elbo)
-        self.n_rejected_steps_ = int(result.report.rejected.sum())
-        self.jitter_ = jitter
-        self._posterior = fitted
-        self._warm_state = (state.q, parameters, masks, sizes)
 
     def _warn_not_converged(self, settings, verdict):
         """One ConvergenceWarning that says what was seen and what to change."""
@@ -331,9 +428,10 @@ class BaseNGDSVGP(BaseEstimator):
         return X
 
     def _model(self):
-        """Kernel, likelihood and posterior, in the form that `posterior` evaluates."""
-        kernel = kernels.from_sklearn(self.kernel_, self.n_features_in_).value
-        return kernel, self.likelihood_.spec(len(self._y_scale.scale))[0], self._posterior
+        """Kernels, likelihood and posterior, in the form that `posterior` evaluates."""
+        fitted = self.kernel_ if isinstance(self.kernel_, list) else [self.kernel_]
+        twins = tuple(kernels.from_sklearn(kernel, self.n_features_in_).value for kernel in fitted)
+        return twins, self.likelihood_.spec(len(self._y_scale.scale))[0], self._posterior
 
     def _evaluate(self, function, X, y=None):
         """Evaluate a function of `posterior` at standardised rows."""
@@ -347,9 +445,9 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _covariance(self, X):
         """Latent covariance (K, N, N) at standardised rows."""
-        kernel, _, fitted = self._model()
+        twins, _, fitted = self._model()
         with _runtime.computation(self.device, required=False):
-            return posterior.covariance(kernel, fitted, X)
+            return posterior.covariance(twins, fitted, X)
 
     def _sample_targets(self, X, n_samples, random_state):
         """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
@@ -371,7 +469,7 @@ def _pad_points(placed, requested):
     """Pad both point sets with masked points to sizes that similar tables share."""
     padded, masks = [], []
     for points, most in zip(placed, requested, strict=True):
-        size = max(len(points), min(most, training.bucket(len(points)))) if len(points) else 0
+        size = max(len(points), min(most, batches.bucket(len(points)))) if len(points) else 0
         padded.append(np.pad(points, ((0, size - len(points)), (0, 0))))
         masks.append((np.arange(size) < len(points)).astype(float))
     return bases.Points(*padded), bases.Masks(*masks)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
-from .training import STEPS_PER_CALL
+from .batches import STEPS_PER_CALL
 
 _CALLS_PER_LINE = 5
 
 
 @contextlib.contextmanager
 def shown(title, verbose, max_iter, weight):
-    """Context manager: a callback for `training.run`, or None where nothing is to be shown.
+    """Context manager: ``show(n_iter, report)``, or None where nothing is to be shown.
 
     Parameters
     ----------

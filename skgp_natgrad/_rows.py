@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from .training import Rows
+from .batches import Rows
 
 
 class Scale(NamedTuple):

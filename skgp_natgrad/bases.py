@@ -1,19 +1,28 @@
-"""The orthogonally decoupled basis: inputs -> latent moments and KL.
+"""The bases of the variational process: inputs -> latent moments and KL.
 
-Salimbeni, Cheng, Boots and Deisenroth (2018), eq. 11-13, with the coupled part
-whitened: u = L v at the inducing points Z, q(v) = N(m, S), and a mean-only part
-with weights a at the points Z_mean (the paper's gamma), made orthogonal to the
-first:
+Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance rests on inducing
+points Z (the paper's beta), the mean on these and on further points Z_mean (the
+paper's gamma) with weights a. The part on Z is whitened: u = L v, Kzz = L L^T,
+q(v) = N(m, S).
 
+orthogonal (eq. 11)
     mean(x) = k_xz Kzz^-1 (L m - Kzg a) + k_xg a
-    var(x)  = k_xx - k_xz Kzz^-1 k_zx + k_xz L^-T S L^-1 k_zx
     KL      = KL(N(m, S) || N(0, I)) + 1/2 a^T (Kgg - Kgz Kzz^-1 Kzg) a
+hybrid (eq. 10)
+    mean(x) = k_xz L^-T m + k_xg a
+    KL      = KL(N(m, S) || N(0, I)) + 1/2 a^T Kgg a + m^T L^-1 Kzg a
+    both with var(x) = k_xx - k_xz Kzz^-1 k_zx + k_xz L^-T S L^-1 k_zx
+decoupled (eq. 8), with B = R R^T
+    mean(x) = k_xg a
+    var(x)  = k_xx - k_xz R (I + R^T Kzz R)^-1 R^T k_zx
 
-Without mean-only points this is the coupled basis: one code path for both.
+Without mean-only points the first two are the coupled basis.
 
 Points come with masks. A masked point is not there: it has no covariance with
 anything. So the number of points can be padded to a size that other data sets
 share, and with it the compiled program.
+
+There is one kernel for all latent functions, or one for each: a tuple.
 """
 
 from __future__ import annotations
@@ -22,10 +31,36 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ._linalg import jittered_cholesky, symmetrize, triangular_inverse, tril_halved
 
 _MIN_RESIDUAL = 1e-3
+# The start of R: "near zero" (appendix E), and not zero, where the gradient vanishes.
+_FIRST_ROOT = 1e-2
+
+
+class Basis(NamedTuple):
+    """What a basis is able to do.
+
+    Attributes
+    ----------
+    natural : bool
+        Whether q(v) has natural parameters, and so natural gradients.
+    orthogonal : bool
+        Whether the mean-only part is orthogonal to the rest, so that it has a
+        natural gradient of its own (eq. 15a).
+    """
+
+    natural: bool
+    orthogonal: bool
+
+
+BASES = {
+    "orthogonal": Basis(natural=True, orthogonal=True),
+    "hybrid": Basis(natural=True, orthogonal=False),
+    "decoupled": Basis(natural=False, orthogonal=False),
+}
 
 
 class Points(NamedTuple):
@@ -50,12 +85,34 @@ class Masks(NamedTuple):
     Z_mean: jax.Array
 
 
+class Weights(NamedTuple):
+    """The variational parameters beside q(v).
+
+    Attributes
+    ----------
+    a : array of shape (K, G)
+        Weights of the mean-only points.
+    root : array of shape (K, M, M)
+        R of the decoupled basis; (K, 0, 0) in the others.
+    """
+
+    a: jax.Array
+    root: jax.Array
+
+
 class Moments(NamedTuple):
-    """Latent moments (K, B) and the mean-only part of the KL divergence, a scalar."""
+    """Latent moments (K, B), and the KL divergence less that of q(v), a scalar."""
 
     mean: jax.Array
     var: jax.Array
-    kl_mean: jax.Array
+    kl: jax.Array
+
+
+def first_weights(basis, n_latent, n_inducing, n_mean_inducing):
+    """The weights at which training starts: those of the prior, or close to it."""
+    size = n_inducing if basis == "decoupled" else 0
+    root = np.broadcast_to(_FIRST_ROOT * np.eye(size), (n_latent, size, size)).copy()
+    return Weights(np.zeros((n_latent, n_mean_inducing)), root)
 
 
 def inducing_covariance(kernel, Z, mask):
@@ -76,39 +133,131 @@ def factorise(kernel, Z, mask, jitter):
     return triangular_inverse(L), used
 
 
-def moments(kernel, points, masks, a, m, S, X, jitter):
-    """Latent moments at the rows of ``X`` under the orthogonal basis.
+def by_kernel(kernels, n_latent):
+    """Pairs of a kernel and the slice of latent functions that it serves."""
+    share = n_latent // len(kernels)
+    return [(kernel, slice(i * share, (i + 1) * share)) for i, kernel in enumerate(kernels)]
+
+
+def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None):
+    """Latent moments at the rows of ``X``.
 
     Parameters
     ----------
-    kernel : Kernel
+    basis : str
+        Name in BASES.
+    kernels : tuple of Kernel
     points : Points
     masks : Masks
-    a : array of shape (K, G)
-        Weights of the mean-only points.
+    weights : Weights
     m, S : arrays of shape (K, M) and (K, M, M)
         Moments of the whitened q(v).
     X : array of shape (B, D)
     jitter : scalar
         Relative to the mean of the diagonal of Kzz.
+    columns : array of int of shape (C,), optional
+        Random columns of Kgg from which its quadratic form in the KL divergence
+        is estimated without bias (appendix A.3); all of them if None.
 
     Returns
     -------
     moments : Moments
     """
+    function = _decoupled if basis == "decoupled" else _whitened
+    parts = []
+    for kernel, latents in by_kernel(kernels, len(m)):
+        own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
+        parts.append(function(basis, kernel, points, masks, *own, X, jitter, columns))
+    mean, var, kl = zip(*parts, strict=True)
+    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl))
+
+
+def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
+    """The orthogonal and the hybrid basis, for latent functions with one kernel."""
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
     jitter = jax.lax.stop_gradient(absolute_jitter(Kzz, masks.Z, jitter))
     Kzx = kernel(points.Z, X) * masks.Z[:, None]
-    a = a * masks.Z_mean
+    a = weights.a * masks.Z_mean
     at_Z = (a @ kernel(points.Z_mean, points.Z)) * masks.Z
-    mean, var, w = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, jitter)
+    removed = float(basis == "orthogonal")
+    mean, var, w = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
     mean = mean + a @ kernel(points.Z_mean, X)
-    quadratic = ((a @ kernel(points.Z_mean, points.Z_mean)) * a).sum()
-    return Moments(mean, var, 0.5 * (quadratic - (w * w).sum()))
+    half = 0.5 * quadratic(kernel, points.Z_mean, a, columns)
+    return mean, var, half - 0.5 * (w * w).sum() if removed else half + (m * w).sum()
+
+
+def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
+    """Eq. 8, for latent functions with one kernel; q(v) has no part in it."""
+    Kzz = inducing_covariance(kernel, points.Z, masks.Z)
+    a = weights.a * masks.Z_mean
+    root = weights.root * masks.Z[:, None]
+    inverse = _decoupled_inverse(Kzz, root)
+    T = inverse @ jnp.swapaxes(root, -1, -2) @ kernel(points.Z, X)
+    mean = a @ kernel(points.Z_mean, X)
+    var = kernel.diag(X) - (T * T).sum(1)
+    # S = (I + L^T B L)^-1 has the eigenvalues of (I + R^T Kzz R)^-1.
+    trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
+    log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
+    return mean, var, 0.5 * (quadratic(kernel, points.Z_mean, a, columns) + (trace - log_det).sum())
+
+
+def _decoupled_inverse(Kzz, root):
+    """Inverse Cholesky factors of I + R^T Kzz R: (K, M, M)."""
+    inner = jnp.eye(len(Kzz), dtype=Kzz.dtype) + jnp.swapaxes(root, -1, -2) @ Kzz @ root
+    return triangular_inverse(jnp.linalg.cholesky(inner))
+
+
+def quadratic(kernel, Z_mean, a, columns=None):
+    """a^T Kgg a summed over the latent functions, or its unbiased estimate from some columns.
+
+    The diagonal is never left to chance: what is estimated is the rest.
+    """
+    if columns is None:
+        return ((a @ kernel(Z_mean, Z_mean)) * a).sum()
+    diag, sampled = kernel.diag(Z_mean), a[:, columns]
+    off_diagonal = a @ kernel(Z_mean, Z_mean[columns]) - sampled * diag[columns]
+    return (a * a * diag).sum() + a.shape[1] / len(columns) * (off_diagonal * sampled).sum()
+
+
+def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
+    """What the latent moments at new inputs need.
+
+    Returns
+    -------
+    alpha : array of shape (K, M)
+        mean(x) = k_xz alpha + k_xg a.
+    whiten : array of shape (1 or K, M, M)
+    spread : array of shape (K, M, M)
+        var(x) = k_xx - |whiten k_zx|^2 + |spread^T whiten k_zx|^2.
+    jitter : scalar
+        The largest that was needed.
+    """
+    parts = []
+    for kernel, latents in by_kernel(kernels, len(q.mean)):
+        own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, q))
+        parts.append(_own_prediction_factors(basis, kernel, points, masks, *own, jitter))
+    alpha, whiten, spread, used = zip(*parts, strict=True)
+    return *map(jnp.concatenate, (alpha, whiten, spread)), jnp.max(jnp.stack(used))
+
+
+def _own_prediction_factors(basis, kernel, points, masks, weights, q, jitter):
+    if basis == "decoupled":
+        root = weights.root * masks.Z[:, None]
+        inverse = _decoupled_inverse(inducing_covariance(kernel, points.Z, masks.Z), root)
+        whiten = inverse @ jnp.swapaxes(root, -1, -2)
+        return jnp.zeros_like(q.mean), whiten, jnp.zeros_like(q.cov), jnp.zeros(())
+    whiten, used = factorise(kernel, points.Z, masks.Z, jitter)
+    m = q.mean
+    if basis == "orthogonal":
+        a = weights.a * masks.Z_mean
+        m = m - ((a @ kernel(points.Z_mean, points.Z)) * masks.Z) @ whiten.T
+    # From the precision, which every step has kept positive definite.
+    spread = jnp.swapaxes(triangular_inverse(jnp.linalg.cholesky(q.precision)), -1, -2)
+    return m @ whiten * masks.Z, (whiten * masks.Z)[None], spread, used
 
 
 @jax.custom_vjp
-def project(Kzz, Kzx, kxx, m, S, at_Z, jitter):
+def project(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
     """The part of the latent moments that runs through Kzz^-1.
 
     Parameters
@@ -118,14 +267,17 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, jitter):
     kxx : array of shape (B,)
     m, S : arrays of shape (K, M) and (K, M, M)
     at_Z : array of shape (K, M)
-        The mean-only part's values at Z, which the projection removes.
+        The mean-only part's values at Z.
+    removed : scalar
+        The share of these that the projection removes: one in the orthogonal
+        basis, zero in the hybrid; a constant.
     jitter : scalar
         Added to the diagonal of Kzz, raised as far as needed; a constant.
 
     Returns
     -------
     mean, var : arrays of shape (K, B)
-        k_xz Kzz^-1 (L m - at_Z), and the latent variance.
+        k_xz Kzz^-1 (L m - removed at_Z), and the latent variance.
     w : array of shape (K, M)
         L^-1 at_Z.
 
@@ -135,33 +287,34 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, jitter):
     dimension for each latent function, and no triangular solve of that size
     (the derivation is in the developer's notes of the documentation).
     """
-    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, jitter)[0]
+    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter)[0]
 
 
-def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, jitter):
+def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
     L, _ = jittered_cholesky(Kzz, jitter)
     L_inv = triangular_inverse(L)
     w = at_Z @ L_inv.T
     residual = S - jnp.eye(len(Kzz), dtype=Kzz.dtype)
-    alpha = (m - w) @ L_inv
+    alpha = (m - removed * w) @ L_inv
     W = (L_inv.T @ residual @ L_inv) @ Kzx
     mean = alpha @ Kzx
     var = kxx + (Kzx * W).sum(1)
-    return (mean, var, w), (L_inv, Kzx, m, residual, w, alpha, W)
+    return (mean, var, w), (L_inv, Kzx, m, residual, w, removed, alpha, W)
 
 
 def _project_backward(saved, cotangents):
-    L_inv, Kzx, m, residual, w, alpha, W = saved
+    L_inv, Kzx, m, residual, w, removed, alpha, W = saved
     g, v, w_bar = cotangents
     d_m = (g @ Kzx.T) @ L_inv.T
     weighted = Kzx * v[:, None, :]
     d_S = L_inv @ (weighted @ Kzx.T) @ L_inv.T
     d_Kzx = 2.0 * (W * v[:, None, :]).sum(0) + alpha.T @ g
-    w_total = w_bar - d_m
+    w_total = w_bar - removed * d_m
     # What L sees: through A = L^-1 Kzx, and through w = L^-1 at_Z.
-    inner = (m - w).T @ d_m + w_total.T @ w + 2.0 * (residual @ d_S).sum(0)
+    inner = (m - removed * w).T @ d_m + w_total.T @ w + 2.0 * (residual @ d_S).sum(0)
     d_Kzz = -symmetrize(L_inv.T @ tril_halved(inner) @ L_inv)
-    return d_Kzz, d_Kzx, v.sum(0), d_m, symmetrize(d_S), w_total @ L_inv, jnp.zeros(())
+    constant = jnp.zeros(())
+    return d_Kzz, d_Kzx, v.sum(0), d_m, symmetrize(d_S), w_total @ L_inv, constant, constant
 
 
 project.defvjp(_project_forward, _project_backward)
@@ -177,3 +330,12 @@ def residual_variance(kernel, points, masks, jitter):
     A = L_inv @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
     diag = kernel.diag(points.Z_mean)
     return jnp.maximum(diag - (A * A).sum(0), _MIN_RESIDUAL * diag)
+
+
+def residual_covariance(kernel, points, masks, jitter):
+    """Kgg - Kgz Kzz^-1 Kzg with an identity block for masked points: (G, G)."""
+    L_inv, _ = factorise(kernel, points.Z, masks.Z, jitter)
+    A = L_inv @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
+    mask = masks.Z_mean
+    K = (kernel(points.Z_mean, points.Z_mean) - A.T @ A) * (mask[:, None] * mask[None, :])
+    return symmetrize(K) + jnp.diag(1.0 - mask)

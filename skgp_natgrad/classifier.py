@@ -177,6 +177,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         tol=1e-3,
         n_iter_no_change=50,
         mean_solver="adam",
+        mean_columns="auto",
         normalize_X=True,
         normalize_y=True,
         jitter=1e-8,
@@ -185,6 +186,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         verbose=0,
         device="auto",
         dtype="float64",
+        callback=None,
         class_weight=None,
     ):
         super().__init__(
@@ -204,6 +206,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             tol=tol,
             n_iter_no_change=n_iter_no_change,
             mean_solver=mean_solver,
+            mean_columns=mean_columns,
             normalize_X=normalize_X,
             normalize_y=normalize_y,
             jitter=jitter,
@@ -212,6 +215,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             verbose=verbose,
             device=device,
             dtype=dtype,
+            callback=callback,
         )
         self.class_weight = class_weight
 

@@ -59,6 +59,15 @@ def from_natural(shift, precision):
     return Gaussian(shift, precision, mean, cov, log_det_cov)
 
 
+def from_root(mean, root):
+    """Return the Gaussian N(mean, root root^T) of lower triangular roots (K, M, M)."""
+    inverse = triangular_inverse(root)
+    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+    log_det_cov = 2.0 * jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+    shift = jnp.einsum("kij,kj->ki", precision, mean)
+    return Gaussian(shift, precision, mean, root @ jnp.swapaxes(root, -1, -2), log_det_cov)
+
+
 def is_finite(q):
     """Whether every moment of ``q`` is finite: its precision was positive definite."""
     return jnp.all(jnp.isfinite(q.mean)) & jnp.all(jnp.isfinite(q.cov)) & jnp.all(jnp.isfinite(q.log_det_cov))

@@ -1,15 +1,16 @@
-"""The natural gradient step on q(v).
+"""Steps on q(v): along the natural gradient, or along the ordinary one.
 
-In the natural parameterization the natural gradient is the ordinary gradient in
-the expectation parameters (eta1 = E[v], eta2 = E[v v^T]); with the KL's part
-worked out, one step of size gamma is a convex combination (Salimbeni,
-Eleftheriadis and Hensman 2018, eq. 10; eq. 14-15 of the orthogonal paper):
+In natural parameters the natural gradient is the ordinary gradient in the
+expectation parameters (eta1 = E[v], eta2 = E[v v^T]); with the KL's part worked
+out, it points from the present parameters to
 
-    precision <- (1 - gamma) precision + gamma (I - 2 dE/dS)
-    shift     <- (1 - gamma) shift     + gamma (dE/dm - 2 dE/dS m)
+    precision = I - 2 dE/dS,    shift = dE/dm - 2 dE/dS m
 
-where E is the expected log-likelihood as a function of the moments (m, S). At
-gamma = 1 with a Gaussian likelihood and the full batch this is the optimum.
+where E is the expected log-likelihood as a function of the moments (m, S)
+(Salimbeni, Eleftheriadis and Hensman 2018, eq. 10; eq. 14-15 of the orthogonal
+paper). At gamma = 1 with a Gaussian likelihood and the full batch this is the
+optimum. In other coordinates the natural gradient is the image of that
+direction, a Jacobian-vector product.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from . import gaussians
+from .parameterizations import PARAMETERIZATIONS
 
 _MAX_HALVINGS = 20
 
@@ -32,8 +34,22 @@ class Step(NamedTuple):
     n_halvings: jax.Array
 
 
-def candidate(q, dm, dS, gamma):
-    """Return q after the closed-form step of size ``gamma``, definite or not.
+def direction(q, dm, dS):
+    """The natural gradient in natural parameters, (K, M) and (K, M, M).
+
+    Parameters
+    ----------
+    q : Gaussian
+    dm, dS : arrays of shape (K, M) and (K, M, M)
+        Gradients of the expected log-likelihood in the moments of ``q``.
+    """
+    curvature = -2.0 * dS
+    shift = dm + jnp.einsum("kij,kj->ki", curvature, q.mean)
+    return shift - q.shift, jnp.eye(dm.shape[-1], dtype=dm.dtype) + curvature - q.precision
+
+
+def candidate(q, dm, dS, gamma, parameterization="natural"):
+    """Return q after a natural gradient step of size ``gamma``, definite or not.
 
     Parameters
     ----------
@@ -41,21 +57,52 @@ def candidate(q, dm, dS, gamma):
     dm, dS : arrays of shape (K, M) and (K, M, M)
         Gradients of the expected log-likelihood in the moments of ``q``.
     gamma : scalar
+    parameterization : str
+        The coordinates in which the step is straight.
     """
-    curvature = -2.0 * dS
-    identity = jnp.eye(dm.shape[-1], dtype=dm.dtype)
-    shift = dm + jnp.einsum("kij,kj->ki", curvature, q.mean)
-    return gaussians.from_natural(
-        (1.0 - gamma) * q.shift + gamma * shift,
-        (1.0 - gamma) * q.precision + gamma * (identity + curvature),
-    )
+    return _moved(q, velocity(q, dm, dS, parameterization), gamma, parameterization)
 
 
-def step(q, dm, dS, gamma):
-    """Return the step of the largest size ``gamma / 2^i`` whose precision is positive definite.
+def velocity(q, dm, dS, parameterization="natural"):
+    """The natural gradient in the coordinates of a parameterization."""
+    coordinates = PARAMETERIZATIONS[parameterization]
 
-    The step of size zero is definite, so a small enough one always is; if even
-    twenty halvings are not enough, or the gradients are not finite, q stays.
+    def from_natural(shift, precision):
+        return coordinates.from_gaussian(gaussians.from_natural(shift, precision))
+
+    return jax.jvp(from_natural, (q.shift, q.precision), direction(q, dm, dS))[1]
+
+
+def ordinary_gradient(q, dm, dS, parameterization):
+    """The gradient of the bound in the coordinates of a parameterization."""
+    coordinates = PARAMETERIZATIONS[parameterization]
+
+    def bound(xi):
+        moved = coordinates.to_gaussian(xi)
+        return (dm * moved.mean).sum() + (dS * moved.cov).sum() - gaussians.kl_to_standard(moved)
+
+    return jax.grad(bound)(coordinates.from_gaussian(q))
+
+
+def _moved(q, velocity, gamma, parameterization):
+    coordinates = PARAMETERIZATIONS[parameterization]
+    xi = coordinates.from_gaussian(q)
+    return coordinates.to_gaussian(jax.tree.map(lambda x, v: x + gamma * v, xi, velocity))
+
+
+def step(q, velocity, gamma, parameterization="natural"):
+    """Return the step of the largest size ``gamma / 2^i`` that ends at a Gaussian.
+
+    The step of size zero does, so a small enough one always does; if even twenty
+    halvings are not enough, or the velocity is not finite, q stays.
+
+    Parameters
+    ----------
+    q : Gaussian
+    velocity : pair of arrays of shape (K, M) and (K, M, M)
+        In the coordinates of ``parameterization``.
+    gamma : scalar
+    parameterization : str
     """
 
     def indefinite(carry):
@@ -65,9 +112,9 @@ def step(q, dm, dS, gamma):
     def halve(carry):
         _, gamma, n_halvings = carry
         gamma = 0.5 * gamma
-        return candidate(q, dm, dS, gamma), gamma, n_halvings + 1
+        return _moved(q, velocity, gamma, parameterization), gamma, n_halvings + 1
 
-    first = (candidate(q, dm, dS, gamma), gamma, 0)
+    first = (_moved(q, velocity, gamma, parameterization), gamma, 0)
     q_new, gamma, n_halvings = jax.lax.while_loop(indefinite, halve, first)
     accepted = gaussians.is_finite(q_new)
     q_new = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), q_new, q)

@@ -8,36 +8,74 @@ import jax
 import jax.numpy as jnp
 
 from . import bases
-from .kernels import Kernel
 from .likelihoods import Likelihood
 
 
 class Parameters(NamedTuple):
-    """Everything that gradient steps train.
+    """Everything that is trained, besides q(v).
 
     Attributes
     ----------
-    log_kernel : Kernel
-        The kernel, its hyperparameters in logarithms.
+    log_kernels : tuple of Kernel
+        One kernel for all latent functions or one for each, their
+        hyperparameters in logarithms.
     log_likelihood : Likelihood
         The likelihood, its parameters in logarithms.
-    points : Points
-    a : array of shape (K, G)
-        Weights of the mean-only points.
+    points : bases.Points
+    weights : bases.Weights
     """
 
-    log_kernel: Kernel
+    log_kernels: tuple
     log_likelihood: Likelihood
     points: bases.Points
-    a: jax.Array
+    weights: bases.Weights
 
 
 class Batch(NamedTuple):
-    """Rows X (B, D), y (T, B) and their weights (B,); padding has weight zero."""
+    """What one step sees.
+
+    Attributes
+    ----------
+    X, y : arrays of shape (B, D) and (T, B)
+    weight : array of shape (B,)
+        Of padding, zero.
+    columns : array of int of shape (C,)
+        Columns of Kgg that stand for all; of all G, none is left to chance.
+    """
 
     X: jax.Array
     y: jax.Array
     weight: jax.Array
+    columns: jax.Array
+
+
+class Problem(NamedTuple):
+    """What stays fixed during a fit.
+
+    Attributes
+    ----------
+    log_bounds : pair of (tuple of Kernel, Likelihood)
+        Lower and upper bounds of the logarithms.
+    masks : bases.Masks
+    offset : array of shape (K, 1)
+        The prior mean of the latent functions.
+    scale : scalar
+        N / B, which makes the batch's sum an unbiased estimate of the table's.
+    weight : scalar
+        Sum of all sample weights: gradients are taken per unit of weight.
+    jitter : scalar
+        Relative to the kernel's scale.
+    point_rate : scalar
+        One, or zero where the points stay in place.
+    """
+
+    log_bounds: tuple
+    masks: bases.Masks
+    offset: jax.Array
+    scale: jax.Array
+    weight: jax.Array
+    jitter: jax.Array
+    point_rate: jax.Array
 
 
 def exponential(tree):
@@ -45,7 +83,25 @@ def exponential(tree):
     return jax.tree.map(jnp.exp, tree)
 
 
-def bound_given_q(parameters, m, S, batch, masks, jitter, scale):
+def latent_moments(basis, parameters, m, S, X, problem, columns=None):
+    """Latent moments at the rows of ``X``, the prior mean included."""
+    kernels = exponential(parameters.log_kernels)
+    moments = bases.moments(
+        basis, kernels, parameters.points, problem.masks, parameters.weights, m, S, X, problem.jitter, columns
+    )
+    # Rounding can leave a variance of exactly zero, whose square root has no derivative.
+    var = jnp.maximum(moments.var, jnp.finfo(moments.var.dtype).tiny ** 0.5)
+    return moments._replace(mean=moments.mean + problem.offset, var=var)
+
+
+def expected_log_likelihood(parameters, mean, var, batch):
+    """The weighted sum of E[log p(y | f)] over a batch, for latent moments (K, B)."""
+    likelihood = exponential(parameters.log_likelihood)
+    each = likelihood.expected_log_prob(mean, var, batch.y)
+    return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
+
+
+def bound_given_q(basis, parameters, m, S, batch, problem):
     """The evidence lower bound, less the KL divergence of q(v) from its prior.
 
     That divergence depends on q alone, so that this is all that gradients in the
@@ -53,20 +109,14 @@ def bound_given_q(parameters, m, S, batch, masks, jitter, scale):
 
     Parameters
     ----------
+    basis : str
+        Name in ``bases.BASES``.
     parameters : Parameters
     m, S : arrays of shape (K, M) and (K, M, M)
         Moments of the whitened q(v).
     batch : Batch
-    masks : bases.Masks
-    jitter, scale : scalars
-        ``scale`` = N / B multiplies the batch's sum, which makes it unbiased.
+    problem : Problem
     """
-    latent = bases.moments(
-        exponential(parameters.log_kernel), parameters.points, masks, parameters.a, m, S, batch.X, jitter
-    )
-    likelihood = exponential(parameters.log_likelihood)
-    # Rounding can leave a variance of exactly zero, whose square root has no derivative.
-    var = jnp.maximum(latent.var, jnp.finfo(latent.var.dtype).tiny ** 0.5)
-    each = likelihood.expected_log_prob(latent.mean, var, batch.y)
-    total = jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
-    return scale * total - latent.kl_mean
+    columns = None if batch.columns.shape[-1] == problem.masks.Z_mean.shape[0] else batch.columns
+    latent = latent_moments(basis, parameters, m, S, batch.X, problem, columns)
+    return problem.scale * expected_log_likelihood(parameters, latent.mean, latent.var, batch) - latent.kl

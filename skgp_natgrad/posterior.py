@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import bases, objectives
-from ._linalg import triangular_inverse
 
 CHUNK_ROWS = 256
 
@@ -27,86 +26,98 @@ class Posterior(NamedTuple):
     ----------
     Z : ndarray of shape (M, D)
     Z_mean : ndarray of shape (G, D)
-    weights : ndarray of shape (K, M)
-        mean(x) = k_xz weights + k_xg a.
+    alpha : ndarray of shape (K, M)
+        mean(x) = offset + k_xz alpha + k_xg a.
     a : ndarray of shape (K, G)
-    whiten : ndarray of shape (M, M)
-        L^-1 of the jittered Kzz.
+    whiten : ndarray of shape (1 or K, M, M)
+        Of a basis with a whitened q(v), L^-1 of the jittered Kzz.
     spread : ndarray of shape (K, M, M)
-        A square root of S: var(x) = k_xx - |L^-1 k_zx|^2 + |spread^T L^-1 k_zx|^2.
+        A square root of S: var(x) = k_xx - |whiten k_zx|^2 + |spread^T whiten k_zx|^2.
+    offset : ndarray of shape (K, 1)
+        The prior mean of the latent functions.
 
     Columns of masked points are zero.
     """
 
     Z: np.ndarray
     Z_mean: np.ndarray
-    weights: np.ndarray
+    alpha: np.ndarray
     a: np.ndarray
     whiten: np.ndarray
     spread: np.ndarray
+    offset: np.ndarray
 
 
-@jax.jit
-def condition(parameters, q, masks, jitter):
+@functools.partial(jax.jit, static_argnames="basis")
+def condition(basis, parameters, q, problem):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
-    kernel = objectives.exponential(parameters.log_kernel)
-    Z, Z_mean = parameters.points
-    whiten, used = bases.factorise(kernel, Z, masks.Z, jitter)
-    a = parameters.a * masks.Z_mean
-    at_Z = (a @ kernel(Z_mean, Z)) * masks.Z
-    weights = (q.mean - at_Z @ whiten.T) @ whiten * masks.Z
-    # From the precision, which every step has kept positive definite.
-    spread = jnp.swapaxes(triangular_inverse(jnp.linalg.cholesky(q.precision)), -1, -2)
-    return Posterior(Z, Z_mean, weights, a, whiten * masks.Z, spread), used
+    kernels = objectives.exponential(parameters.log_kernels)
+    points, masks, weights = parameters.points, problem.masks, parameters.weights
+    alpha, whiten, spread, used = bases.prediction_factors(basis, kernels, points, masks, weights, q, problem.jitter)
+    return Posterior(*points, alpha, weights.a * masks.Z_mean, whiten, spread, problem.offset), used
 
 
-def _mean(kernel, posterior, X):
-    return posterior.weights @ kernel(posterior.Z, X) + posterior.a @ kernel(posterior.Z_mean, X)
+def _covariances(kernels, X1, X2):
+    """Prior covariance (1 or K, B1, B2)."""
+    return jnp.stack([kernel(X1, X2) for kernel in kernels])
 
 
-def _projections(kernel, posterior, X):
-    """L^-1 k_zx (M, B), and spread^T of it (K, M, B)."""
-    A = posterior.whiten @ kernel(posterior.Z, X)
+def _product(weights, covariances):
+    """Weights (K, M) times covariances (1 or K, M, B): (K, B)."""
+    if len(covariances) == 1:
+        return weights @ covariances[0]
+    return jnp.einsum("km,kmb->kb", weights, covariances)
+
+
+def _mean(posterior, Kzx, Kgx):
+    return posterior.offset + _product(posterior.alpha, Kzx) + _product(posterior.a, Kgx)
+
+
+def _projections(posterior, Kzx):
+    """whiten k_zx (1 or K, M, B), and spread^T of it (K, M, B)."""
+    A = posterior.whiten @ Kzx
     return A, jnp.swapaxes(posterior.spread, -1, -2) @ A
 
 
-def latent_mean(kernel, likelihood, posterior, X):
+def latent_mean(kernels, likelihood, posterior, X):
     """Latent mean (K, B)."""
-    return _mean(kernel, posterior, X)
+    return _mean(posterior, _covariances(kernels, posterior.Z, X), _covariances(kernels, posterior.Z_mean, X))
 
 
-def latent_moments(kernel, likelihood, posterior, X):
+def latent_moments(kernels, likelihood, posterior, X):
     """Latent mean and variance (K, B)."""
-    A, B = _projections(kernel, posterior, X)
-    var = kernel.diag(X) - (A * A).sum(0) + (B * B).sum(1)
-    return _mean(kernel, posterior, X), jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5)
+    Kzx, Kgx = (_covariances(kernels, points, X) for points in (posterior.Z, posterior.Z_mean))
+    A, B = _projections(posterior, Kzx)
+    prior = jnp.stack([kernel.diag(X) for kernel in kernels])
+    var = prior - (A * A).sum(1) + (B * B).sum(1)
+    return _mean(posterior, Kzx, Kgx), jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5)
 
 
-def target_mean(kernel, likelihood, posterior, X):
+def target_mean(kernels, likelihood, posterior, X):
     """E[y] (T, B); the latent variance is left out where the likelihood does not need it."""
     if likelihood.mean_needs_variance:
-        return likelihood.predictive_mean(*latent_moments(kernel, likelihood, posterior, X))
-    return likelihood.predictive_mean(_mean(kernel, posterior, X), None)
+        return likelihood.predictive_mean(*latent_moments(kernels, likelihood, posterior, X))
+    return likelihood.predictive_mean(latent_mean(kernels, likelihood, posterior, X), None)
 
 
-def target_moments(kernel, likelihood, posterior, X):
+def target_moments(kernels, likelihood, posterior, X):
     """Mean and variance of y (T, B)."""
-    return likelihood.predictive_moments(*latent_moments(kernel, likelihood, posterior, X))
+    return likelihood.predictive_moments(*latent_moments(kernels, likelihood, posterior, X))
 
 
-def class_probabilities(kernel, likelihood, posterior, X):
+def class_probabilities(kernels, likelihood, posterior, X):
     """p(y = c) (C, B)."""
-    return likelihood.class_probabilities(*latent_moments(kernel, likelihood, posterior, X))
+    return likelihood.class_probabilities(*latent_moments(kernels, likelihood, posterior, X))
 
 
-def log_class_probabilities(kernel, likelihood, posterior, X):
+def log_class_probabilities(kernels, likelihood, posterior, X):
     """log p(y = c) (C, B)."""
-    return likelihood.log_class_probabilities(*latent_moments(kernel, likelihood, posterior, X))
+    return likelihood.log_class_probabilities(*latent_moments(kernels, likelihood, posterior, X))
 
 
-def log_density(kernel, likelihood, posterior, X, y):
+def log_density(kernels, likelihood, posterior, X, y):
     """log p(y) (B,), of targets y (T, B)."""
-    return likelihood.log_predictive_density(*latent_moments(kernel, likelihood, posterior, X), y)
+    return likelihood.log_predictive_density(*latent_moments(kernels, likelihood, posterior, X), y)
 
 
 @functools.partial(jax.jit, static_argnames="function")
@@ -114,13 +125,14 @@ def _evaluate(function, *arguments):
     return function(*arguments)
 
 
-def in_chunks(function, kernel, likelihood, posterior, X, y=None):
+def in_chunks(function, kernels, likelihood, posterior, X, y=None):
     """Evaluate one of the functions above at every row of ``X`` (N, D).
 
     Parameters
     ----------
     function : callable
-    kernel, likelihood : pytrees
+    kernels : tuple of Kernel
+    likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
     y : ndarray of shape (T, N), optional
@@ -130,7 +142,7 @@ def in_chunks(function, kernel, likelihood, posterior, X, y=None):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = jax.device_put((kernel, likelihood, posterior))
+    model = jax.device_put((kernels, likelihood, posterior))
     pieces = []
     for start in range(0, len(X), CHUNK_ROWS):
         rows = X[start : start + CHUNK_ROWS]
@@ -144,21 +156,21 @@ def in_chunks(function, kernel, likelihood, posterior, X, y=None):
 
 
 @jax.jit
-def _covariance_block(kernel, posterior, X1, X2):
-    A1, B1 = _projections(kernel, posterior, X1)
-    A2, B2 = _projections(kernel, posterior, X2)
-    return kernel(X1, X2) - A1.T @ A2 + jnp.einsum("kmi,kmj->kij", B1, B2)
+def _covariance_block(kernels, posterior, X1, X2):
+    A1, B1 = _projections(posterior, _covariances(kernels, posterior.Z, X1))
+    A2, B2 = _projections(posterior, _covariances(kernels, posterior.Z, X2))
+    return _covariances(kernels, X1, X2) - jnp.swapaxes(A1, -1, -2) @ A2 + jnp.swapaxes(B1, -1, -2) @ B2
 
 
-def covariance(kernel, posterior, X):
+def covariance(kernels, posterior, X):
     """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), block by block."""
-    kernel, posterior = jax.device_put((kernel, posterior))
+    kernels, posterior = jax.device_put((kernels, posterior))
     n_blocks = -(-len(X) // CHUNK_ROWS)
     padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
-    out = np.empty((posterior.weights.shape[0], n_blocks, CHUNK_ROWS, n_blocks, CHUNK_ROWS))
+    out = np.empty((posterior.alpha.shape[0], n_blocks, CHUNK_ROWS, n_blocks, CHUNK_ROWS))
     for i in range(n_blocks):
         for j in range(i + 1):
-            block = np.asarray(_covariance_block(kernel, posterior, padded[i], padded[j]))
+            block = np.asarray(_covariance_block(kernels, posterior, padded[i], padded[j]))
             out[:, i, :, j] = block
             out[:, j, :, i] = np.swapaxes(block, -1, -2)
     size = n_blocks * CHUNK_ROWS

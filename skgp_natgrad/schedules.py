@@ -12,9 +12,10 @@ import numbers
 from abc import ABC, abstractmethod
 
 import numpy as np
+from scipy import optimize
 from sklearn.base import BaseEstimator
 
-__all__ = ["Constant", "Cosine", "Linear", "LogLinear", "Schedule"]
+__all__ = ["Constant", "Cosine", "LineSearch", "Linear", "LogLinear", "Schedule"]
 
 
 class Schedule(BaseEstimator, ABC):
@@ -154,7 +155,61 @@ class Cosine(Schedule):
         return self.final + (self.initial - self.final) * remaining
 
 
-_NAMED = {"constant": Constant, "linear": Linear, "log_linear": LogLinear, "cosine": Cosine}
+class LineSearch(Schedule):
+    """The step size that raises the bound most, found anew at every iteration.
+
+    Brent's method over the logarithm of the step size, as in section 5.1 of
+    Salimbeni, Eleftheriadis and Hensman (2018). It needs the full batch, and some
+    twenty evaluations an iteration.
+
+    Parameters
+    ----------
+    maximum : float, default=1.0
+        The largest step size; it is tried itself as well.
+    minimum : float, default=1e-8
+        The smallest.
+    precision : float, default=1e-2
+        Of the logarithm of the step size, where the search ends.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import LineSearch
+    >>> float(round(LineSearch().best(lambda size: -(size - 0.3) ** 2), 2))
+    0.3
+    """
+
+    def __init__(self, maximum=1.0, minimum=1e-8, precision=1e-2):
+        self.maximum = maximum
+        self.minimum = minimum
+        self.precision = precision
+
+    def __call__(self, iteration):
+        if not 0 < self.minimum < self.maximum:
+            raise ValueError(
+                f"LineSearch(maximum={self.maximum!r}, minimum={self.minimum!r}): give two positive numbers, the "
+                "minimum below the maximum."
+            )
+        return np.full(np.shape(iteration), self.maximum, dtype=float)
+
+    def best(self, bound):
+        """Return the step size of the largest ``bound(size)``; one that is not finite is no bound."""
+
+        def loss(log_size):
+            value = bound(np.exp(log_size))
+            return -value if np.isfinite(value) else np.inf
+
+        limits = np.log([self.minimum, self.maximum])
+        found = optimize.minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": self.precision})
+        return self.maximum if loss(limits[1]) <= found.fun else float(np.exp(found.x))
+
+
+_NAMED = {
+    "constant": Constant,
+    "linear": Linear,
+    "log_linear": LogLinear,
+    "cosine": Cosine,
+    "line_search": LineSearch,
+}
 
 
 def names():

@@ -12,6 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import bases, gaussians, kernels, likelihoods, objectives
 
+JITTER = 1e-8
+
 
 @pytest.fixture
 def x64():
@@ -31,37 +33,51 @@ def random_gaussian(rng, n_latent, size):
     return gaussians.from_natural(rng.normal(size=(n_latent, size)), precision)
 
 
-def targets_for(likelihood, rng, n_latent, n_rows):
+def targets_for(likelihood, rng, n_targets, n_classes, n_rows):
     """Random targets (T, B) that the likelihood can observe."""
-    if likelihood.task == "classification":
-        return rng.integers(0, max(n_latent, 2), size=(1, n_rows)).astype(float)
-    return rng.normal(size=(n_latent, n_rows))
+    if "classification" in likelihood.tasks:
+        return rng.integers(0, n_classes, size=(n_targets, n_rows)).astype(float)
+    f = 0.5 * rng.normal(size=(likelihood.n_latent(n_targets, 0), n_rows))
+    return np.asarray(likelihood.spec(n_targets)[0].sample(f, np.random.RandomState(7)))
 
 
-def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_latent=None):
-    """Random parameters, q, batch and masks for a likelihood; call it inside ``x64``."""
-    if n_latent is None:
-        n_latent = likelihood.n_latent(2, 2) if likelihood.name == "bernoulli" else likelihood.n_latent(2, 3)
-    n_targets = n_latent if likelihood.task == "regression" else 1
+def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_targets=None, basis="orthogonal"):
+    """Random parameters, q, batch and problem for a likelihood; call it inside ``x64``."""
+    regression = "regression" in likelihood.tasks
+    n_targets = n_targets or (2 if regression else 1)
+    n_classes = 2 if likelihood.name == "bernoulli" else 3
+    y = targets_for(likelihood, rng, n_targets, n_classes, n_rows)
+    likelihood = likelihood.prepare(y, 0 if regression else n_classes)
+    n_latent = likelihood.n_latent(n_targets, n_classes)
     kernel = ConstantKernel(1.3) * Matern(length_scale=[1.1, 0.7, 1.6], nu=2.5) + RBF(0.9)
-    spec = kernels.from_sklearn(kernel, 3).value, likelihood.spec(n_targets)[0]
+    spec = (kernels.from_sklearn(kernel, 3).value,), likelihood.spec(n_targets)[0]
+    weights = bases.first_weights(basis, n_latent, n_inducing, n_mean_inducing)
     parameters = objectives.Parameters(
         *jax.tree.map(np.log, spec),
         bases.Points(rng.normal(size=(n_inducing, 3)), rng.normal(size=(n_mean_inducing, 3))),
-        rng.normal(size=(n_latent, n_mean_inducing)),
+        jax.tree.map(lambda x: rng.normal(size=x.shape), weights),
     )
-    masks = bases.Masks(np.ones(n_inducing), np.ones(n_mean_inducing))
     batch = objectives.Batch(
         rng.normal(size=(n_rows, 3)),
-        targets_for(likelihood, rng, n_latent, n_rows),
+        y,
         rng.uniform(0.5, 2.0, size=n_rows),
+        np.arange(n_mean_inducing),
     )
-    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, masks
+    problem = objectives.Problem(
+        log_bounds=jax.tree.map(lambda x: np.full(np.shape(x), -np.inf), parameters[:2]),
+        masks=bases.Masks(np.ones(n_inducing), np.ones(n_mean_inducing)),
+        offset=np.zeros((n_latent, 1)),
+        scale=1.0,
+        weight=1.0,
+        jitter=JITTER,
+        point_rate=1.0,
+    )
+    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, problem
 
 
 def all_likelihoods():
-    """One object of every likelihood and link."""
-    others = [
-        likelihoods.by_name(name) for task in ("regression", "classification") for name in likelihoods.names(task)
-    ]
-    return [*others, likelihoods.Bernoulli(link="logit")]
+    """One object of every likelihood of the package, and of every option that selects a formula."""
+    names = sorted({*likelihoods.names("regression"), *likelihoods.names("classification")})
+    every = [likelihoods.by_name(name) for name in names]
+    package = [each for each in every if type(each).__module__.startswith(likelihoods.__name__)]
+    return [*package, likelihoods.Bernoulli(link="logit"), likelihoods.Ordinal(bins="learned")]

@@ -13,11 +13,13 @@ PACKAGE = Path(skgp_natgrad.__file__).parent
 
 LEVELS = [
     {"_linalg", "_runtime"},
-    {"kernels", "likelihoods", "gaussians", "schedules"},
-    {"bases", "_validation"},
-    {"objectives", "natural_gradient", "inducing", "lengthscales"},
+    {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
+    {"bases", "parameterizations", "_validation"},
+    {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
+    {"batches"},
+    {"steps", "posterior", "_rows", "_progress"},
+    {"lbfgs", "exact_mean"},
     {"training"},
-    {"posterior", "_rows", "_progress"},
     {"_base"},
     {"regressor", "classifier"},
     {"__init__"},

@@ -1,52 +1,569 @@
-"""Likelihoods as objects: parameters, bounds, errors, samples. Their integrals are in test_equivalence."""
+"""One battery for every likelihood: densities, integrals, derivatives, samples, errors, recovery."""
+
+import functools
+import inspect
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 from sklearn.base import clone
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
-from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
+from skgp_natgrad.likelihoods import (
+    Bernoulli,
+    Beta,
+    ChainedBeta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 
 from .conftest import all_likelihoods
 
-REGRESSION = [likelihood for likelihood in all_likelihoods() if likelihood.task == "regression"]
-CLASSIFICATION = [likelihood for likelihood in all_likelihoods() if likelihood.task == "classification"]
+
+class Levels:
+    """The distribution of an ordinal level, in SciPy's terms."""
+
+    def __init__(self, f, edges, scale):
+        edges = (np.r_[-np.inf, edges, np.inf] - np.asarray(f)[..., None]) / scale
+        # From the side on which the difference keeps its digits.
+        left, right = np.diff(stats.norm.cdf(edges), axis=-1), -np.diff(stats.norm.sf(edges), axis=-1)
+        self.p = np.where(edges[..., 1:] + edges[..., :-1] > 0, right, left)
+        self.levels = np.arange(self.p.shape[-1])
+
+    def logpmf(self, y):
+        return np.log(self.p[..., int(y)])
+
+    def cdf(self, y):
+        return np.cumsum(self.p, axis=-1)[..., np.asarray(y, dtype=int)]
+
+    def mean(self):
+        return self.p @ self.levels
+
+    def var(self):
+        return self.p @ self.levels**2 - self.mean() ** 2
+
+
+class Case(NamedTuple):
+    """What the battery knows about a likelihood that takes targets one by one.
+
+    ``given(*f)`` is SciPy's distribution of y given one or two latent values, ``targets``
+    some values of y, ``bad`` one that must be refused. A log-concave likelihood has an
+    expectation that decreases with the latent variance.
+    """
+
+    likelihood: Any
+    given: Any
+    targets: tuple
+    bad: tuple = ()
+    log_concave: bool = True
+    rtol: float = 1e-8
+
+
+COUNTS, POSITIVE, FRACTIONS, REALS = (0.0, 1.0, 7.0), (0.01, 0.8, 5.0), (0.02, 0.5, 0.97), (-3.0, 0.0, 1.2)
+NOT_COUNTS, NOT_POSITIVE, NOT_FRACTIONS, NOT_LEVELS = (-1.0, 0.5), (0.0, -2.0), (0.0, 1.0, 3.0), (-1.0, 0.5, 5.0)
+LEVELS = (0.0, 1.0, 3.0, 4.0)
+LEARNED = np.cumsum([0.0, 0.4, 1.1, 0.7]) - 1.1
+
+CASES = [
+    Case(Gaussian(0.3), lambda f: stats.norm(f, np.sqrt(0.3)), REALS),
+    # Looser: Frullani's integral is cut at both ends.
+    Case(StudentT(3.5, 0.6), lambda f: stats.t(3.5, f, 0.6), REALS, log_concave=False, rtol=1e-7),
+    Case(StudentT(8.0, 1.5), lambda f: stats.t(8.0, f, 1.5), REALS, log_concave=False, rtol=1e-7),
+    Case(Poisson(), lambda f: stats.poisson(np.exp(f)), COUNTS, NOT_COUNTS),
+    Case(NegativeBinomial(0.4), lambda f: stats.nbinom(1 / 0.4, 1 / (1 + 0.4 * np.exp(f))), COUNTS, NOT_COUNTS),
+    Case(Gamma(3.0), lambda f: stats.gamma(3.0, scale=np.exp(f) / 3.0), POSITIVE, NOT_POSITIVE),
+    Case(Exponential(), lambda f: stats.expon(scale=np.exp(f)), POSITIVE, NOT_POSITIVE),
+    Case(
+        Beta(8.0),
+        lambda f: stats.beta(8.0 * special.expit(f), 8.0 * special.expit(-f)),
+        FRACTIONS,
+        NOT_FRACTIONS,
+        log_concave=False,
+    ),
+    Case(HeteroscedasticGaussian(), lambda f, g: stats.norm(f, np.exp(0.5 * g)), REALS),
+    Case(ChainedBeta(), lambda f, g: stats.beta(np.exp(f), np.exp(g)), FRACTIONS, NOT_FRACTIONS, log_concave=False),
+    Case(Ordinal(scale=0.7, n_levels=5), lambda f: Levels(f, np.linspace(-2, 2, 4), 0.7), LEVELS, NOT_LEVELS),
+    Case(Ordinal("learned", n_levels=5, widths=[0.4, 1.1, 0.7]), lambda f: Levels(f, LEARNED, 0.5), LEVELS, NOT_LEVELS),
+    Case(Bernoulli(), lambda f: Levels(f, [0.0], 1.0), (0.0, 1.0)),
+    Case(Bernoulli("logit"), lambda f: stats.bernoulli(special.expit(f)), (0.0, 1.0)),
+]
+MULTICLASS = [Softmax(), RobustMax()]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.likelihood))
+every_regression = pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if "regression" in case.likelihood.tasks],
+    ids=lambda case: repr(case.likelihood),
+)
+every_classification = pytest.mark.parametrize(
+    "likelihood",
+    [case.likelihood for case in CASES if "classification" in case.likelihood.tasks] + MULTICLASS,
+    ids=repr,
+)
+
+
+def test_every_likelihood_of_the_package_is_in_the_battery():
+    tested = {case.likelihood.name for case in CASES} | {likelihood.name for likelihood in MULTICLASS}
+    assert tested == {likelihood.name for likelihood in all_likelihoods()}
+
+
+# -- helpers ------------------------------------------------------------------------------
+
+
+def model_of(likelihood, y=REALS, n_targets=1):
+    """The likelihood's pytree, ready for the targets."""
+    n_classes = 0 if "regression" in likelihood.tasks else 2
+    ready = likelihood.prepare(np.tile(y, (n_targets, 1)), n_classes)
+    return ready.spec(n_targets)[0], ready.n_latent(n_targets, n_classes)
+
+
+def is_discrete(case):
+    return hasattr(case.given(*np.zeros(model_of(case.likelihood, case.targets)[1])), "logpmf")
+
+
+def log_prob(case, y, *f):
+    given = case.given(*f)
+    return given.logpmf(y) if hasattr(given, "logpmf") else given.logpdf(y)
+
+
+def latent_grid(n_latent):
+    """Latent means and variances (K, B)."""
+    grid = [(m, v) for m in (-2.3, 0.1, 1.7) for v in (1e-4, 0.2, 1.0)]
+    if n_latent == 1:
+        return tuple(np.array(grid).T[:, None])
+    pairs = [(*one, *other) for one in grid[::2] for other in grid[::3]]
+    f_mean, f_var, g_mean, g_var = np.array(pairs).T
+    return np.stack([f_mean, g_mean]), np.stack([f_var, g_var])
+
+
+def reference(function, mean, var):
+    """E[function(*f)] of independent f ~ N(mean, var), each (K,), by a dense rule."""
+    z = np.linspace(-12.0, 12.0, 6001 if len(mean) == 1 else 361)
+    weight = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    f = mean[:, None] + np.sqrt(var)[:, None] * z
+    if len(mean) == 1:
+        return function(f[0]) @ weight
+    return weight @ function(f[0][:, None], f[1][None, :]) @ weight
+
+
+def grid_cases(case):
+    """The model, and moments (K, B) and targets (1, B) of every pair."""
+    model, n_latent = model_of(case.likelihood, case.targets)
+    mean, var = latent_grid(n_latent)
+    y = np.repeat(case.targets, mean.shape[1])[None]
+    return model, np.tile(mean, len(case.targets)), np.tile(var, len(case.targets)), y
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def call(model, name, *arguments):
+    """A method of the likelihood, compiled as a whole, as the estimators do."""
+    return getattr(model, name)(*arguments)
+
+
+def log_density(model, likelihood, mean, var, y):
+    """log p(y), of a number or of a class: (B,)."""
+    if "regression" in likelihood.tasks:
+        return call(model, "log_predictive_density", mean, var, y)
+    return np.take_along_axis(np.asarray(model.log_class_probabilities(mean, var)), y.astype(int), axis=0)[0]
+
+
+# -- objects ------------------------------------------------------------------------------
 
 
 def test_names():
-    assert likelihoods.names("regression") == ["gaussian", "student_t"]
-    assert likelihoods.names("classification") == ["bernoulli", "robust_max", "softmax"]
+    assert {"gaussian", "poisson", "ordinal", "chained_beta"} < set(likelihoods.names("regression"))
+    package = {name for name in likelihoods.names("classification") if name != "mine"}
+    assert package == {"bernoulli", "ordinal", "robust_max", "softmax"}
 
 
 @pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
 def test_is_a_scikit_learn_object_and_a_pytree(likelihood):
     copy = clone(likelihood)
     assert copy.get_params() == likelihood.get_params()
-    value, lower, upper = likelihood.spec(2)
+    y = np.array([[0.0, 1.0, 2.0]]) if likelihood.name == "ordinal" else np.full((1, 3), 0.5)
+    if likelihood.name in ("poisson", "negative_binomial"):
+        y = y + 0.5
+    ready = likelihood.prepare(y, 0)
+    assert likelihood.get_params() == copy.get_params()
+    value, lower, upper = ready.spec(2)
     assert jax.tree.structure(value) == jax.tree.structure(lower) == jax.tree.structure(upper)
     assert len(jax.tree.leaves(value)) == len(likelihood.parameters)
-    fitted = likelihood.fitted(jax.tree.leaves(likelihood.spec(1)[0]))
-    assert fitted.get_params() == likelihood.get_params()
+    fitted = ready.fitted(jax.tree.leaves(ready.spec(1)[0]))
+    assert fitted.get_params() == ready.get_params()
+    # A fitted one is a likelihood to start another fit from.
+    assert fitted.prepare(y, 0).get_params() == ready.get_params()
+    assert eval(repr(ready), vars(likelihoods)).get_params() == ready.get_params()
 
 
-@pytest.mark.parametrize("likelihood", REGRESSION, ids=repr)
+@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
+def test_documents_each_argument_and_shows_an_example(likelihood):
+    doc = inspect.getdoc(type(likelihood))
+    assert "Examples" in doc
+    assert all(f"{name} : " in doc for name in likelihood.get_params(deep=False))
+
+
+# -- densities ----------------------------------------------------------------------------
+
+
+@every_case
 @pytest.mark.usefixtures("x64")
-def test_density_integrates_to_one(likelihood):
-    model = likelihood.spec(1)[0]
-    mass, _ = integrate.quad(
-        lambda y: np.exp(model.log_prob(np.full((1, 1), 0.3), np.full((1, 1), y))[0, 0]), -np.inf, np.inf
-    )
+def test_log_prob_is_that_of_scipy(case, rng):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    f = 1.5 * rng.normal(size=(n_latent, 1, 20))
+    for y in case.targets:
+        assert_allclose(model.log_prob(*f, np.full((1, 20), y))[0], log_prob(case, y, *f[:, 0]), rtol=1e-9, atol=1e-11)
+
+
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_density_sums_to_one(case):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    f = 0.3 - 0.5 * np.arange(n_latent)
+
+    def density(y):
+        y = np.atleast_2d(y)
+        return np.exp(model.log_prob(*(np.full(y.shape, value) for value in f), y))[0]
+
+    if is_discrete(case):
+        last = int(max(case.targets)) if "classification" in case.likelihood.tasks else 2000
+        mass = density(np.arange(last + 1.0)).sum()
+    else:
+        support = case.given(*f).support()
+        mass, _ = integrate.quad(lambda y: density(y)[0], *support)
     assert_allclose(mass, 1.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("likelihood", CLASSIFICATION, ids=repr)
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_expectation_equals_quadrature(case):
+    model, mean, var, y = grid_cases(case)
+    got = call(model, "expected_log_prob", mean, var, y)
+    with np.errstate(divide="ignore"):
+        want = [
+            reference(lambda *f: log_prob(case, target, *f), m, v)
+            for m, v, target in zip(mean.T, var.T, y[0], strict=True)
+        ]
+    assert_allclose(got, want, rtol=case.rtol, atol=1e-9)
+
+
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_predictive_density_equals_quadrature(case):
+    model, mean, var, y = grid_cases(case)
+    got = log_density(model, case.likelihood, mean, var, y)
+    want = [
+        reference(lambda *f: np.exp(log_prob(case, target, *f)), m, v)
+        for m, v, target in zip(mean.T, var.T, y[0], strict=True)
+    ]
+    assert_allclose(got, np.log(want), rtol=1e-8, atol=1e-9)
+
+
+@every_regression
+@pytest.mark.usefixtures("x64")
+def test_predictive_moments_equal_quadrature(case):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    mean, var = latent_grid(n_latent)
+    got_mean, got_var = (np.asarray(moment) for moment in model.predictive_moments(mean, var))
+    assert got_mean.shape == got_var.shape == (1, mean.shape[1])
+    needed = var if case.likelihood.mean_needs_variance else None
+    assert_allclose(model.predictive_mean(mean, needed), got_mean, rtol=1e-12)
+    for i, (m, v) in enumerate(zip(mean.T, var.T, strict=True)):
+        want = reference(lambda *f: case.given(*f).mean() + 0.0 * sum(f), m, v)
+        squared = reference(lambda *f: case.given(*f).var() + case.given(*f).mean() ** 2 + 0.0 * sum(f), m, v)
+        assert_allclose(got_mean[0, i], want, rtol=1e-8, atol=1e-12)
+        assert_allclose(got_var[0, i], squared - want**2, rtol=1e-8, atol=1e-10)
+
+
+@every_regression
+@pytest.mark.usefixtures("x64")
+def test_moments_by_quadrature_equal_those_in_closed_form(case):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    mean, var = latent_grid(n_latent)
+    parent = likelihoods.TwoLatentLikelihood if n_latent == 2 else likelihoods.RegressionLikelihood
+    for got, want in zip(parent.predictive_moments(model, mean, var), model.predictive_moments(mean, var), strict=True):
+        assert_allclose(got, want, rtol=1e-8, atol=1e-12)
+
+
+OTHER_PARAMETERS = {
+    "gaussian": Gaussian(0.9),
+    "student_t": StudentT(5.0, 0.3),
+    "negative_binomial": NegativeBinomial(2.0),
+    "gamma": Gamma(1.3),
+    "beta": Beta(30.0),
+    "ordinal": Ordinal(scale=0.2, n_levels=5, widths=[0.9, 0.3, 0.6]),
+}
+
+
+@every_regression
+@pytest.mark.usefixtures("x64")
+def test_two_columns_are_two_problems(case, rng):
+    """Each column has latent functions and parameters of its own: f_1, f_2, then g_1, g_2."""
+    y = rng.choice(case.targets, size=(2, 6))
+    single = [
+        each.prepare(np.array([case.targets]), 0).spec(1)[0]
+        for each in (case.likelihood, OTHER_PARAMETERS.get(case.likelihood.name, case.likelihood))
+    ]
+    both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *single)
+    n_latent = case.likelihood.n_latent(2, 0)
+    mean, var = rng.normal(size=(n_latent, 6)), rng.uniform(0.1, 1.0, size=(n_latent, 6))
+    parts = [(model, mean[t::2], var[t::2], y[t : t + 1]) for t, model in enumerate(single)]
+    for name in ("expected_log_prob", "log_predictive_density"):
+        want = sum(call(model, name, *part) for model, *part in parts)
+        assert_allclose(call(both, name, mean, var, y), want, rtol=1e-10)
+    for i, moment in enumerate(both.predictive_moments(mean, var)):
+        want = [model.predictive_moments(*part[:2])[i][0] for model, *part in parts]
+        assert_allclose(moment, want, rtol=1e-10)
+    draws = both.sample(np.repeat(mean[:, :1], 4000, axis=1), np.random.RandomState(0))
+    want, spread = both.conditional_moments(*np.split(mean[:, :1], n_latent // 2))
+    assert_allclose(np.mean(draws, axis=1)[:, None], want, atol=5 * float(np.sqrt(np.max(spread) / 4000)))
+
+
+# -- peaks that fixed nodes miss -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deviation", [0.05, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("likelihood", "y", "peak", "width"),
+    [
+        (Poisson(), 1e4, np.log(1e4), 1e-2),
+        (NegativeBinomial(1e-4), 1e4, np.log(1e4), 2e-2),
+        (Gamma(1e4), 50.0, np.log(50.0), 1e-2),
+        (Beta(1e5), 0.9, np.log(9.0), 1e-2),
+        (Gamma(2.0), 1e12, np.log(1e12), 1.0),
+    ],
+    ids=repr,
+)
+@pytest.mark.usefixtures("x64")
+def test_predictive_density_of_a_narrow_likelihood(likelihood, y, peak, width, deviation):
+    model = likelihood.spec(1)[0]
+    for centre in (peak - 0.5, peak - 4.0):
+        moments = np.full((1, 1), centre), np.full((1, 1), deviation**2)
+        got = call(model, "log_predictive_density", *moments, np.full((1, 1), y))
+        # The integrand's own mode, then a dense rule around it.
+        f = np.linspace(centre - 12 * deviation, centre + 30 * deviation + 5, 2_000_001)
+
+        def log_integrand(f, centre=centre):
+            return np.asarray(model.log_prob(f[None], np.full((1, 1), y)))[0] + stats.norm.logpdf(f, centre, deviation)
+
+        mode = f[np.argmax(log_integrand(f))]
+        near = mode + 60 * min(width, deviation) * np.linspace(-1.0, 1.0, 200_001)
+        want = special.logsumexp(log_integrand(near)) + np.log(near[1] - near[0])
+        assert_allclose(got[0], want, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("total", [10.0, 1e3, 1e5])
+@pytest.mark.usefixtures("x64")
+def test_predictive_density_of_a_narrow_chained_beta(total):
+    """At one value of g, the integral over f alone; then at one value of f."""
+    model, y = ChainedBeta().spec(1)[0], 0.3
+    mean = np.log(total * np.array([[0.35], [0.65]]))
+    for var in (np.array([[0.5], [1e-14]]), np.array([[1e-14], [0.5]])):
+        wide = int(np.argmax(var))
+        z = np.linspace(-9.0, 9.0, 200_001)
+        f = np.repeat(mean, len(z), axis=1)
+        f[wide] += np.sqrt(0.5) * z
+        log_values = stats.beta.logpdf(y, *np.exp(f)) + stats.norm.logpdf(z)
+        want = special.logsumexp(log_values) + np.log(z[1] - z[0])
+        got = call(model, "log_predictive_density", mean, var, np.full((1, 1), y))[0]
+        assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_ordinal_probabilities_far_out_keep_their_precision():
+    """Many deviations from its bin, a level has the probability of the bin's nearer edge."""
+    model, _ = model_of(Ordinal(scale=0.1, n_levels=5), LEVELS)
+    for f, level, edge in ((30.0, 1.0, -2 / 3), (-30.0, 3.0, 2 / 3), (-30.0, 4.0, 2.0), (30.0, 0.0, -2.0)):
+        got = model.log_prob(np.full((1, 1), f), np.full((1, 1), level))[0, 0]
+        assert_allclose(got, stats.norm.logcdf(-abs(f - edge) / 0.1), rtol=1e-12)
+
+
+# -- derivatives --------------------------------------------------------------------------
+
+
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_derivatives_equal_finite_differences(case):
+    model, mean, var, y = grid_cases(case)
+    wide = var[:, :].min(0) > 1e-3
+    mean, var, y = mean[:, wide], var[:, wide], y[:, wide]
+
+    def total(log_model, mean, var):
+        return jax.tree.map(jax.numpy.exp, log_model).expected_log_prob(mean, var, y).sum()
+
+    point = (jax.tree.map(np.log, model), mean, var)
+    gradient, structure = jax.tree.flatten(jax.jit(jax.grad(total, argnums=(0, 1, 2)))(*point))
+    value, leaves, h = jax.jit(total), jax.tree.leaves(point), 1e-4
+    for i, leaf in enumerate(leaves):
+        for index in list(np.ndindex(leaf.shape))[:: max(1, leaf.size // 6)]:
+            moved = []
+            for size in (h, -h, 2 * h, -2 * h):
+                step = leaf.copy()
+                step[index] += size
+                moved.append(float(value(*jax.tree.unflatten(structure, [*leaves[:i], step, *leaves[i + 1 :]]))))
+            want = (8 * (moved[0] - moved[1]) - (moved[2] - moved[3])) / (12 * h)
+            assert_allclose(gradient[i][index], want, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.log_concave], ids=lambda case: repr(case.likelihood))
+@pytest.mark.usefixtures("x64")
+def test_log_concave_likelihoods_never_take_precision_away(case, rng):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    y = rng.choice(case.targets, size=(1, 500))
+    mean, var = 5.0 * rng.normal(size=(n_latent, 500)), 10.0 ** rng.uniform(-8.0, 1.7, size=(n_latent, 500))
+    slope = jax.jit(jax.grad(lambda var: model.expected_log_prob(mean, var, y).sum()))(var)
+    assert np.all(slope <= 1e-12 * (1.0 + np.abs(slope).max()))
+
+
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_extreme_latent_moments_give_finite_numbers(case):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    grid = np.array([(m, v) for m in (-30.0, -5.0, 0.0, 5.0, 30.0) for v in (1e-150, 1e-10, 1.0, 50.0)]).T
+    pairs = np.array(np.meshgrid(*[np.arange(grid.shape[1])] * n_latent)).reshape(n_latent, -1)
+    mean, var = grid[0][pairs], grid[1][pairs]
+
+    def total(log_model, mean, var, y):
+        return jax.tree.map(jax.numpy.exp, log_model).expected_log_prob(mean, var, y).sum()
+
+    value_and_gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
+    for target in case.targets:
+        parts = value_and_gradients(jax.tree.map(np.log, model), mean, var, np.full((1, mean.shape[1]), target))
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(parts))
+    if "regression" in case.likelihood.tasks:
+        assert np.all(np.isfinite(model.predictive_moments(mean, var)))
+    for target in case.targets:
+        assert np.all(np.isfinite(log_density(model, case.likelihood, mean, var, np.full((1, mean.shape[1]), target))))
+
+
+# -- samples ------------------------------------------------------------------------------
+
+
+@every_case
+def test_samples_follow_the_distribution(case):
+    model, n_latent = model_of(case.likelihood, case.targets)
+    f = 0.6 - 0.5 * np.arange(n_latent)
+    draws = np.ravel(model.sample(np.repeat(f[:, None], 5000, axis=1), np.random.RandomState(0)))
+    assert draws.shape == (5000,)
+    given = case.given(*f)
+    if not is_discrete(case):
+        assert stats.kstest(draws, given.cdf).pvalue > 0.01
+        return
+    values, seen = np.unique(draws, return_counts=True)
+    expected = 5000 * np.exp([given.logpmf(value) for value in values])
+    rare = expected < 10
+    seen, expected = np.r_[seen[~rare], seen[rare].sum()], np.r_[expected[~rare], 5000 - expected[~rare].sum()]
+    common = expected > 1e-6
+    assert stats.chisquare(seen[common], expected[common]).pvalue > 0.01
+
+
+@every_case
+@pytest.mark.usefixtures("x64")
+def test_samples_are_targets(case):
+    """However extreme the latent value, a draw is one that the likelihood can observe."""
+    ready = case.likelihood.prepare(np.array([case.targets]), 2 if case.likelihood.name == "bernoulli" else 0)
+    model, n_latent = model_of(case.likelihood, case.targets)
+    same = np.repeat([[-500.0, -30.0, 30.0, 500.0]], n_latent, axis=0)
+    for f in (same, same * (-1.0) ** np.arange(n_latent)[:, None]):
+        y = np.atleast_2d(model.sample(f, np.random.RandomState(0)))
+        assert np.all(np.isfinite(y))
+        ready.check_targets(y)
+
+
+# -- the data -----------------------------------------------------------------------------
+
+
+@every_case
+def test_bad_targets_are_named(case):
+    good = np.array([case.targets])
+    ready = case.likelihood.prepare(good, 2 if case.likelihood.name == "bernoulli" else 0)
+    ready.check_targets(good)
+    for bad in case.bad:
+        with pytest.raises(ValueError, match=rf"{type(case.likelihood).__name__}: y must hold .*value {bad:g}; \w+"):
+            ready.check_targets(np.array([[*case.targets, bad]]))
+        with pytest.raises(ValueError, match="y must hold"):
+            case.likelihood.prepare(np.array([[*case.targets, bad]]), 0)
+
+
+@every_regression
+@pytest.mark.usefixtures("x64")
+def test_initial_latent_is_near_the_data(case):
+    """Rows drawn at one latent value: the prior starts near it, whatever the rows' weights."""
+    model, n_latent = model_of(case.likelihood, case.targets)
+    f = np.array([[0.4], [0.9]])[:n_latent]
+    y = np.asarray(model.sample(np.repeat(f, 4000, axis=1), np.random.RandomState(1)), dtype=float)
+    y, weight = np.c_[y, y.max(keepdims=True)], np.r_[np.ones(4000), 0.0]
+    ready = case.likelihood.prepare(y, 0)
+    start = ready.initial_latent(y, weight, 0)
+    assert start.shape == (n_latent,)
+    if ready.location:
+        assert_allclose(start, 0.0)
+    elif ready.name == "heteroscedastic_gaussian":
+        assert_allclose(start, [0.0, np.log(0.1 * np.exp(0.9))], atol=0.1)
+    else:
+        # Ordinal: a prior as wide as the noise's is assumed, which frequencies cannot tell apart.
+        assert_allclose(start, f[:, 0], atol=0.4 if ready.name == "ordinal" else 0.1)
+
+
+def test_initial_latent_of_degenerate_targets():
+    ones, zeros = np.ones((1, 5)), np.zeros((1, 5))
+    assert_allclose(Poisson().initial_latent(zeros, np.ones(5), 0), np.log(0.1))
+    assert np.all(np.isfinite(ChainedBeta().initial_latent(0.5 * ones, np.ones(5), 0)))
+    assert_allclose(HeteroscedasticGaussian().initial_latent(ones, np.ones(5), 0), [0.0, np.log(0.1)])
+    for level in (0.0, 2.0):
+        ready = Ordinal(n_levels=3).prepare(level * ones, 0)
+        assert np.all(np.abs(ready.initial_latent(level * ones, np.ones(5), 0)) < 20.0)
+    assert Softmax().initial_latent(zeros, np.ones(5), 4).shape == (4,)
+    assert Bernoulli().initial_latent(zeros, np.ones(5), 2).shape == (1,)
+
+
+def test_ordinal_takes_its_levels_from_the_data():
+    y = np.array([[0.0, 3.0, 1.0]])
+    ready = Ordinal(half_width=3.0).prepare(y, 0)
+    assert ready.n_levels == 4
+    assert_allclose(ready.spec(1)[0]._edges(1), [[-3.0, 0.0, 3.0]])
+    assert ready.spec(1)[1].widths.tolist() == ready.spec(1)[2].widths.tolist() == [[3.0, 3.0]]
+    learned = Ordinal("learned").prepare(y, 0).spec(1)
+    assert np.all(learned[1].widths < learned[2].widths)
+    assert Ordinal().prepare(np.array([[0.0, 1.0]]), 5).n_levels == 5
+    assert Ordinal(n_levels=9).prepare(y, 0).n_levels == 9
+    assert Ordinal().prepare(np.array([[0.0, 1.0]]), 2).spec(1)[0].widths.shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "message"),
+    [
+        (Ordinal("even"), "uniform, learned"),
+        (Ordinal(half_width=-1.0), "half_width must be positive"),
+        (Ordinal(n_levels=1), "2 or more"),
+        (Ordinal(n_levels=2.5), "2 or more"),
+        (Ordinal(n_levels=3), "y has 4 classes"),
+    ],
+)
+def test_bad_ordinal_options_are_named(likelihood, message):
+    with pytest.raises(ValueError, match=message):
+        likelihood.prepare(np.arange(4.0)[None], 4)
+
+
+# -- classes ------------------------------------------------------------------------------
+
+
+@every_classification
 @pytest.mark.usefixtures("x64")
 def test_class_probabilities_sum_to_one(likelihood, rng):
-    n_classes = 2 if likelihood.name == "bernoulli" else 4
-    model, n_latent = likelihood.spec(1)[0], likelihood.n_latent(1, n_classes)
+    n_classes = {"bernoulli": 2, "ordinal": 5}.get(likelihood.name, 4)
+    ready = likelihood.prepare(np.arange(float(n_classes))[None], n_classes)
+    model, n_latent = ready.spec(1)[0], ready.n_latent(1, n_classes)
     mean, var = 3 * rng.normal(size=(n_latent, 9)), rng.uniform(1e-8, 5.0, size=(n_latent, 9))
     proba = np.asarray(model.class_probabilities(mean, var))
     assert proba.shape == (n_classes, 9)
@@ -59,30 +576,38 @@ def test_class_probabilities_sum_to_one(likelihood, rng):
     assert_allclose(np.asarray(model.conditional_probabilities(mean)).sum(0), 1.0)
 
 
+@pytest.mark.parametrize("likelihood", MULTICLASS, ids=repr)
+def test_multiclass_samples_follow_the_probabilities(likelihood):
+    model, f = likelihood.spec(1)[0], np.array([0.3, -0.5, 0.8])
+    draws = model.sample(np.repeat(f[:, None], 5000, axis=1), np.random.RandomState(0))
+    expected = 5000 * np.asarray(model.conditional_probabilities(f[:, None]), dtype=float)[:, 0]
+    expected *= 5000 / expected.sum()
+    assert stats.chisquare(np.bincount(draws, minlength=3), expected).pvalue > 0.01
+
+
+# -- special values ---------------------------------------------------------------------------
+
+
 @pytest.mark.usefixtures("x64")
-def test_predictive_moments(rng):
-    mean, var = rng.normal(size=(2, 5)), rng.uniform(0.1, 1.0, size=(2, 5))
-    for likelihood, noise in ((Gaussian([0.3, 0.5]), [[0.3], [0.5]]), (StudentT(df=5.0, scale=0.6), 0.6)):
-        model = likelihood.spec(2)[0]
-        noise = np.asarray(noise) if likelihood.name == "gaussian" else stats.t.var(5.0, scale=0.6)
-        got_mean, got_var = model.predictive_moments(mean, var)
-        assert_allclose(got_mean, mean)
-        assert_allclose(got_var, var + noise)
-        # The quadrature that every other likelihood inherits.
-        generic = super(likelihoods._base.LocationLikelihood, model).predictive_moments(mean, var)
-        assert_allclose(generic[0], mean, rtol=1e-10)
-        assert_allclose(generic[1], var + noise, rtol=1e-10)
-    assert np.all(np.isinf(StudentT(df=2.0).spec(2)[0].predictive_moments(mean, var)[1]))
+def test_student_t_without_a_variance_says_so():
+    assert np.all(np.isinf(StudentT(df=2.0).spec(1)[0].predictive_moments(np.zeros((1, 2)), np.ones((1, 2)))[1]))
 
 
-def test_samples_follow_the_density():
-    random_state = np.random.RandomState(0)
-    for likelihood, cdf in (
-        (Gaussian(0.4), lambda y: stats.norm.cdf(y, 1.0, np.sqrt(0.4))),
-        (StudentT(df=4.0, scale=0.7), lambda y: stats.t.cdf(y, 4.0, 1.0, 0.7)),
-    ):
-        draws = likelihood.spec(1)[0].sample(np.ones((1, 5000)), random_state)
-        assert stats.kstest(np.asarray(draws)[0], cdf).pvalue > 0.01
+@pytest.mark.usefixtures("x64")
+def test_negative_binomial_without_dispersion_is_poisson(rng):
+    y, f = rng.poisson(3.0, size=(1, 20)).astype(float), rng.normal(size=(1, 20))
+    got = NegativeBinomial(1e-4).spec(1)[0].log_prob(f, y)
+    assert_allclose(got, Poisson().spec(1)[0].log_prob(f, y), atol=5e-3)
+
+
+@pytest.mark.usefixtures("x64")
+def test_gamma_of_shape_one_is_exponential(rng):
+    y, mean, var = rng.exponential(size=(1, 20)), rng.normal(size=(1, 20)), rng.uniform(size=(1, 20))
+    got = Gamma(1.0).spec(1)[0].expected_log_prob(mean, var, y)
+    assert_allclose(got, Exponential().spec(1)[0].expected_log_prob(mean, var, y), rtol=1e-12)
+
+
+# -- errors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,3 +687,68 @@ def test_student_t_ignores_outliers(rng):
     robust_error, plain_error = (np.sqrt(np.mean((m.predict(X) - f) ** 2)) for m in (robust, plain))
     assert robust_error < 0.15
     assert plain_error > 2 * robust_error
+
+
+# -- recovery -----------------------------------------------------------------------------
+
+RECOVERED = [
+    Gaussian(0.05),
+    StudentT(4.0, 0.2),
+    Poisson(),
+    NegativeBinomial(0.1),
+    Gamma(5.0),
+    Exponential(),
+    Beta(20.0),
+    HeteroscedasticGaussian(),
+    ChainedBeta(),
+    Ordinal(scale=0.3, n_levels=6),
+    Ordinal("learned", scale=0.3, n_levels=6),
+]
+
+
+def simulate(likelihood, rng, n_rows=200):
+    """Rows, targets and the mean of y that these were drawn around."""
+    X = np.sort(rng.uniform(-3.0, 3.0, size=(n_rows, 1)), axis=0)
+    ready = likelihood.prepare(np.ones((1, 2)), 0) if likelihood.name == "ordinal" else likelihood
+    model, n_latent = ready.spec(1)[0], ready.n_latent(1, 0)
+    f = np.stack([1.5 * np.sin(1.5 * X[:, 0]), 0.5 * X[:, 0] - 1.0])[:n_latent]
+    if likelihood.name in ("poisson", "negative_binomial", "chained_beta"):
+        f = f + 1.5
+    y = np.asarray(model.sample(f, np.random.RandomState(3)))[0]
+    return X, y, np.asarray(model.conditional_moments(*f[:, None])[0])[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("likelihood", RECOVERED, ids=repr)
+def test_recovers_a_known_function(likelihood, rng):
+    with jax.enable_x64(True):
+        X, y, truth = simulate(likelihood, rng)
+    # Parameters start at their defaults, not at the values that the data were drawn with.
+    start = type(likelihood)(bins=likelihood.bins) if likelihood.name == "ordinal" else type(likelihood)()
+    reg = NGDSVGPRegressor(likelihood=start, n_inducing=15, max_iter=200, learning_rate=0.05, random_state=0)
+    mean, std = reg.fit(X, y).predict(X, return_std=True)
+    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.3 * np.std(truth)
+    inside = np.mean(np.abs(y - mean) <= 2.0 * std)
+    assert inside > 0.88
+    # The density is worth more than that of one normal distribution for all rows.
+    baseline = stats.norm.logpdf(y, np.mean(y), np.std(y)).mean()
+    assert reg.predict_log_density(X, y).mean() > baseline
+
+
+def test_every_regression_likelihood_is_recovered():
+    names = {case.likelihood.name for case in CASES if "regression" in case.likelihood.tasks}
+    assert {likelihood.name for likelihood in RECOVERED} == names
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("bins", ["uniform", "learned"])
+def test_ordinal_classifier_knows_the_order(bins, rng):
+    X, y, _ = simulate(Ordinal(scale=0.3, n_levels=5), rng)
+    labels = np.array([10, 20, 30, 50, 90])[y.astype(int)]
+    clf = NGDSVGPClassifier(likelihood=Ordinal(bins), n_inducing=15, max_iter=200, learning_rate=0.05, random_state=0)
+    proba = clf.fit(X, labels).predict_proba(X)
+    assert_allclose(proba.sum(1), 1.0)
+    assert clf.likelihood_.n_levels == 5
+    assert clf.score(X, labels) > 0.6
+    nearby = np.abs(np.searchsorted(clf.classes_, clf.predict(X)) - y) <= 1
+    assert nearby.mean() > 0.97

@@ -7,23 +7,41 @@ Each is an object whose parameters are initial values on the scale of the
 from __future__ import annotations
 
 from ._base import REGISTRY, ClassLikelihood, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
+from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli
+from .beta import Beta
+from .chained_beta import ChainedBeta
+from .exponential import Exponential
+from .gamma import Gamma
 from .gaussian import Gaussian
+from .heteroscedastic_gaussian import HeteroscedasticGaussian
+from .negative_binomial import NegativeBinomial
+from .ordinal import Ordinal
+from .poisson import Poisson
 from .robust_max import RobustMax
 from .softmax import Softmax
 from .student_t import StudentT
 
 __all__ = [
     "Bernoulli",
+    "Beta",
+    "ChainedBeta",
     "ClassLikelihood",
+    "Exponential",
+    "Gamma",
     "Gaussian",
+    "HeteroscedasticGaussian",
     "Likelihood",
     "LocationLikelihood",
+    "NegativeBinomial",
+    "Ordinal",
+    "Poisson",
     "RegressionLikelihood",
     "RobustMax",
     "ScalarLikelihood",
     "Softmax",
     "StudentT",
+    "TwoLatentLikelihood",
     "by_name",
     "names",
 ]
@@ -31,7 +49,7 @@ __all__ = [
 
 def names(task):
     """Return the names of the likelihoods of a task: "regression" or "classification"."""
-    return sorted(name for name, cls in REGISTRY.items() if cls.task == task)
+    return sorted(name for name, cls in REGISTRY.items() if task in cls.tasks)
 
 
 def by_name(name):

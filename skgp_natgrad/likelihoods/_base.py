@@ -2,7 +2,8 @@
 
 A likelihood is one small class: the parameters it stores, and ``log_prob``. Its
 variational expectation, predictive moments and predictive density follow by
-quadrature; a subclass overrides the ones that have a closed form.
+quadrature; a subclass overrides the ones that have a closed form. What depends on
+the data, it says in ``prepare``, ``check_targets`` and ``initial_latent``.
 
 Each likelihood is a scikit-learn object (its parameters are tuned by
 ``likelihood__df``) and a JAX pytree (its parameters are the leaves, its options
@@ -21,12 +22,20 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._linalg import normal_nodes
+from ._quadrature import log_expectation
 
 # Spacing of 1/6 standard deviation in training, 1/12 in prediction, which is made once.
 TRAINING_NODES = 100
 PREDICTION_NODES = 200
+# Beyond it an exponential, its square and their sums over rows would overflow.
+_LARGEST_EXPONENT = 300.0
 
 REGISTRY = {}
+
+
+def bounded_exp(x):
+    """exp(x), of ``x`` clipped to where the squares and sums of the value are finite."""
+    return jnp.exp(jnp.clip(x, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
 
 
 class Likelihood(BaseEstimator):
@@ -40,8 +49,14 @@ class Likelihood(BaseEstimator):
         Positive parameters; each has a ``<name>_bounds`` argument beside it.
     options : tuple of str
         Arguments that select a formula; compiled in.
-    task : {"regression", "classification"}
-        The estimator that the likelihood belongs to.
+    tasks : tuple of {"regression", "classification"}
+        The estimators that the likelihood belongs to.
+    standardises : bool
+        Whether y may be shifted and scaled before the likelihood sees it.
+    location : bool
+        Whether y is a latent function plus noise, so that y has a joint covariance.
+    conjugate : bool
+        Whether the expectation is quadratic in the latent mean.
     mean_needs_variance : bool
         Whether the mean of y depends on the latent variance.
     """
@@ -49,7 +64,10 @@ class Likelihood(BaseEstimator):
     name: ClassVar[str] = ""
     parameters: ClassVar[tuple] = ()
     options: ClassVar[tuple] = ()
-    task: ClassVar[str] = "regression"
+    tasks: ClassVar[tuple] = ("regression",)
+    standardises: ClassVar[bool] = False
+    location: ClassVar[bool] = False
+    conjugate: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs):
@@ -68,6 +86,46 @@ class Likelihood(BaseEstimator):
     def n_latent(self, n_targets, n_classes):
         """Number of latent functions for ``n_targets`` columns or ``n_classes`` classes."""
         raise NotImplementedError
+
+    # -- the data ------------------------------------------------------------------------
+
+    def prepare(self, y, n_classes):
+        """Return the likelihood ready for the targets of a fit, once these are checked.
+
+        Parameters
+        ----------
+        y : ndarray of shape (T, N)
+            Targets; in classification, the positions of the class labels.
+        n_classes : int
+            Number of classes; 0 in regression.
+        """
+        self.check_targets(y)
+        return self
+
+    def check_targets(self, y):
+        """Raise ValueError if the likelihood cannot observe every element of ``y`` (T, N)."""
+
+    def _refuse(self, y, allowed, range_, remedy):
+        """Raise for the first element of ``y`` that is not ``allowed``."""
+        bad = np.asarray(y)[~allowed]
+        if bad.size:
+            raise ValueError(
+                f"likelihood {type(self).__name__}: y must hold {range_}, but has the value {bad[0]:g}; {remedy}."
+            )
+
+    def initial_latent(self, y, weight, n_classes):
+        """Constants for the prior means of the latent functions, chosen from the data: (K,).
+
+        Parameters
+        ----------
+        y : ndarray of shape (T, N)
+        weight : ndarray of shape (N,)
+        n_classes : int
+            As in ``prepare``, which is called before.
+        """
+        return np.zeros(self.n_latent(len(y), n_classes))
+
+    # -- parameters ----------------------------------------------------------------------
 
     def with_leaves(self, leaves):
         """Return the likelihood with other parameter values (the pytree's leaves)."""
@@ -95,10 +153,10 @@ class Likelihood(BaseEstimator):
             raise ValueError(f"{label}: {name} must be a number.") from None
         if not (np.all(np.isfinite(value)) and np.all(value > 0)):
             raise ValueError(f"{label}: {name} must be positive and finite.")
-        shape = self._parameter_shape(n_targets)
+        shape = self._parameter_shape(name, n_targets)
         if value.size not in (1, int(np.prod(shape))):
             raise ValueError(f"{label}: give one value, or one for each of the {n_targets} columns of y.")
-        value = np.broadcast_to(value.reshape(shape if value.size > 1 else ()), shape).copy()
+        value = np.broadcast_to(value.reshape(() if value.size == 1 else shape), shape).copy()
         bounds = getattr(self, f"{name}_bounds")
         if isinstance(bounds, str) and bounds == "fixed":
             return value, value, value
@@ -115,7 +173,7 @@ class Likelihood(BaseEstimator):
             raise ValueError(f"{label}: outside of {name}_bounds={bounds!r}; widen the bounds or move the value.")
         return value, np.full(shape, lower), np.full(shape, upper)
 
-    def _parameter_shape(self, n_targets):
+    def _parameter_shape(self, name, n_targets):
         return ()
 
     def fitted(self, leaves):
@@ -163,42 +221,41 @@ def _unflatten(cls, aux, leaves):
 
 
 class ScalarLikelihood(Likelihood):
-    """One latent function for each target column, with parameters of its own.
+    """Target columns that are independent given f, each with parameters of its own.
 
-    ``log_prob(f, y)`` is elementwise, and so are the methods named ``*_each``.
+    Each has one latent function, unless a subclass says otherwise. ``log_prob(f, y)`` is
+    elementwise, and so are the methods named ``*_each``.
     """
 
     def n_latent(self, n_targets, n_classes):
         return n_targets
 
-    def _parameter_shape(self, n_targets):
+    def _parameter_shape(self, name, n_targets):
         return (n_targets, 1)
 
     def expectation_each(self, mean, var, y):
         """E[log p(y | f)], elementwise over (K, B)."""
         nodes, weights = normal_nodes(TRAINING_NODES)
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
-        log_prob = _with_nodes(self).log_prob(f, y[..., None])
-        return log_prob @ weights
+        return with_axes(self, 1).log_prob(f, y[..., None]) @ weights
 
     def expected_log_prob(self, mean, var, y):
         return self.expectation_each(mean, var, y).sum(0)
 
 
-def _with_nodes(likelihood):
-    """The same likelihood, its (T, 1) parameters broadcast against a last axis of nodes."""
-    return likelihood.with_leaves([jnp.asarray(leaf)[..., None] for leaf in _flatten(likelihood)[0]])
+def with_axes(likelihood, n_axes):
+    """The same likelihood, its (T, 1) parameters broadcast against further last axes of nodes."""
+    leaves = [jnp.asarray(leaf) for leaf in _flatten(likelihood)[0]]
+    return likelihood.with_leaves([leaf.reshape(leaf.shape + n_axes * (1,)) for leaf in leaves])
 
 
 class RegressionLikelihood(ScalarLikelihood):
-    """A scalar likelihood of a continuous target."""
+    """A scalar likelihood of a number, continuous or a count."""
 
     def log_density_each(self, mean, var, y):
         """log E[p(y | f)], elementwise over (K, B)."""
-        nodes, weights = normal_nodes(PREDICTION_NODES)
-        f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
-        log_prob = _with_nodes(self).log_prob(f, y[..., None])
-        return jax.scipy.special.logsumexp(log_prob, b=weights, axis=-1)
+        likelihood = with_axes(self, 1)
+        return log_expectation(lambda f: likelihood.log_prob(f, y[..., None]), mean, var)
 
     def log_predictive_density(self, mean, var, y):
         """log E[p(y | f)] under q(f) = N(mean, var), summed over the targets: (B,)."""
@@ -216,18 +273,20 @@ class RegressionLikelihood(ScalarLikelihood):
         """Mean and variance of y, elementwise over (K, B)."""
         nodes, weights = normal_nodes(PREDICTION_NODES)
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
-        each_mean, each_var = _with_nodes(self).conditional_moments(f)
+        each_mean, each_var = with_axes(self, 1).conditional_moments(f)
         y_mean = each_mean @ weights
         return y_mean, each_var @ weights + (each_mean - y_mean[..., None]) ** 2 @ weights
 
     def sample(self, f, rng):
-        """Draw y given ``f`` (T, ...), with a NumPy random state."""
+        """Draw y (T, B) given ``f`` (K, B), with a NumPy random state."""
         raise NotImplementedError
 
 
 class LocationLikelihood(RegressionLikelihood):
     """y = f + noise: the mean of y is that of f, the variances add."""
 
+    standardises = True
+    location = True
     mean_needs_variance = False
 
     def noise_variance(self):
@@ -247,7 +306,7 @@ class LocationLikelihood(RegressionLikelihood):
 class ClassLikelihood(Likelihood):
     """A likelihood of a class label; y holds the label's position, 0 to C - 1."""
 
-    task = "classification"
+    tasks = ("classification",)
 
     def log_class_probabilities(self, mean, var):
         """log p(y = c) for every class: (C, B)."""

@@ -28,6 +28,7 @@ class Gaussian(LocationLikelihood):
     """
 
     name = "gaussian"
+    conjugate = True
     parameters = ("variance",)
 
     def __init__(self, variance=0.1, variance_bounds=(1e-6, 1e3)):

@@ -1,0 +1,131 @@
+"""Cells and panels of figures 2 and 3 of the orthogonal paper."""
+
+from __future__ import annotations
+
+import _common as common
+import _natural as natural
+import _orthogonal as orthogonal
+import numpy as np
+from scipy.linalg import solve_triangular
+
+STEM = "orthogonal_figure2"
+METHODS = ("coupled", "couplednat", "orth", "orthnat", "hybrid", "decoupled")
+COLOURS = dict(zip(METHODS, ("tab:cyan", "tab:purple", "tab:green", "tab:blue", "tab:orange", "tab:red"), strict=True))
+# Panels a and b: the same numbers of points, hyperparameters and points fixed, full batches.
+CONVERGENCE = orthogonal.FULL | {"n_covariance": 500, "n_mean": 500, "n_coupled": 500, "batch_size": None}
+CONVERGENCE = CONVERGENCE | {"fixed": True}
+WALL_CLOCK = orthogonal.FULL | {"n_covariance": 1500, "n_mean": 3500, "n_coupled": 2000}
+QUICK_POINTS = {"n_covariance": 60, "n_mean": 60, "n_coupled": 60, "max_rows": 1500, "learning_rate": 0.01}
+QUICK_LARGE = {"n_covariance": 75, "n_mean": 175, "n_coupled": 100, "max_rows": 4000, "learning_rate": 0.01}
+TITLES = {"a": "Gaussian, fixed hyperparameters", "b": "Bernoulli, fixed hyperparameters", "c": "wall-clock"}
+
+
+def parse(doc, panels, argv=None):
+    p = common.parser(doc, ("protein", "nycflights"), METHODS)
+    p.add_argument("--panels", nargs="+", choices=list(TITLES), default=list(panels))
+    p.add_argument("--max-seconds", type=float, help="stop each fit of panel c after so many seconds of training")
+    args = p.parse_args(argv)
+    args.datasets = args.datasets or ["protein"]
+    return args
+
+
+def dataset(panel, args):
+    return "ringnorm" if panel == "b" else args.datasets[0]
+
+
+def settings(panel, args):
+    made = dict(WALL_CLOCK if panel == "c" else CONVERGENCE)
+    if args.quick:
+        made |= (QUICK_LARGE if panel == "c" else QUICK_POINTS) | {"gamma": 0.1, "max_iter": 300}
+    made["max_iter"] = args.max_iter or made["max_iter"]
+    made["max_rows"] = args.max_rows or made["max_rows"]
+    return made
+
+
+def cells(panel, args):
+    task = "classification" if panel == "b" else "regression"
+    made = settings(panel, args)
+    methods = [m for m in args.methods if panel == "c" or not m.startswith("coupled")]
+    extra = {"max_seconds": args.max_seconds} if panel == "c" else {}
+    for method in methods:
+        chosen = orthogonal.method_settings(method, task, made) | extra
+        for seed in args.seeds:
+            yield common.cell(f"{STEM}{panel}", dataset(panel, args), method, seed, **chosen)
+
+
+def run(args):
+    """Run what is missing of each panel; returns records by panel, and the failures."""
+    results = common.Results(args.output / f"{STEM}.jsonl")
+    records, failures = {}, 0
+    for panel in args.panels:
+        wanted = list(cells(panel, args))
+        failures += common.run_missing(wanted, results, lambda one, text: fit(one, text, args), args)
+        records[panel] = [record for record in map(results.get, wanted) if record is not None]
+    return records, failures
+
+
+def fit(one, text, args):
+    """Run one cell; with fixed hyperparameters and Gaussian noise add the optimum of its bases."""
+    large = one["experiment"].endswith("c")
+    seconds = one["settings"].get("max_seconds")
+    model, data, record = orthogonal.fit_cell(one, text, args, n_scores=60 if large else 0, max_seconds=seconds)
+    if one["experiment"].endswith("a"):
+        record["optimum_per_row"] = optimum(model, data, one["settings"]["noise"]) / len(data.X)
+    return record
+
+
+def optimum(model, data, noise):
+    """The largest bound that mean points and inducing points allow: the paper's appendix D.
+
+    Only scikit-learn's kernel and the places of the points are used: the fit
+    itself has no part in it.
+    """
+    kernel, Z = model.kernel_, model.inducing_points_
+    alpha = np.concatenate([Z, model.mean_inducing_points_])
+    mean_features, features = whitened(kernel, alpha, data.X), whitened(kernel, Z, data.X)
+    weights = np.linalg.solve(np.eye(len(alpha)) + mean_features @ mean_features.T / noise, mean_features @ data.y)
+    weights /= noise
+    precision = np.eye(len(Z)) + features @ features.T / noise
+    S = np.linalg.inv(precision)
+    variance = kernel.diag(data.X) - (features**2).sum(0) + (features * (S @ features)).sum(0)
+    error = data.y - weights @ mean_features
+    fit = -0.5 * (np.log(2.0 * np.pi * noise) + (error**2 + variance) / noise).sum()
+    kl = 0.5 * (np.trace(S) - len(Z) + np.linalg.slogdet(precision)[1] + weights @ weights)
+    return float(fit - kl)
+
+
+def whitened(kernel, points, X):
+    """L^-1 K(points, X), with L the Cholesky factor of K(points)."""
+    K = kernel(points)
+    K[np.diag_indices_from(K)] += 1e-8 * K.diagonal().mean()
+    return solve_triangular(np.linalg.cholesky(K), kernel(points, X), lower=True)
+
+
+def show(records, args, columns):
+    """The state at the end of training."""
+    for panel, some in records.items():
+        body = []
+        for record in some:
+            values = [common.mean_text([record.get(name)], digits) for name, digits in columns.items()]
+            body.append([record["method"], record["seed"], record["iterations"], *values])
+        name = f"Panel {panel}: {dataset(panel, args)}, {TITLES[panel]}"
+        where = [f"{some[0]['jax_device']}, {some[0]['cpus']} cores, {some[0]['date'][:10]}"] if some else []
+        lines = [common.QUICK] if args.quick else []
+        if panel != "b":
+            lines.append("The paper uses 3droad, which is not among the data.")
+        common.print_table(name, ["method", "seed", "iterations", *columns], body, args.format, [*lines, *where])
+
+
+def plot_bound(axis, panel, some, args):
+    """The bound against iterations, or for panel c seconds."""
+    for record in some:
+        iteration = np.asarray(record["curve"]["bound_iteration"]) + 1
+        x = common.training_seconds(record, iteration) if panel == "c" else iteration
+        axis.plot(x, record["curve"]["bound_per_row"], color=COLOURS[record["method"]], lw=1.1, label=record["method"])
+    best = [record["optimum_per_row"] for record in some if "optimum_per_row" in record]
+    if best:
+        axis.axhline(max(best), color="k", ls=":", label="optimum (appendix D)")
+    axis.set(title=f"({panel}) {dataset(panel, args)}: {TITLES[panel]}", ylabel="bound, nats a row", xscale="log")
+    axis.set_xlabel("seconds of training" if panel == "c" else "iteration")
+    natural.zoom(axis, [record["curve"]["bound_per_row"] for record in some])
+    axis.legend(fontsize=7, loc="lower right")

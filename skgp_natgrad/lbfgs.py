@@ -1,0 +1,126 @@
+"""L-BFGS on the full batch, by scipy.
+
+With a conjugate likelihood the bound is collapsed: q is at its optimum for every
+value of the other parameters, one natural gradient step of size one away, and
+by the envelope theorem the gradient is that with q held there (Titsias 2009).
+Else q moves with the rest, in the coordinates of its parameterization.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy import optimize
+
+from . import bases, gaussians, natural_gradient, objectives, steps
+from .methods import is_collapsed
+from .parameterizations import PARAMETERIZATIONS
+
+_MEMORY = 20
+_EVALUATIONS_PER_ITERATION = 20
+
+
+def minimise(state, problem, batches, settings, monitor):
+    """Ascend from ``state``; see `training.run` for the arguments."""
+    batch = jax.tree.map(lambda x: x[0], next(batches))
+    method = settings.method
+    position = _coordinates(state, method), state.parameters
+    start, unravel = ravel_pytree(position)
+    weight = float(problem.weight)
+    latest = {}
+
+    def loss(x):
+        value, gradient = value_and_gradient(unravel(x), state.q, problem, batch, method)
+        gradient = np.asarray(ravel_pytree(gradient)[0])
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            # A wall, for the line search to turn back at.
+            return 1e3 + 10.0 * abs(latest.get("loss", 0.0)), np.zeros_like(gradient)
+        latest["loss"] = -float(value) / weight
+        return latest["loss"], -gradient / weight
+
+    def state_at(x, bound):
+        q, parameters = solution(unravel(x), state.q, problem, batch, method)
+        return state._replace(q=q, parameters=parameters, best=steps.Best(bound, q, parameters))
+
+    def after_iteration(intermediate_result):
+        bound = -float(intermediate_result.fun) * weight
+        report = ([bound], [0.0], [False])
+        if monitor(state_at(intermediate_result.x, bound), [np.asarray(values) for values in report]):
+            raise StopIteration
+
+    found = optimize.minimize(
+        loss,
+        np.asarray(start),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=optimize.Bounds(*_bounds(position, problem, method)),
+        callback=after_iteration,
+        options={
+            "maxiter": settings.max_iter,
+            "maxfun": _EVALUATIONS_PER_ITERATION * settings.max_iter,
+            "maxcor": _MEMORY,
+            "ftol": 1e-14,
+            "gtol": 1e-8,
+        },
+    )
+    monitor.converged |= found.status == 0
+    return state_at(found.x, -float(found.fun) * weight)
+
+
+def _coordinates(state, method):
+    """What of q L-BFGS moves: None where it is known in closed form, or has no part."""
+    if is_collapsed(method, state.parameters.log_likelihood) or not bases.BASES[method.basis].natural:
+        return None
+    return PARAMETERIZATIONS[method.parameterization].from_gaussian(state.q)
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def solution(position, q, problem, batch, method):
+    """q and the parameters at a position."""
+    xi, parameters = position
+    if xi is not None:
+        q = PARAMETERIZATIONS[method.parameterization].to_gaussian(xi)
+    elif is_collapsed(method, parameters.log_likelihood):
+        q = optimal_q(q, parameters, problem, batch, method)
+    return q, parameters
+
+
+def optimal_q(q, parameters, problem, batch, method):
+    """The best q for a conjugate likelihood: one natural gradient step from anywhere."""
+    prior = jax.tree.map(jnp.asarray, gaussians.standard(*q.mean.shape))
+    dm, dS = jax.grad(objectives.bound_given_q, argnums=(2, 3))(
+        method.basis, parameters, prior.mean, prior.cov, batch, problem
+    )
+    return natural_gradient.candidate(prior, dm, dS, 1.0)
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def value_and_gradient(position, q, problem, batch, method):
+    """The bound, collapsed where it can be, and its gradient in the position."""
+
+    if position[0] is None:
+        fixed = solution(position, q, problem, batch, method)[0]
+        return jax.value_and_grad(lambda at: steps.bound(fixed, at[1], problem, batch, method))(position)
+
+    def bound(position):
+        return steps.bound(*solution(position, q, problem, batch, method), problem, batch, method)
+
+    return jax.value_and_grad(bound)(position)
+
+
+def _bounds(position, problem, method):
+    """Lower and upper bounds of the flat position; equal where nothing is to move."""
+    free = [jax.tree.map(lambda x, sign=sign: np.full(np.shape(x), sign * np.inf), position) for sign in (-1.0, 1.0)]
+    bounds = []
+    for (xi, parameters), (kernels, likelihood) in zip(free, problem.log_bounds, strict=True):
+        parameters = parameters._replace(log_kernels=kernels, log_likelihood=likelihood)
+        if not problem.point_rate:
+            parameters = parameters._replace(points=position[1].points)
+        if method.optimizer is None:
+            parameters = position[1]._replace(weights=parameters.weights)
+        bounds.append(np.asarray(ravel_pytree((xi, parameters))[0]))
+    return bounds

@@ -1,0 +1,81 @@
+"""The Beta likelihood of one latent function."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from ._base import RegressionLikelihood, bounded_exp
+
+
+def check_open_interval(likelihood, y):
+    """Refuse targets that a Beta density does not reach."""
+    likelihood._refuse(
+        y,
+        (y > 0) & (y < 1),
+        "numbers in the open interval (0, 1)",
+        "rescale y, and move zeros and ones inside, as by (y (n - 1) + 0.5) / n for n rows",
+    )
+
+
+def log_beta_density(log_a, log_b, log_total, y):
+    """Log density of Beta(a, b) from the logarithms of a, b and a + b."""
+    # By way of Gamma(x + 1), which has no pole where x is tiny.
+    a, b, total = (bounded_exp(x) for x in (log_a, log_b, log_total))
+    normaliser = gammaln(1.0 + total) - log_total - gammaln(1.0 + a) + log_a - gammaln(1.0 + b) + log_b
+    return normaliser + (a - 1.0) * jnp.log(y) + (b - 1.0) * jnp.log1p(-y)
+
+
+def draw_beta(a, b, rng):
+    """Draw Beta numbers strictly inside (0, 1)."""
+    a, b = (np.maximum(np.asarray(x), 1e-8) for x in (a, b))
+    return np.clip(rng.beta(a, b), np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg)
+
+
+class Beta(RegressionLikelihood):
+    """Fractions with a Beta density of mean m = sigmoid(f).
+
+    The density is Beta(s m, s (1 - m)), s the concentration (Salimbeni, Eleftheriadis and
+    Hensman 2018, footnote 3); Var[y | f] = m (1 - m) / (s + 1). Where the spread
+    changes too, see `ChainedBeta`.
+
+    Parameters
+    ----------
+    concentration : float or array of shape (n_outputs,), default=10.0
+        Initial concentration s.
+    concentration_bounds : pair of floats or "fixed", default=(1e-2, 1e5)
+        Bounds of the concentration while training.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Beta
+    >>> Beta(concentration=50.0)
+    Beta(concentration=50.0)
+    """
+
+    name = "beta"
+    parameters = ("concentration",)
+
+    def __init__(self, concentration=10.0, concentration_bounds=(1e-2, 1e5)):
+        self.concentration = concentration
+        self.concentration_bounds = concentration_bounds
+
+    def check_targets(self, y):
+        check_open_interval(self, y)
+
+    def initial_latent(self, y, weight, n_classes):
+        mean = np.average(y, axis=1, weights=weight)
+        return np.log(mean) - np.log1p(-mean)
+
+    def log_prob(self, f, y):
+        log_s = jnp.log(self.concentration)
+        return log_beta_density(log_s + jax.nn.log_sigmoid(f), log_s + jax.nn.log_sigmoid(-f), log_s, y)
+
+    def conditional_moments(self, f):
+        mean, rest = jax.nn.sigmoid(f), jax.nn.sigmoid(-f)
+        return mean, mean * rest / (1.0 + self.concentration)
+
+    def sample(self, f, rng):
+        return draw_beta(self.concentration * jax.nn.sigmoid(f), self.concentration * jax.nn.sigmoid(-f), rng)

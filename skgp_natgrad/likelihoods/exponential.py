@@ -1,0 +1,36 @@
+"""The exponential likelihood."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._base import bounded_exp
+from ._log_link import PositiveLikelihood, positive
+
+
+class Exponential(PositiveLikelihood):
+    """Positive numbers, such as waiting times, with an exponential density of mean exp(f).
+
+    E[log p] = -m - y exp(-m + v / 2).
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Exponential
+    >>> Exponential()
+    Exponential()
+    """
+
+    name = "exponential"
+
+    def log_prob(self, f, y):
+        return -f - bounded_exp(jnp.log(y) - f)
+
+    def expectation_each(self, mean, var, y):
+        return -mean - bounded_exp(jnp.log(y) - mean + 0.5 * var)
+
+    def variance_coefficients(self):
+        return 0.0, 1.0
+
+    def sample(self, f, rng):
+        return positive(rng.exponential(np.asarray(bounded_exp(f))))

@@ -1,0 +1,198 @@
+"""The ordinal likelihood: levels in an order."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+from scipy.special import ndtri
+
+from ._base import ClassLikelihood, RegressionLikelihood
+
+BINS = ("uniform", "learned")
+# An open end of a bin, so many noise deviations below its other one.
+_OPEN_END = 40.0
+
+
+class Ordinal(RegressionLikelihood, ClassLikelihood):
+    """Ordered levels 0, 1, ..., R - 1: the bin that holds f + noise is observed.
+
+    p(y = c | f) = Phi((b_{c+1} - f) / s) - Phi((b_c - f) / s), Phi the normal distribution
+    function, b_0 = -inf, b_R = inf (Chu and Ghahramani 2005, "Gaussian processes for
+    ordinal regression"). The R - 1 inner edges are centred at zero.
+
+    In a regressor, y holds the integers and the prediction is the mean of y; in a
+    classifier, the sorted labels are the levels.
+
+    Parameters
+    ----------
+    bins : {"uniform", "learned"}, default="uniform"
+        Inner edges at equal distances, or at distances that are trained.
+    half_width : float, default=2.0
+        The inner edges start spread evenly over [-half_width, half_width].
+    n_levels : int or None, default=None
+        Number of levels R; None takes it from the y of the fit, its largest value plus one.
+    scale : float or array of shape (n_outputs,), default=0.5
+        Initial scale s of the noise, in the units of the latent function.
+    widths : float, array of shape (n_outputs, n_levels - 2) or None, default=None
+        Initial distances between the inner edges; None spreads them by ``half_width``.
+    scale_bounds : pair of floats or "fixed", default=(1e-3, 1e2)
+        Bounds of ``scale`` while training.
+    widths_bounds : pair of floats or "fixed", default=(1e-4, 1e2)
+        Bounds of ``widths`` while training; uniform bins are not trained.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Ordinal
+    >>> Ordinal(bins="learned")
+    Ordinal(bins='learned')
+    """
+
+    name = "ordinal"
+    tasks = ("regression", "classification")
+    parameters = ("scale", "widths")
+    options = ("n_levels",)
+
+    def __init__(
+        self,
+        bins="uniform",
+        half_width=2.0,
+        n_levels=None,
+        scale=0.5,
+        widths=None,
+        scale_bounds=(1e-3, 1e2),
+        widths_bounds=(1e-4, 1e2),
+    ):
+        self.bins = bins
+        self.half_width = half_width
+        self.n_levels = n_levels
+        self.scale = scale
+        self.widths = widths
+        self.scale_bounds = scale_bounds
+        self.widths_bounds = widths_bounds
+
+    # -- the data ------------------------------------------------------------------------
+
+    def prepare(self, y, n_classes):
+        self._check_options()
+        n_levels = self.n_levels
+        if n_levels is None:
+            n_levels = n_classes or max(2, int(np.max(y)) + 1)
+        if n_classes not in (0, n_levels):
+            raise ValueError(f"likelihood Ordinal(n_levels={n_levels}): y has {n_classes} classes; leave n_levels out.")
+        widths = self.widths
+        if widths is None:
+            widths = 2.0 * self.half_width / max(n_levels - 2, 1)
+        bounds = self.widths_bounds if self.bins == "learned" else "fixed"
+        ready = type(self)(
+            **{**self.get_params(deep=False), "n_levels": n_levels, "widths": widths, "widths_bounds": bounds}
+        )
+        ready.check_targets(y)
+        return ready
+
+    def _check_options(self):
+        if self.bins not in BINS:
+            raise ValueError(f"likelihood Ordinal(bins={self.bins!r}): bins must be one of {', '.join(BINS)}.")
+        if not (np.isscalar(self.half_width) and 0.0 < self.half_width < np.inf):
+            raise ValueError(f"likelihood Ordinal(half_width={self.half_width!r}): half_width must be positive.")
+        n = self.n_levels
+        if n is not None and not (isinstance(n, (int, np.integer)) and n >= 2):
+            raise ValueError(f"likelihood Ordinal(n_levels={n!r}): n_levels must be an integer, 2 or more, or None.")
+
+    def check_targets(self, y):
+        last = np.inf if self.n_levels is None else self.n_levels - 1
+        self._refuse(
+            y,
+            (y >= 0) & (y <= last) & (y == np.floor(y)),
+            "levels, the integers 0, 1, ..." + ("" if self.n_levels is None else f", {last}"),
+            "number the levels from 0, or pass n_levels if the y of the fit lacks the highest ones",
+        )
+
+    def initial_latent(self, y, weight, n_classes):
+        # Least squares between the edges and the normal quantiles of the cumulative frequencies.
+        level = np.arange(1, self.n_levels)[:, None, None]
+        below = np.clip(np.average(y < level, axis=2, weights=weight), 1e-6, 1.0 - 1e-6)
+        model = self.spec(len(y))[0]
+        edges = np.asarray(model._edges(len(y))).T
+        spread = np.sqrt(1.0 + model.scale[:, 0] ** 2)
+        return np.average(edges - spread * ndtri(below), axis=0, weights=below * (1.0 - below))
+
+    def _parameter_shape(self, name, n_targets):
+        return (n_targets, self.n_levels - 2) if name == "widths" else (n_targets, 1)
+
+    # -- the bins ------------------------------------------------------------------------
+
+    def _edges(self, n_targets):
+        """Inner edges (T, R - 1)."""
+        widths = jnp.reshape(self.widths, (n_targets, self.n_levels - 2))
+        edges = jnp.pad(jnp.cumsum(widths, axis=1), ((0, 0), (1, 0)))
+        return edges - 0.5 * edges[:, -1:]
+
+    def _scale_beside(self, f):
+        """The scale (T, 1, ...), with as many axes as ``f``."""
+        return jnp.reshape(self.scale, (len(f),) + (1,) * (f.ndim - 1))
+
+    def _log_proba(self, f, y, scale):
+        """log p(y | f) with noise of that scale; f, y and scale are (T, ...) and broadcast."""
+        n_targets = len(f)
+        edges = jnp.pad(self._edges(n_targets), ((0, 0), (1, 1)))
+        level = y.astype(int)
+        lower, upper = (
+            (jnp.take_along_axis(edges, (level + side).reshape(n_targets, -1), axis=1).reshape(y.shape) - f) / scale
+            for side in (0, 1)
+        )
+        return _log_interval(lower, upper, level == 0, level == self.n_levels - 1)
+
+    # -- the likelihood ------------------------------------------------------------------
+
+    def log_prob(self, f, y):
+        return self._log_proba(f, y, self._scale_beside(f))
+
+    def log_density_each(self, mean, var, y):
+        return self._log_proba(mean, y, jnp.sqrt(self.scale**2 + var))
+
+    def _exceedances(self, f, scale):
+        """p(y >= c | f) for c = 1, ..., R - 1: (T, ..., R - 1)."""
+        edges = self._edges(len(f)).reshape(len(f), *(f.ndim - 1) * (1,), -1)
+        return norm.cdf((f[..., None] - edges) / scale[..., None])
+
+    def _moments(self, f, scale):
+        # E[y] and E[y^2] as sums of p(y >= c) and (2 c - 1) p(y >= c).
+        exceed = self._exceedances(f, scale)
+        mean = exceed.sum(-1)
+        squared = exceed @ (2.0 * np.arange(1, self.n_levels) - 1.0)
+        return mean, jnp.maximum(squared - mean**2, 0.0)
+
+    def conditional_moments(self, f):
+        return self._moments(f, self._scale_beside(f))
+
+    def predictive_moments(self, mean, var):
+        return self._moments(mean, jnp.sqrt(self.scale**2 + var))
+
+    def log_class_probabilities(self, mean, var):
+        each = jnp.arange(self.n_levels)[:, None] * jnp.ones(mean.shape[1:])
+        scale = jnp.sqrt(self.scale**2 + var)
+        return jnp.stack([self._log_proba(mean, c[None], scale)[0] for c in each])
+
+    def conditional_probabilities(self, f):
+        return jnp.exp(self.log_class_probabilities(f, jnp.zeros_like(f)))
+
+    def sample(self, f, rng):
+        noisy = np.asarray(f + self.scale * rng.standard_normal(np.shape(f)))
+        edges = np.asarray(self._edges(len(f)))
+        return np.stack([np.searchsorted(*pair) for pair in zip(edges, noisy, strict=True)])
+
+
+def _log_interval(lower, upper, first, last):
+    """log(Phi(upper) - Phi(lower)); ``first``: lower is -inf, ``last``: upper is inf.
+
+    Intervals on the right are mirrored to the left, where the logarithm of Phi keeps
+    its precision however far out they lie.
+    """
+    mirror = last | (~first & (lower + upper > 0.0))
+    high, low = jnp.where(mirror, -lower, upper), jnp.where(mirror, -upper, lower)
+    low = jnp.where(first | last, jnp.minimum(high, 0.0) - _OPEN_END, low)
+    log_high = norm.logcdf(high)
+    # Below zero by rounding too, so that the logarithm and its derivative exist.
+    difference = jnp.minimum(norm.logcdf(low) - log_high, -1e-15)
+    return log_high + jnp.log(-jnp.expm1(difference))

@@ -1,0 +1,114 @@
+"""How a model is trained: the choices that are compiled in, and which of them fit together.
+
+Each solver, basis and parameterization declares what it needs; `check` compares.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .bases import BASES
+from .parameterizations import PARAMETERIZATIONS
+
+
+class Method(NamedTuple):
+    """Names of the algorithm's parts; hashable, a static argument of every compiled program."""
+
+    solver: str = "ngd"
+    parameterization: str = "natural"
+    basis: str = "orthogonal"
+    mean_solver: str = "adam"
+    optimizer: str | None = "adam"
+
+
+class Solver(NamedTuple):
+    """What a solver needs.
+
+    Attributes
+    ----------
+    natural : bool
+        Natural parameters of q(v).
+    full_batch : bool
+        The whole table in one batch.
+    unconstrained : bool
+        Coordinates of q(v) without a boundary, unless the best q is known in
+        closed form.
+    """
+
+    natural: bool = False
+    full_batch: bool = False
+    unconstrained: bool = False
+
+
+SOLVERS = {
+    "ngd": Solver(natural=True),
+    "adam": Solver(),
+    "gd": Solver(),
+    "lbfgs": Solver(full_batch=True, unconstrained=True),
+}
+
+# Steps of the mean-only weights along their own natural gradient.
+NATURAL_MEAN_SOLVERS = ("natural", "diagonal")
+MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
+
+
+def is_collapsed(method, likelihood):
+    """Whether q is at its optimum throughout: L-BFGS with a conjugate likelihood."""
+    return method.solver == "lbfgs" and likelihood.conjugate and BASES[method.basis].natural
+
+
+def check(method, likelihood, full_batch, searches=False):
+    """Refuse what makes no sense together.
+
+    Parameters
+    ----------
+    method : Method
+    likelihood : Likelihood
+    full_batch : bool
+        Whether the table fits one batch.
+    searches : bool
+        Whether a step size is searched for along a line.
+
+    Raises
+    ------
+    ValueError
+        With the arguments, and what to change.
+    """
+    solver, basis = SOLVERS[method.solver], BASES[method.basis]
+    here = f"solver={method.solver!r}"
+    if solver.natural and not basis.natural:
+        raise ValueError(
+            f"basis={method.basis!r} has no natural parameters, which {here} needs; use solver='adam', or "
+            "basis='orthogonal'."
+        )
+    if (solver.full_batch or searches) and not full_batch:
+        what = here if solver.full_batch else "A line search"
+        raise ValueError(
+            f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use "
+            "solver='ngd' with another gamma_schedule or learning_rate."
+        )
+    if searches and solver.full_batch:
+        raise ValueError(f"{here} has a line search of its own; leave learning_rate and gamma_schedule alone.")
+    if solver.unconstrained and not is_collapsed(method, likelihood) and basis.natural:
+        _check_unconstrained(method, likelihood)
+    _check_mean_solver(method, solver, basis)
+
+
+def _check_unconstrained(method, likelihood):
+    if not PARAMETERIZATIONS[method.parameterization].unconstrained:
+        raise ValueError(
+            f"solver={method.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
+            f"parameterization={method.parameterization!r} has values that stand for no Gaussian; use "
+            "parameterization='mean_var_sqrt'."
+        )
+
+
+def _check_mean_solver(method, solver, basis):
+    here = f"mean_solver={method.mean_solver!r}"
+    if method.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
+        raise ValueError(f"{here} takes natural gradient steps, solver={method.solver!r} has none; use solver='ngd'.")
+    if method.mean_solver != "adam" and not basis.orthogonal:
+        raise ValueError(
+            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={method.basis!r} has not. "
+            "Use basis='orthogonal': it stands for the same functions."
+        )

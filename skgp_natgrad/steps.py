@@ -1,0 +1,303 @@
+"""Compiled chunks of training steps.
+
+One step evaluates the kernel once on one minibatch, and one reverse pass gives
+both what the step on q needs (the gradients in its moments) and what the
+optimizer needs (those in everything else).
+
+Nothing that a user tunes by number is compiled in: neither the number of rows
+nor the schedules, which the host evaluates. Only shapes, the kernel's structure,
+the likelihood's class and the `Method` are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from . import bases, gaussians, natural_gradient, objectives
+from ._linalg import jittered_cholesky, triangular_inverse
+from .batches import STEPS_PER_CALL
+from .methods import NATURAL_MEAN_SOLVERS, SOLVERS
+from .parameterizations import PARAMETERIZATIONS
+
+OPTIMIZERS = {
+    "adam": optax.scale_by_adam,
+    "amsgrad": optax.scale_by_amsgrad,
+    "nadam": functools.partial(optax.scale_by_adam, nesterov=True),
+    "adabelief": optax.scale_by_belief,
+    "yogi": optax.scale_by_yogi,
+    "rmsprop": optax.scale_by_rms,
+}
+
+# On the full batch the bound is exact: a state this far below the best one, in nats for each unit
+# of weight, came from a step that was too large.
+_MAX_FALL = 0.1
+_RECOVERY = 1.05
+_MAX_HALVINGS = 30
+
+
+class Best(NamedTuple):
+    """The best state seen on a full batch, and its bound."""
+
+    bound: jax.Array
+    q: gaussians.Gaussian
+    parameters: objectives.Parameters
+
+
+class State(NamedTuple):
+    """What a step carries.
+
+    Attributes
+    ----------
+    q : Gaussian
+    parameters : Parameters
+        Everything else that is trained.
+    optimizer : object
+        The optimizer's moments.
+    best : Best
+    shrink : scalar
+        Factor of both step sizes: halved when a step had to be taken back.
+    """
+
+    q: gaussians.Gaussian
+    parameters: objectives.Parameters
+    optimizer: object
+    best: Best
+    shrink: jax.Array
+
+
+class Report(NamedTuple):
+    """Of each step: the bound before it, the natural gradient's step size, and whether it failed."""
+
+    elbo: jax.Array
+    gamma: jax.Array
+    rejected: jax.Array
+
+
+def _transformation(method):
+    return optax.identity() if method.solver == "gd" else OPTIMIZERS[method.optimizer or "adam"]()
+
+
+def _coordinates(q, method):
+    """What of q the optimizer moves: nothing, where natural gradients do."""
+    return None if SOLVERS[method.solver].natural else PARAMETERIZATIONS[method.parameterization].from_gaussian(q)
+
+
+def _fresh_optimizer(q, parameters, method):
+    return _transformation(method).init((_coordinates(q, method), parameters))
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def initial_state(q, parameters, method):
+    """Return the state at the start of training."""
+    # A strong type, as the steps return it: a weak one would be compiled for on its own.
+    best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters)
+    return State(q, parameters, _fresh_optimizer(q, parameters, method), best, jnp.ones(()))
+
+
+@functools.partial(jax.jit, static_argnames="method", donate_argnames="state")
+def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
+    """Take ``n_steps`` steps, on the batches in turn.
+
+    Parameters
+    ----------
+    state : State
+    problem : objectives.Problem
+    batches : objectives.Batch
+        With a leading axis of batches: one for the full batch, else one a step.
+    gammas, rates : arrays of shape (STEPS_PER_CALL,)
+        Step sizes of the natural gradient, and of the optimizer.
+    n_steps : int
+        At most STEPS_PER_CALL; traced.
+    method : Method
+
+    Returns
+    -------
+    state : State
+    report : Report
+        Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
+    """
+    # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
+    metric = mean_metric(state.parameters, problem, method)
+    zeros = jnp.zeros(STEPS_PER_CALL)
+    report = Report(zeros, zeros, jnp.zeros(STEPS_PER_CALL, bool))
+    n_batches = batches.weight.shape[0]
+
+    def body(i, carry):
+        state, report = carry
+        batch = jax.tree.map(lambda x: x[i % n_batches], batches)
+        moved, one = step(state, problem, batch, gammas[i], rates[i], metric, method)
+        if n_batches == 1:
+            moved, one = keep_or_take_back(state, moved, one, problem, method)
+        return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
+
+    return jax.lax.fori_loop(0, n_steps, body, (state, report))
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def try_step(state, problem, batch, gamma, rate, method):
+    """One step, and the bound where it ends: for a line search.
+
+    Returns
+    -------
+    state : State
+    report : Report
+        Of the state before the step.
+    bound : scalar
+    """
+    metric = mean_metric(state.parameters, problem, method)
+    moved, report = step(state, problem, batch, gamma, rate, metric, method)
+    return moved, report, bound(moved.q, moved.parameters, problem, batch, method)
+
+
+def bound(q, parameters, problem, batch, method):
+    """The evidence lower bound of a batch."""
+    given_q = objectives.bound_given_q(method.basis, parameters, q.mean, q.cov, batch, problem)
+    return given_q - gaussians.kl_to_standard(q)
+
+
+def step(state, problem, batch, gamma, rate, metric, method):
+    """One step of q and one of everything else, from one reverse pass."""
+    q, parameters = state.q, state.parameters
+    gamma, rate = state.shrink * gamma, state.shrink * rate
+
+    def bound_of(parameters, m, S):
+        if method.optimizer is None:
+            parameters = jax.lax.stop_gradient(parameters)._replace(weights=parameters.weights)
+        return objectives.bound_given_q(method.basis, parameters, m, S, batch, problem)
+
+    value, (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
+    if method.mean_solver in NATURAL_MEAN_SOLVERS:
+        a = _natural_mean_step(
+            lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov), value, gradient, state, gamma, metric
+        )
+        gradient = _with_a(gradient, jnp.zeros_like(a))
+    if SOLVERS[method.solver].natural:
+        xi_gradient = None
+        velocity = natural_gradient.velocity(q, dm, dS, method.parameterization)
+    else:
+        xi_gradient = natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
+    (xi_direction, parameters), optimizer, skipped = _optimizer_step(
+        state, problem, (xi_gradient, gradient), rate, metric, method
+    )
+    if method.mean_solver in NATURAL_MEAN_SOLVERS:
+        parameters = _with_a(parameters, a)
+    if xi_gradient is not None:
+        velocity, gamma = xi_direction, rate
+    moved = natural_gradient.step(q, velocity, gamma, method.parameterization)
+    report = Report(value - gaussians.kl_to_standard(q), moved.gamma, (moved.n_halvings > 0) | skipped)
+    return state._replace(q=moved.q, parameters=parameters, optimizer=optimizer), report
+
+
+def _with_a(parameters, a):
+    return parameters._replace(weights=parameters.weights._replace(a=a))
+
+
+# -- the mean-only weights ----------------------------------------------------------------
+
+
+def mean_metric(parameters, problem, method):
+    """The metric of the mean-only weights.
+
+    For ``mean_solver="natural"`` the inverse of their prior covariance
+    (eq. 15a), (1 or K, G, G); else its diagonal D (eq. 16), (1 or K, G).
+    """
+    masks, points = problem.masks, parameters.points
+    metrics = []
+    for kernel in objectives.exponential(parameters.log_kernels):
+        if method.mean_solver == "natural":
+            K = bases.residual_covariance(kernel, points, masks, problem.jitter)
+            metrics.append(_inverse(K, bases.absolute_jitter(K, masks.Z_mean, problem.jitter)))
+        elif bases.BASES[method.basis].orthogonal:
+            metrics.append(bases.residual_variance(kernel, points, masks, problem.jitter))
+        else:
+            metrics.append(kernel.diag(points.Z_mean))
+    return jnp.stack(metrics)
+
+
+def _inverse(K, jitter):
+    L_inv = triangular_inverse(jittered_cholesky(K, jitter)[0])
+    return L_inv.T @ L_inv
+
+
+def _natural_mean_step(bound_of_a, value, gradient, state, gamma, metric):
+    """A step along the natural gradient of the mean-only weights.
+
+    The posterior's covariance has no part in this metric, so that a step of size
+    one can go far too far. The step is the largest of ``gamma / 2^i`` that
+    raises the batch's bound by half of what its slope promises; for a parabola
+    that is at most the step to its top.
+    """
+    a, slope = state.parameters.weights.a, gradient.weights.a
+    direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)
+    promised = (slope * direction).sum()
+
+    def falls_short(carry):
+        size, n_halvings = carry
+        return ~(bound_of_a(a + size * direction) >= value + 0.5 * size * promised) & (n_halvings < _MAX_HALVINGS)
+
+    size, n_halvings = jax.lax.while_loop(falls_short, lambda carry: (0.5 * carry[0], carry[1] + 1), (gamma, 0))
+    return a + jnp.where(n_halvings < _MAX_HALVINGS, size, 0.0) * direction
+
+
+# -- the optimizer ------------------------------------------------------------------------
+
+
+def keep_or_take_back(state, moved, report, problem, method):
+    """Remember the best state; from one far below it, go back with smaller steps.
+
+    For the full batch, whose bound is exact. ``report`` holds the bound of
+    ``state``, from which ``moved`` was reached.
+    """
+    bound, best = report.elbo, state.best
+
+    def choose(condition, yes, no):
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+    best = choose(bound > best.bound, Best(bound, state.q, state.parameters), best)
+    fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
+    fresh = _fresh_optimizer(best.q, best.parameters, method)
+    back = State(best.q, best.parameters, fresh, best, 0.5 * state.shrink)
+    on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
+    return choose(fell, back, on), report._replace(rejected=report.rejected | fell)
+
+
+def _optimizer_step(state, problem, gradient, rate, metric, method):
+    """Ascend in everything but what natural gradients move; skip what is not finite.
+
+    The mean-only weights move in the preconditioned coordinates a (D + eps).
+
+    Returns
+    -------
+    direction : pair
+        Of the coordinates of q (None if natural gradients move it), and the
+        moved parameters.
+    optimizer_state : object
+    skipped : bool
+    """
+    xi_loss, loss = jax.tree.map(lambda g: -g / problem.weight, gradient)
+    loss = loss._replace(points=jax.tree.map(lambda g: problem.point_rate * g, loss.points))
+    scale = metric if metric.ndim == 2 else 1.0
+    loss = _with_a(loss, loss.weights.a / scale)
+    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves((xi_loss, loss))])
+    losses = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), (xi_loss, loss))
+    position = (_coordinates(state.q, method), state.parameters)
+    (xi, direction), optimizer_state = _transformation(method).update(losses, state.optimizer, position)
+    direction = _with_a(direction, direction.weights.a / scale)
+    if method.optimizer is None:
+        direction = jax.tree.map(jnp.zeros_like, direction)._replace(weights=direction.weights)
+    moved = within_bounds(jax.tree.map(lambda p, d: p - rate * d, state.parameters, direction), problem)
+    keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
+    xi = jax.tree.map(lambda d: jnp.where(finite, -d, 0.0), xi)
+    return (xi, keep(moved, state.parameters)), keep(optimizer_state, state.optimizer), ~finite
+
+
+def within_bounds(parameters, problem):
+    """Clip the kernels' and the likelihood's parameters to their bounds."""
+    free = parameters.log_kernels, parameters.log_likelihood
+    kernels, likelihood = jax.tree.map(jnp.clip, free, *problem.log_bounds)
+    return parameters._replace(log_kernels=kernels, log_likelihood=likelihood)
