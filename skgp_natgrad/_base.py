@@ -20,6 +20,7 @@ from . import (
     _validation,
     bases,
     batches,
+    exact_mean,
     gaussians,
     inducing,
     kernels,
@@ -47,6 +48,7 @@ class _Fitted(NamedTuple):
     sizes: tuple
     scales: tuple
     basis: str
+    attributes: dict
 
 
 class BaseNGDSVGP(BaseEstimator):
@@ -129,13 +131,18 @@ class BaseNGDSVGP(BaseEstimator):
             raise ValueError(f"callback={self.callback!r} must be callable, or None.")
         max_iter = _validation.integer("max_iter", self.max_iter, 1)
         rate = self.learning_rate
-        largest = 1e6 if isinstance(rate, LineSearch) else 10.0
         if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
             rate = Cosine(_validation.number("learning_rate", rate), 0.0, n_steps=max_iter)
+        is_search = isinstance(rate, LineSearch) or rate == "line_search"
+        if is_search and methods.SOLVERS[method.solver].natural:
+            raise ValueError(
+                f"learning_rate={rate!r} is for solver='adam' and 'gd'; with solver={method.solver!r} search along the "
+                "natural gradient: gamma_schedule='line_search'."
+            )
         return training.Settings(
             method=method,
             gamma_schedule=_validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0),
-            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, largest),
+            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0),
             batch_size=_validation.integer("batch_size", self.batch_size, 1),
             n_columns=self._n_columns(),
             max_iter=max_iter,
@@ -215,9 +222,10 @@ class BaseNGDSVGP(BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------
 
-    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False):
+    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False, **attributes):
         """Fit latent functions to the target columns ``y`` (N, T); sets the fitted attributes.
 
+        ``attributes`` are further ones, that the prediction of a subclass needs.
         Nothing is set before everything has succeeded, so that a fit that fails
         or is interrupted leaves an estimator that says it is not fitted.
         """
@@ -233,13 +241,31 @@ class BaseNGDSVGP(BaseEstimator):
             kernel, state, problem, sizes = self._start(
                 rows, likelihood, n_classes, x_scale, random_state, previous, settings.method
             )
-            fitted_as = _Fitted(kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method.basis)
+            fitted_as = _Fitted(
+                kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method.basis, attributes
+            )
             with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as show:
                 on_chunk = self._on_chunk(show, fitted_as)
                 result = training.run(state, problem, rows, settings, random_state, on_chunk)
+            if settings.method.mean_solver == "exact":
+                fitted_as, result = self._solve_mean(fitted_as, result, rows, settings, random_state)
             self._store(fitted_as, result.state, result.report, result.elbo)
         self._warn_not_converged(settings, result.verdict)
         return self
+
+    def _solve_mean(self, fitted_as, result, rows, settings, random_state):
+        """Add the mean-only points, which training did without, and solve for the mean on all points."""
+        parameters, problem, sizes = result.state.parameters, fitted_as.problem, fitted_as.sizes
+        if not sizes[1]:
+            Z_mean = inducing.place_mean_only(rows.X, self._sizes()[1], random_state)
+            points, masks = _pad_points((np.asarray(parameters.points.Z), Z_mean), (0, self._sizes()[1]))
+            masks = masks._replace(Z=problem.masks.Z)
+            weights = bases.first_weights("orthogonal", len(result.state.q.mean), 0, len(points.Z_mean))
+            parameters = parameters._replace(points=points, weights=weights)
+            problem, sizes = problem._replace(masks=masks), (sizes[0], len(Z_mean))
+        solution = exact_mean.solve(result.state.q, parameters, problem, rows, settings.tol, random_state)
+        state = result.state._replace(q=solution.q, parameters=solution.parameters)
+        return fitted_as._replace(problem=problem, sizes=sizes), result._replace(state=state, elbo=solution.elbo)
 
     def _on_chunk(self, show, fitted_as):
         """What is called between chunks of iterations: the progress display, and the user's callback."""
@@ -338,6 +364,9 @@ class BaseNGDSVGP(BaseEstimator):
     def _place_points(self, X, kernel, x_scale, random_state):
         """Padded points in standardised units, their masks, and how many there are."""
         n_inducing, n_mean = self._sizes()
+        if self.mean_solver == "exact":
+            # They are placed when the mean is solved for.
+            n_mean = 0
         if n_inducing is None:
             placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
         elif isinstance(self.inducing_init, str):
@@ -383,8 +412,10 @@ class BaseNGDSVGP(BaseEstimator):
         self.elbo_curve_ = report.elbo
         self.elbo_ = elbo
         self.n_iter_ = len(report.elbo)
+        self.step_sizes_ = report.gamma
         self.n_rejected_steps_ = int(report.rejected.sum())
         self.jitter_ = float(jitter)
+        vars(self).update(fitted_as.attributes)
         self._posterior = fitted
         self._warm_state = (state.q, parameters, problem.masks, offset, fitted_as.sizes)
 

@@ -180,10 +180,11 @@ def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     a = weights.a * masks.Z_mean
     at_Z = (a @ kernel(points.Z_mean, points.Z)) * masks.Z
     removed = float(basis == "orthogonal")
-    mean, var, w = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
+    mean, var, w, beta = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
     mean = mean + a @ kernel(points.Z_mean, X)
-    half = 0.5 * quadratic(kernel, points.Z_mean, a, columns)
-    return mean, var, half - 0.5 * (w * w).sum() if removed else half + (m * w).sum()
+    if removed:
+        return mean, var, 0.5 * quadratic(kernel, points, a, beta * masks.Z, columns)
+    return mean, var, 0.5 * quadratic(kernel, points, a, jnp.zeros_like(beta), columns) + (m * w).sum()
 
 
 def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
@@ -198,7 +199,8 @@ def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     # S = (I + L^T B L)^-1 has the eigenvalues of (I + R^T Kzz R)^-1.
     trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
-    return mean, var, 0.5 * (quadratic(kernel, points.Z_mean, a, columns) + (trace - log_det).sum())
+    mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), columns)
+    return mean, var, 0.5 * (mean_part + (trace - log_det).sum())
 
 
 def _decoupled_inverse(Kzz, root):
@@ -207,16 +209,17 @@ def _decoupled_inverse(Kzz, root):
     return triangular_inverse(jnp.linalg.cholesky(inner))
 
 
-def quadratic(kernel, Z_mean, a, columns=None):
-    """a^T Kgg a summed over the latent functions, or its unbiased estimate from some columns.
+def quadratic(kernel, points, a, beta, columns=None):
+    """a^T f(Z_mean) with f = k_xg a - k_xz beta, summed over the latent functions.
 
-    The diagonal is never left to chance: what is estimated is the rest.
+    With ``columns`` its unbiased estimate from f at some of the points. With
+    beta = Kzz^-1 Kzg a there is little of f that is not a point's own, and the
+    estimate has little variance.
     """
-    if columns is None:
-        return ((a @ kernel(Z_mean, Z_mean)) * a).sum()
-    diag, sampled = kernel.diag(Z_mean), a[:, columns]
-    off_diagonal = a @ kernel(Z_mean, Z_mean[columns]) - sampled * diag[columns]
-    return (a * a * diag).sum() + a.shape[1] / len(columns) * (off_diagonal * sampled).sum()
+    some = slice(None) if columns is None else columns
+    Z_mean, own = points.Z_mean[some], a[:, some]
+    f = a @ kernel(points.Z_mean, Z_mean) - beta @ kernel(points.Z, Z_mean)
+    return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
 
 
 def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
@@ -278,8 +281,8 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
     -------
     mean, var : arrays of shape (K, B)
         k_xz Kzz^-1 (L m - removed at_Z), and the latent variance.
-    w : array of shape (K, M)
-        L^-1 at_Z.
+    w, beta : arrays of shape (K, M)
+        L^-1 at_Z, and Kzz^-1 at_Z.
 
     Notes
     -----
@@ -299,19 +302,20 @@ def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
     W = (L_inv.T @ residual @ L_inv) @ Kzx
     mean = alpha @ Kzx
     var = kxx + (Kzx * W).sum(1)
-    return (mean, var, w), (L_inv, Kzx, m, residual, w, removed, alpha, W)
+    return (mean, var, w, w @ L_inv), (L_inv, Kzx, m, residual, w, removed, alpha, W)
 
 
 def _project_backward(saved, cotangents):
     L_inv, Kzx, m, residual, w, removed, alpha, W = saved
-    g, v, w_bar = cotangents
+    g, v, w_bar, beta_bar = cotangents
     d_m = (g @ Kzx.T) @ L_inv.T
     weighted = Kzx * v[:, None, :]
     d_S = L_inv @ (weighted @ Kzx.T) @ L_inv.T
     d_Kzx = 2.0 * (W * v[:, None, :]).sum(0) + alpha.T @ g
-    w_total = w_bar - removed * d_m
-    # What L sees: through A = L^-1 Kzx, and through w = L^-1 at_Z.
-    inner = (m - removed * w).T @ d_m + w_total.T @ w + 2.0 * (residual @ d_S).sum(0)
+    from_beta = beta_bar @ L_inv.T
+    w_total = w_bar - removed * d_m + from_beta
+    # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
+    inner = (m - removed * w).T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (residual @ d_S).sum(0)
     d_Kzz = -symmetrize(L_inv.T @ tril_halved(inner) @ L_inv)
     constant = jnp.zeros(())
     return d_Kzz, d_Kzx, v.sum(0), d_m, symmetrize(d_S), w_total @ L_inv, constant, constant

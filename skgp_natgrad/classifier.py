@@ -250,9 +250,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
             )
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
-        self._fit(X, position.reshape(-1, 1).astype(float), weight, likelihood, n_classes=len(classes))
-        self.classes_ = classes
-        return self
+        labels = position.reshape(-1, 1).astype(float)
+        return self._fit(X, labels, weight, likelihood, n_classes=len(classes), classes_=classes)
 
     def _class_weights(self, classes, position, weight):
         """The factor that `class_weight` puts on each class: (C,)."""

@@ -29,7 +29,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from . import bases, gaussians, objectives
-from ._linalg import jittered_cholesky, triangular_inverse
+from ._linalg import jittered_cholesky
 from .batches import Rows, padded
 from .objectives import Batch
 
@@ -117,7 +117,9 @@ def _latent(parameters, prior, position, problem, X):
     kxx = jnp.stack([kernel.diag(X) for kernel in objectives.exponential(parameters.log_kernels)])
     residual = position.q.cov - jnp.eye(A.shape[1])
     var = kxx + (A * (residual @ A)).sum(1)
-    mean = problem.offset + jnp.einsum("kp,kpb->kb", position.c, jnp.broadcast_to(Kax, (len(position.c), *Kax.shape[1:])))
+    mean = problem.offset + jnp.einsum(
+        "kp,kpb->kb", position.c, jnp.broadcast_to(Kax, (len(position.c), *Kax.shape[1:]))
+    )
     return mean, jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5), Kax, A
 
 
@@ -159,7 +161,9 @@ def _pass(parameters, prior, position, problem, rows):
     """The `Statistics` of all rows."""
     n_latent, n_points = position.c.shape
     size = prior.whiten.shape[-1]
-    zeros = [np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))]
+    zeros = [
+        np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))
+    ]
     statistics = jax.device_put(Statistics(*zeros, np.zeros(())))
     for batch in _blocks(rows):
         statistics = _add_block(statistics, parameters, prior, position, problem, batch)
@@ -188,3 +192,202 @@ def _between(start, end, t):
     """The position at ``t`` on the way, in the mean's weights and the precision."""
     precision = (1.0 - t) * start.q.precision + t * end.q.precision
     return Position(start.c + t * (end.c - start.c), gaussians.from_natural(end.q.shift, precision))
+
+
+# -- Newton's method ----------------------------------------------------------------------
+
+
+def optimum(parameters, prior, position, problem, rows, tol):
+    """The best mean and covariance for fixed hyperparameters.
+
+    Newton's method: a step is halved until the bound does not fall. One step is
+    enough, and cannot be too long, where the likelihood is conjugate.
+
+    Returns
+    -------
+    position : Position
+    statistics : Statistics
+        At ``position``, or, of a conjugate likelihood, anywhere.
+    """
+    statistics = _pass(parameters, prior, position, problem, rows)
+    if parameters.log_likelihood.conjugate:
+        return _target(prior, statistics)[0], statistics
+    bound = float(statistics.expectation - divergence(prior, position))
+    for _ in range(_MAX_PASSES):
+        end = _target(prior, statistics)[0]
+        gain = -np.inf
+        for halving in range(_MAX_HALVINGS):
+            moved = _between(position, end, 0.5**halving)
+            ahead = _pass(parameters, prior, moved, problem, rows)
+            gain = float(ahead.expectation - divergence(prior, moved)) - bound
+            if gain >= 0.0:
+                position, statistics, bound = moved, ahead, bound + gain
+                break
+        if not gain > tol * float(problem.weight):
+            break
+    return position, statistics
+
+
+def rescaled(statistics, before, after):
+    """The statistics of a conjugate likelihood under other parameters: its curvature is one number a latent."""
+    ratio = _curvature(after, len(statistics.shift)) / _curvature(before, len(statistics.shift))
+    return statistics._replace(
+        gram=statistics.gram * ratio[:, None, None],
+        shift=statistics.shift * ratio[:, None],
+        curvature=statistics.curvature * ratio[:, None, None],
+    )
+
+
+def _curvature(parameters, n_latent):
+    """-2 dE/dvar of a conjugate likelihood: (K,)."""
+    zeros = jnp.zeros((n_latent, 1))
+    batch = Batch(zeros.T, zeros, jnp.ones(1), jnp.arange(0))
+    return _slopes(parameters, zeros, zeros + 1.0, batch)[2][:, 0]
+
+
+# -- leave-one-out ------------------------------------------------------------------------
+
+
+@jax.jit
+def _leave_one_out(parameters, prior, factor, position, problem, batch):
+    """Latent moments (K, B) of each row's prediction from all the others.
+
+    The row's own term is taken out of the parabola at the optimum:
+    mean - g s / (1 - lam s), s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax.
+    """
+    mean, var, Kax, _ = _latent(parameters, prior, position, problem, batch.X)
+    _, g, lam = _slopes(parameters, mean, var, batch)
+    half = jax.vmap(lambda L, k: solve_triangular(L, k, lower=True))(
+        factor, jnp.broadcast_to(Kax, (len(mean), *Kax.shape[1:]))
+    )
+    s = (half * half).sum(1)
+    return mean - g * s / jnp.maximum(1.0 - lam * s, _MIN_REST), var
+
+
+@jax.jit
+def _held_out_density(log_likelihood, mean, var, batch):
+    likelihood = objectives.exponential(log_likelihood)
+    return (batch.weight * likelihood.log_predictive_density(mean, var, batch.y)).sum() / batch.weight.sum()
+
+
+def estimate_likelihood(parameters, mean, var, problem, batch):
+    """The likelihood's parameters of largest leave-one-out density, within their bounds."""
+    leaves, structure = jax.tree.flatten(parameters.log_likelihood)
+    shapes = [np.shape(leaf) for leaf in leaves]
+    limits = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(side[1])]) for side in problem.log_bounds]
+
+    def rebuilt(x):
+        parts = np.split(x, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+        return jax.tree.unflatten(structure, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    def loss(x):
+        return -float(_held_out_density(rebuilt(x), mean, var, batch))
+
+    start = np.concatenate([np.ravel(leaf) for leaf in leaves])
+    found = optimize.minimize(loss, start, method="L-BFGS-B", bounds=optimize.Bounds(*limits))
+    return parameters._replace(log_likelihood=rebuilt(found.x))
+
+
+def _is_trained(problem):
+    lower, upper = problem.log_bounds
+    return any(np.any(a < b) for a, b in zip(jax.tree.leaves(lower[1]), jax.tree.leaves(upper[1]), strict=True))
+
+
+# -- the whole ----------------------------------------------------------------------------
+
+
+class Solution(NamedTuple):
+    """The trained state with the solved mean, and its bound."""
+
+    q: gaussians.Gaussian
+    parameters: objectives.Parameters
+    elbo: float
+
+
+def solve(q, parameters, problem, rows, tol, random_state):
+    """Solve for the mean on inducing and mean-only points together.
+
+    Parameters
+    ----------
+    q : Gaussian
+    parameters : Parameters
+        With the mean-only points in place; their weights are where it starts.
+    problem : Problem
+    rows : Rows
+    tol : float
+        Gain in nats for each unit of weight at which Newton's method stops.
+    random_state : numpy.random.RandomState
+        Chooses the rows that are held out.
+
+    Returns
+    -------
+    solution : Solution
+    """
+    prior = prior_of(parameters, problem.masks, problem.jitter)
+    position, statistics = optimum(parameters, prior, _first_position(q, parameters, prior), problem, rows, tol)
+    if _is_trained(problem):
+        parameters, position = _with_likelihood(
+            parameters, prior, position, statistics, problem, rows, tol, random_state
+        )
+    expectation = jnp.zeros(())
+    for batch in _blocks(rows):
+        expectation = _add_expectation(expectation, parameters, prior, position, problem, batch)
+    return Solution(*_as_basis(position, parameters, prior), float(expectation - divergence(prior, position)))
+
+
+def _with_likelihood(parameters, prior, position, statistics, problem, rows, tol, random_state):
+    """Alternate between the likelihood's parameters and the position."""
+    held_out = _some_rows(rows, random_state)
+    for _ in range(_ROUNDS):
+        before, factor = parameters, _target(prior, statistics)[1]
+        moments = _leave_one_out(parameters, prior, factor, position, problem, held_out)
+        parameters = estimate_likelihood(parameters, *moments, problem, held_out)
+        if parameters.log_likelihood.conjugate:
+            statistics = rescaled(statistics, before, parameters)
+            position = _target(prior, statistics)[0]
+        else:
+            position, statistics = optimum(parameters, prior, position, problem, rows, tol)
+        moves = jax.tree.map(lambda a, b: np.abs(a - b).max(), before.log_likelihood, parameters.log_likelihood)
+        if max(jax.tree.leaves(moves)) < _SETTLED:
+            break
+    return parameters, position
+
+
+def _some_rows(rows, random_state):
+    """A random part of the rows, as one batch."""
+    n_rows = min(len(rows.weight), _HELD_OUT_ROWS)
+    part = np.sort(random_state.choice(len(rows.weight), n_rows, replace=False))
+    return padded(Rows(rows.X[part], rows.y[:, part], rows.weight[part]), n_rows)
+
+
+@jax.jit
+def _first_position(q, parameters, prior):
+    """The mean of the orthogonal basis as weights on all points."""
+    m, a = q.mean, parameters.weights.a
+    alpha = jnp.einsum(
+        "km,kmn->kn", m - _shared_part(a, parameters, prior), jnp.broadcast_to(prior.whiten, q.cov.shape)
+    )
+    return Position(jnp.concatenate([alpha, a], axis=1), q)
+
+
+@jax.jit
+def _as_basis(position, parameters, prior):
+    """Weights on all points as q(v) and mean-only weights of the orthogonal basis."""
+    size = prior.whiten.shape[-1]
+    c, a = position.c[:, :size], position.c[:, size:]
+    whiten = jnp.broadcast_to(prior.whiten, (len(c), size, size))
+    m = jax.vmap(lambda L_inv, c: solve_triangular(L_inv, c, lower=True, trans=1))(whiten, c)
+    m = m + _shared_part(a, parameters, prior)
+    q = gaussians.from_natural(jnp.einsum("kij,kj->ki", position.q.precision, m), position.q.precision)
+    return q, parameters._replace(weights=parameters.weights._replace(a=a))
+
+
+def _shared_part(a, parameters, prior):
+    """L^-1 Kzg a: (K, M)."""
+    size = prior.whiten.shape[-1]
+    Z, Z_mean = prior.points[:size], prior.points[size:]
+    at_Z = []
+    for kernel, latents in bases.by_kernel(objectives.exponential(parameters.log_kernels), len(a)):
+        at_Z.append((a[latents] * prior.mask[size:]) @ kernel(Z_mean, Z) * prior.mask[:size])
+    at_Z = jnp.concatenate(at_Z)
+    return jnp.einsum("kij,kj->ki", jnp.broadcast_to(prior.whiten, (len(a), size, size)), at_Z)

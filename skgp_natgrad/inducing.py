@@ -103,6 +103,12 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
     return both[:n_inducing], both[n_inducing:]
 
 
+def place_mean_only(X, n_mean_inducing, random_state):
+    """Return random rows for the mean-only points, as many as there are distinct ones at most."""
+    X = np.unique(X, axis=0)
+    return random_rows(X, None, min(n_mean_inducing, len(X)), random_state)
+
+
 def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
     """Return inducing and mean-only points where the user has given some.
 

@@ -52,12 +52,17 @@ def minimise(state, problem, batches, settings, monitor):
         if monitor(state_at(intermediate_result.x, bound), [np.asarray(values) for values in report]):
             raise StopIteration
 
+    bounds = optimize.Bounds(*_bounds(position, problem, method))
+    if np.array_equal(bounds.lb, bounds.ub):
+        # Nothing but q is free, and that is known.
+        monitor.converged = True
+        return state_at(start, -loss(start)[0] * weight)
     found = optimize.minimize(
         loss,
         np.asarray(start),
         jac=True,
         method="L-BFGS-B",
-        bounds=optimize.Bounds(*_bounds(position, problem, method)),
+        bounds=bounds,
         callback=after_iteration,
         options={
             "maxiter": settings.max_iter,

@@ -176,9 +176,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         columns = y.reshape(len(y), -1)
         likelihood = self._likelihood(default="gaussian")
-        self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y)
-        self._single_output = y.ndim == 1
-        return self
+        return self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y, _single_output=y.ndim == 1)
 
     def _shaped(self, columns):
         """Drop the axis of outputs, which stands last, if y had none."""
@@ -211,6 +209,11 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
+        if return_cov and not self.likelihood_.location:
+            raise ValueError(
+                f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
+                "covariance in closed form; draw from the joint prediction with sample_y instead."
+            )
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._evaluate(posterior.target_mean, X).T))
         mean, var = (moment.T for moment in self._evaluate(posterior.target_moments, X))
@@ -245,6 +248,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             raise ValueError(
                 f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}."
             )
+        self.likelihood_.check_targets(y.T)
         standardised = self._y_scale.forward(y).T
         return self._evaluate(posterior.log_density, X, standardised) - np.log(self._y_scale.scale).sum()
 

@@ -46,3 +46,36 @@ def titsias(kernel, Z, X, y, noise, jitter, X_new):
     mean = Kzs.T @ Sigma @ Kzx @ y / noise
     var = kernel.diag(X_new) - np.einsum("ij,ij->j", Kzs, np.linalg.solve(Kzz, Kzs))
     return bound, mean, var + np.einsum("ij,ik,kj->j", Kzs, Sigma, Kzs)
+
+
+def dense_process(basis, parameters, m, S, X, jitter):
+    """Latent moments and KL divergence from eq. 8, 10 and 11 and proposition A.1, unwhitened, by plain inverses."""
+    (kernel,) = objectives.exponential(parameters.log_kernels)
+    Z, Z_mean = parameters.points
+    Kzz = kernel(Z, Z)
+    Kzz = Kzz + (basis != "decoupled") * jax.lax.stop_gradient(jitter * jnp.diag(Kzz).mean()) * jnp.eye(len(Z))
+    L, Kzg, Kzx = jnp.linalg.cholesky(Kzz), kernel(Z, Z_mean), kernel(Z, X)
+    K = jnp.block([[Kzz, Kzg], [Kzg.T, kernel(Z_mean, Z_mean)]])
+    Kax = jnp.concatenate([Kzx, kernel(Z_mean, X)])
+    inverse = jnp.linalg.inv(Kzz)
+    means, variances, kl = [], [], 0.0
+    for k in range(len(m)):
+        a, covariance = parameters.weights.a[k], L @ S[k] @ L.T
+        on_Z = jnp.linalg.solve(L.T, m[k])
+        if basis == "orthogonal":
+            on_Z = on_Z - inverse @ Kzg @ a
+        if basis == "decoupled":
+            root = parameters.weights.root[k]
+            on_Z, covariance = jnp.zeros(len(Z)), jnp.linalg.inv(inverse + root @ root.T)
+        c = jnp.concatenate([on_Z, a])
+        means.append(Kax.T @ c)
+        variances.append(kernel.diag(X) + jnp.einsum("mb,mn,nb->b", Kzx, inverse @ (covariance - Kzz) @ inverse, Kzx))
+        log_dets = jnp.linalg.slogdet(Kzz)[1] - jnp.linalg.slogdet(covariance)[1]
+        kl = kl + 0.5 * (c @ K @ c + jnp.trace(covariance @ inverse) + log_dets - len(Z))
+    return jnp.stack(means), jnp.stack(variances), kl
+
+
+def dense_elbo(basis, parameters, m, S, batch, jitter):
+    """The bound of `dense_process`."""
+    mean, var, kl = dense_process(basis, parameters, m, S, batch.X, jitter)
+    return objectives.expected_log_likelihood(parameters, mean, var, batch) - kl

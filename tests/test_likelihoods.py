@@ -27,6 +27,7 @@ from skgp_natgrad.likelihoods import (
     Softmax,
     StudentT,
 )
+from skgp_natgrad.likelihoods.beta import log_gamma_1p
 
 from .conftest import all_likelihoods
 
@@ -183,8 +184,7 @@ def log_density(model, likelihood, mean, var, y):
 
 def test_names():
     assert {"gaussian", "poisson", "ordinal", "chained_beta"} < set(likelihoods.names("regression"))
-    package = {name for name in likelihoods.names("classification") if name != "mine"}
-    assert package == {"bernoulli", "ordinal", "robust_max", "softmax"}
+    assert likelihoods.names("classification") == ["bernoulli", "ordinal", "robust_max", "softmax"]
 
 
 @pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
@@ -388,6 +388,14 @@ def test_ordinal_probabilities_far_out_keep_their_precision():
         assert_allclose(got, stats.norm.logcdf(-abs(f - edge) / 0.1), rtol=1e-12)
 
 
+@pytest.mark.usefixtures("x64")
+def test_log_gamma_equals_scipy():
+    x = np.r_[0.0, np.logspace(-12, 13, 200)]
+    value, slope = jax.vmap(jax.value_and_grad(log_gamma_1p))(x)
+    assert_allclose(value, special.gammaln(1.0 + x), rtol=1e-13, atol=1e-14)
+    assert_allclose(slope, special.digamma(1.0 + x), rtol=1e-13, atol=1e-14)
+
+
 # -- derivatives --------------------------------------------------------------------------
 
 
@@ -493,6 +501,19 @@ def test_bad_targets_are_named(case):
             ready.check_targets(np.array([[*case.targets, bad]]))
         with pytest.raises(ValueError, match="y must hold"):
             case.likelihood.prepare(np.array([[*case.targets, bad]]), 0)
+
+
+def test_fit_refuses_bad_targets(rng):
+    with pytest.raises(ValueError, match=r"Poisson: y must hold counts.* value -1"):
+        NGDSVGPRegressor(likelihood="poisson").fit(rng.normal(size=(20, 1)), np.r_[-1.0, np.ones(19)])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_log_density_refuses_bad_targets(rng):
+    X, y = rng.normal(size=(20, 1)), rng.uniform(0.1, 0.9, size=20)
+    reg = NGDSVGPRegressor(likelihood="beta", n_inducing=3, max_iter=2, tol=1e9).fit(X, y)
+    with pytest.raises(ValueError, match=r"Beta: y must hold numbers in the open interval \(0, 1\).* value 1;"):
+        reg.predict_log_density(X, np.r_[1.0, y[1:]])
 
 
 @every_regression

@@ -127,5 +127,6 @@ def plot_bound(axis, panel, some, args):
         axis.axhline(max(best), color="k", ls=":", label="optimum (appendix D)")
     axis.set(title=f"({panel}) {dataset(panel, args)}: {TITLES[panel]}", ylabel="bound, nats a row", xscale="log")
     axis.set_xlabel("seconds of training" if panel == "c" else "iteration")
-    natural.zoom(axis, [record["curve"]["bound_per_row"] for record in some])
-    axis.legend(fontsize=7, loc="lower right")
+    natural.zoom(axis, [record["curve"]["bound_per_row"] for record in some] + ([best] if best else []))
+    if some:
+        axis.legend(fontsize=7, loc="lower right")

@@ -49,19 +49,22 @@ def plot(records, args):
         chosen = [r for r in records if r["dataset"] == dataset and r["settings"]["parameterization"] == name]
         for record in chosen:
             colour = natural.COLOURS[record["method"]]
-            iteration = np.asarray(record["curve"]["bound_iteration"]) + 1
+            # The curve of L-BFGS starts after its first iteration, the others before it.
+            iteration = np.asarray(record["curve"]["bound_iteration"]) + (2 if record["method"] == "lbfgs" else 1)
             upper.plot(iteration, record["curve"]["bound_per_row"], color=colour, lw=1)
             steps = record["curve"].get("step_sizes", [])
             lower.plot(np.arange(1, len(steps) + 1), steps, ".-", color=colour, lw=0.7, ms=3)
-        for method in dict.fromkeys(record["method"] for record in chosen):
-            upper.plot([], [], color=natural.COLOURS[method], label=natural.NAMES[method])
         natural.zoom(upper, [record["curve"]["bound_per_row"] for record in chosen], part=0.02)
         upper.set_title(f"{dataset}, {natural.THREE[dataset]}\n{name}", fontsize=9)
         lower.set(xlabel="iteration", xscale="log")
         if any(record["curve"].get("step_sizes") for record in chosen):
             lower.set_yscale("log")
+        else:
+            lower.text(0.5, 0.5, "not recorded", ha="center", transform=lower.transAxes)
     axes[0, 0].set_ylabel("bound, nats a row")
     axes[1, 0].set_ylabel("step size")
+    for method in args.methods:
+        axes[0, 0].plot([], [], color=natural.COLOURS[method], label=natural.NAMES[method])
     axes[0, 0].legend(fontsize=8)
     figure.tight_layout()
     default = args.parameterization == ["mean_var_sqrt", "natural"]

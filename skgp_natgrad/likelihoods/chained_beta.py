@@ -41,7 +41,7 @@ class ChainedBeta(TwoLatentLikelihood):
 
     def log_prob(self, f, g, y):
         f, g = (jnp.minimum(x, _LARGEST_LOG) for x in (f, g))
-        return log_beta_density(f, g, jnp.logaddexp(f, g), y)
+        return log_beta_density(f, g, bounded_exp(f) + bounded_exp(g), y)
 
     def conditional_moments(self, f, g):
         mean, rest = jax.nn.sigmoid(f - g), jax.nn.sigmoid(g - f)

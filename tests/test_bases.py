@@ -1,0 +1,186 @@
+"""Orthogonal, hybrid and decoupled basis against dense linear algebra."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process import kernels as sk
+
+from skgp_natgrad import NGDSVGPRegressor, bases, gaussians, kernels, natural_gradient, objectives, posterior, steps
+from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
+from skgp_natgrad.methods import Method
+
+from .conftest import JITTER, make_problem
+from .reference import dense_elbo, dense_process
+
+BASES = sorted(bases.BASES)
+
+
+def bound(basis, parameters, q, batch, problem):
+    if basis == "decoupled":  # q(v) has no part in it, and stays the prior
+        q = gaussians.standard(*q.mean.shape)
+    return steps.bound(q, parameters, problem, batch, Method(basis=basis))
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(), Poisson()], ids=repr)
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.usefixtures("x64")
+def test_moments_and_kl_are_proposition_a1(basis, likelihood, rng):
+    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    latent = objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, problem)
+    mean, var, kl = dense_process(basis, parameters, q.mean, q.cov, batch.X, JITTER)
+    assert_allclose(latent.mean, mean, rtol=1e-9, atol=1e-9)
+    assert_allclose(latent.var, var, rtol=1e-9, atol=1e-9)
+    expected = objectives.expected_log_likelihood(parameters, mean, var, batch)
+    assert_allclose(bound(basis, parameters, q, batch, problem), expected - kl, rtol=1e-10)
+
+
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.usefixtures("x64")
+def test_gradients_equal_plain_autodiff(basis, rng):
+    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
+
+    def ours(parameters, m, S):
+        return objectives.bound_given_q(basis, parameters, m, S, batch, problem)
+
+    def plain(parameters, m, S):
+        own = (
+            0.0
+            if basis == "decoupled"
+            else 0.5 * sum(jnp.trace(s) + a @ a - len(a) - jnp.linalg.slogdet(s)[1] for a, s in zip(m, S, strict=True))
+        )
+        return dense_elbo(basis, parameters, m, S, batch, JITTER) + own
+
+    got = jax.grad(ours, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
+    want = jax.grad(plain, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
+@pytest.mark.usefixtures("x64")
+def test_without_mean_only_points_a_basis_is_the_coupled_one(basis, rng):
+    parameters, q, batch, problem = make_problem(Gaussian(), rng, basis=basis)
+    mean, var, kl = dense_process("orthogonal", parameters, q.mean, q.cov, batch.X, JITTER)
+    want = objectives.expected_log_likelihood(parameters, mean, var, batch) - kl
+    assert_allclose(bound(basis, parameters, q, batch, problem), want, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+def test_natural_gradients_of_hybrid_are_those_of_orthogonal(rng):
+    """Appendix C.2 and C.3: the same process takes the same natural gradient step in both bases."""
+    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4)
+    (kernel,) = objectives.exponential(parameters.log_kernels)
+    L_inv = bases.factorise(kernel, parameters.points.Z, problem.masks.Z, JITTER)[0]
+    w = parameters.weights.a @ kernel(parameters.points.Z_mean, parameters.points.Z) @ L_inv.T
+    moved = {}
+    for basis, mean in (("orthogonal", q.mean), ("hybrid", q.mean - w)):
+        shift = jnp.einsum("kij,kj->ki", q.precision, mean)
+        own = q._replace(mean=mean, shift=shift)
+        dm, dS = jax.grad(objectives.bound_given_q, argnums=(2, 3))(basis, parameters, mean, q.cov, batch, problem)
+        moved[basis] = natural_gradient.candidate(own, dm, dS, 0.4)
+    assert_allclose(moved["hybrid"].mean + w, moved["orthogonal"].mean, rtol=1e-9, atol=1e-9)
+    assert_allclose(moved["hybrid"].cov, moved["orthogonal"].cov, rtol=1e-10)
+
+
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.usefixtures("x64")
+def test_sampled_columns_are_unbiased(basis, rng):
+    """The mean over all pairs of columns is the bound, and its gradient that of the bound."""
+    parameters, q, batch, problem = make_problem(Gaussian(), rng, n_mean_inducing=5, basis=basis)
+
+    def sampled(parameters):
+        pairs = itertools.combinations(range(5), 2)
+        values = [bound(basis, parameters, q, batch._replace(columns=np.array(pair)), problem) for pair in pairs]
+        return sum(values) / len(values)
+
+    value, gradient = jax.value_and_grad(sampled)(parameters)
+    want, want_gradient = jax.value_and_grad(lambda p: bound(basis, p, q, batch, problem))(parameters)
+    assert_allclose(value, want, rtol=1e-11)
+    for got, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(want_gradient), strict=True):
+        assert_allclose(got, theirs, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.usefixtures("x64")
+def test_posterior_predicts_the_same_moments(basis, rng):
+    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
+    problem = problem._replace(offset=rng.normal(size=(2, 1)))
+    fitted, _ = posterior.condition(basis, parameters, q, problem)
+    twins, likelihood = objectives.exponential(parameters[:2])
+    mean, var = posterior.latent_moments(twins, likelihood, fitted, batch.X)
+    latent = objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, problem)
+    assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
+    assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
+    block = posterior.covariance(twins, fitted, batch.X)
+    assert_allclose(np.diagonal(block, axis1=1, axis2=2), var, rtol=1e-8, atol=1e-8)
+    assert np.linalg.eigvalsh(block).min() > -1e-8
+
+
+@pytest.mark.usefixtures("x64")
+def test_latent_functions_with_kernels_of_their_own(rng):
+    """Two kernels: the bound is that of the two latent functions apart."""
+    parameters, q, batch, problem = make_problem(Gaussian([0.1, 0.3]), rng, n_mean_inducing=4)
+    other = jax.tree.map(np.log, kernels.from_sklearn(sk.Matern(0.5, nu=1.5), 3).value)
+    both = parameters._replace(log_kernels=(*parameters.log_kernels, other))
+    apart = 0.0
+    for k, log_kernel in enumerate(both.log_kernels):
+        own = parameters._replace(
+            log_kernels=(log_kernel,),
+            log_likelihood=jax.tree.map(lambda x, k=k: x[k : k + 1], parameters.log_likelihood),
+            weights=jax.tree.map(lambda x, k=k: x[k : k + 1], parameters.weights),
+        )
+        one = jax.tree.map(lambda x, k=k: x[k : k + 1], q)
+        alone = problem._replace(offset=np.zeros((1, 1)))
+        apart += bound("orthogonal", own, one, batch._replace(y=batch.y[k : k + 1]), alone)
+    assert_allclose(bound("orthogonal", both, q, batch, problem), apart, rtol=1e-11)
+    fitted, _ = posterior.condition("orthogonal", both, q, problem)
+    mean, var = posterior.latent_moments(objectives.exponential(both.log_kernels), None, fitted, batch.X)
+    latent = objectives.latent_moments("orthogonal", both, q.mean, q.cov, batch.X, problem)
+    assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
+    assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_natural_gradients_reach_the_optimum_and_the_decoupled_basis_does_not(rng):
+    """Figure 2(a) of the orthogonal paper in small: fixed hyperparameters, full batch."""
+    X = rng.uniform(-3, 3, size=(300, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.2 * rng.normal(size=300)
+    kernel, noise = sk.RBF(0.7), 0.1
+    alpha = X[:60]
+    Kax, Kaa = kernel(alpha, X), kernel(alpha)
+    options = {
+        "likelihood": Gaussian(noise),
+        "n_inducing": 30,
+        "n_mean_inducing": 30,
+        "inducing_init": alpha,
+        "optimizer": None,
+        "max_iter": 500,
+        "tol": 0.0,
+        "normalize_X": False,
+        "normalize_y": False,
+    }
+    best = Kax.T @ np.linalg.solve(Kax @ Kax.T / noise + Kaa, Kax @ y / noise)
+
+    def distance(**own):
+        return np.sqrt(np.mean((NGDSVGPRegressor(kernel, **options, **own).fit(X, y).predict(X) - best) ** 2))
+
+    natural = distance(mean_solver="natural", gamma_schedule=0.5)
+    decoupled = distance(basis="decoupled", solver="adam", learning_rate=0.01)
+    assert natural < 1e-3
+    assert decoupled > 20 * natural
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "own", [{"mean_solver": "diagonal"}, {"basis": "hybrid"}, {"batch_size": 60, "mean_columns": 10}]
+)
+def test_other_ways_to_the_mean_improve_on_the_coupled_basis(own, rng):
+    X = rng.uniform(-3, 3, size=(300, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.2 * rng.normal(size=300)
+    options = {"kernel": sk.RBF(0.7), "n_inducing": 20, "max_iter": 300, "tol": 0.0, "random_state": 0}
+    coupled = NGDSVGPRegressor(**options).fit(X, y)
+    assert NGDSVGPRegressor(n_mean_inducing=60, **options, **own).fit(X, y).score(X, y) > coupled.score(X, y)

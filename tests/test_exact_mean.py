@@ -1,0 +1,160 @@
+"""The exact solve of the mean: appendix D, Newton's method, leave-one-out predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process import kernels as sk
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, exact_mean, gaussians, objectives
+from skgp_natgrad.batches import Rows
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, StudentT
+
+from .conftest import JITTER, make_problem
+from .reference import dense_elbo
+
+N_POINTS = 11  # six inducing points and five for the mean alone
+
+
+def fixed(likelihood, rng, **kwargs):
+    """A problem whose likelihood stays as it is, its rows, and the solution."""
+    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1, **kwargs)
+    same = parameters[:2]
+    problem = problem._replace(log_bounds=(same, same), weight=batch.weight.sum())
+    rows = Rows(batch.X, batch.y, batch.weight)
+    solution = exact_mean.solve(q, parameters, problem, rows, 1e-14, np.random.RandomState(0))
+    return parameters, batch, problem, rows, solution
+
+
+@pytest.mark.usefixtures("x64")
+def test_gaussian_solution_is_appendix_d(rng):
+    noise = 0.1
+    parameters, batch, problem, _, solution = fixed(Gaussian(noise), rng)
+    (kernel,) = objectives.exponential(parameters.log_kernels)
+    Z, Z_mean = parameters.points
+    alpha = np.concatenate([Z, Z_mean])
+    nugget = JITTER * float(jnp.diag(kernel(alpha, alpha)).mean()) * np.eye(N_POINTS)
+    K, Kax, Lam = np.asarray(kernel(alpha, alpha)) + nugget, np.asarray(kernel(alpha, batch.X)), batch.weight / noise
+    c = np.linalg.solve((Kax * Lam) @ Kax.T + K, (Kax * Lam) @ batch.y[0])
+    q = solution.q
+    latent = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, problem)
+    assert_allclose(latent.mean[0], Kax.T @ c, atol=1e-8)
+    A = np.linalg.solve(np.linalg.cholesky(K[:6, :6]), Kax[:6])
+    assert_allclose(q.precision[0], np.eye(6) + (A * Lam) @ A.T, rtol=1e-6)
+    assert_allclose(
+        solution.elbo, dense_elbo("orthogonal", solution.parameters, q.mean, q.cov, batch, JITTER), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Bernoulli("logit"), Poisson(), StudentT()], ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_solution_is_newtons(likelihood, rng):
+    """Every gradient of the bound vanishes, and dense Newton steps of the mean end at the same place."""
+    parameters, batch, problem, _, solution = fixed(likelihood, rng)
+    q = solution.q
+
+    def bound(a, m, S):
+        weights = parameters.weights._replace(a=a)
+        return dense_elbo("orthogonal", parameters._replace(weights=weights), m, S, batch, JITTER)
+
+    gradients = jax.grad(bound, argnums=(0, 1, 2))(solution.parameters.weights.a, q.mean, q.cov)
+    for gradient in gradients:
+        assert_allclose(gradient, 0.0, atol=1e-5)
+
+    @jax.jit
+    def loss(x):
+        return -bound(x[None, 6:], x[None, :6], q.cov)
+
+    slope, x = jax.jit(jax.grad(loss)), np.zeros(N_POINTS)
+    for _ in range(60):
+        step = np.linalg.solve(_hessian(slope, x), slope(x))
+        size = 1.0
+        while loss(x - size * step) > loss(x) and size > 1e-8:
+            size /= 2
+        x = x - size * step
+    weights = parameters.weights._replace(a=x[None, 6:])
+    dense = objectives.latent_moments(
+        "orthogonal", parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, problem
+    )
+    ours = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, problem)
+    assert_allclose(ours.mean, dense.mean, atol=1e-6)
+
+
+def _hessian(slope, x):
+    """The Hessian, by differences of exact gradients, its eigenvalues made positive."""
+    h = 1e-5 * np.eye(len(x))
+    hessian = np.stack([(slope(x + e) - slope(x - e)) / 2e-5 for e in h])
+    values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    return vectors * np.maximum(np.abs(values), 1e-6) @ vectors.T
+
+
+@pytest.mark.usefixtures("x64")
+def test_leave_one_out_predictions_are_those_of_refits(rng):
+    parameters, batch, problem, rows, _ = fixed(Gaussian(0.2), rng)
+    prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
+    start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussians.standard(1, 6))
+    start = jax.tree.map(jnp.asarray, start)
+    position, statistics = exact_mean.optimum(parameters, prior, start, problem, rows, 0.0)
+    factor = exact_mean._target(prior, statistics)[1]
+    mean, _ = exact_mean._leave_one_out(parameters, prior, factor, position, problem, batch)
+    for i in (0, 7, 24):
+        rest = np.arange(len(batch.weight)) != i
+        others = Rows(batch.X[rest], batch.y[:, rest], batch.weight[rest])
+        refit, _ = exact_mean.optimum(parameters, prior, start, problem, others, 0.0)
+        left_out, _, _, _ = exact_mean._latent(parameters, prior, refit, problem, batch.X[i : i + 1])
+        assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_rescaled_statistics_are_those_of_the_other_noise(rng):
+    parameters, _, problem, rows, _ = fixed(Gaussian(0.2), rng)
+    other = parameters._replace(log_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.log_likelihood))
+    prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
+    start = jax.tree.map(jnp.asarray, exact_mean.Position(np.zeros((1, N_POINTS)), gaussians.standard(1, 6)))
+    statistics = exact_mean._pass(parameters, prior, start, problem, rows)
+    want = exact_mean._pass(other, prior, start, problem, rows)
+    for got, theirs in zip(exact_mean.rescaled(statistics, parameters, other)[:3], want[:3], strict=True):
+        assert_allclose(got, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture
+def wiggly(rng):
+    X = rng.uniform(-3, 3, size=(900, 2))
+    f = np.sin(2 * X[:, 0]) * np.cos(2 * X[:, 1])
+    return X[:600], f[:600], X[600:], f[600:]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson"])
+def test_noise_is_estimated_anew(likelihood, wiggly, rng):
+    """Too few inducing points take the function for noise; the solve does not."""
+    X, f, X_test, f_test = wiggly
+    draw = {
+        "gaussian": lambda f: f + 0.1 * rng.normal(size=f.shape),
+        "student_t": lambda f: f + 0.1 * rng.standard_t(3.0, size=f.shape),
+        "poisson": lambda f: rng.poisson(np.exp(f)).astype(float),
+    }[likelihood]
+    y, y_test = draw(f), draw(f_test)
+    options = {"n_inducing": 15, "likelihood": likelihood, "max_iter": 200, "random_state": 0, "tol": 0.0}
+    coupled = NGDSVGPRegressor(**options).fit(X, y)
+    exact = NGDSVGPRegressor(mean_solver="exact", n_mean_inducing=300, **options).fit(X, y)
+    assert exact.mean_inducing_points_.shape == (300, 2)
+    gain = (exact.predict_log_density(X_test, y_test) - coupled.predict_log_density(X_test, y_test)).mean()
+    assert gain > (0.0 if likelihood == "poisson" else 0.3)
+    if likelihood == "gaussian":
+        assert exact.likelihood_.variance * y.var() < 0.02 < coupled.likelihood_.variance * y.var()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_classes_and_outputs(wiggly, rng):
+    X, f, X_test, f_test = wiggly
+    options = {"kernel": sk.RBF(0.7, "fixed"), "n_inducing": 15, "max_iter": 100, "random_state": 0, "tol": 0.0}
+    for cuts in ([0.0], [-0.3, 0.3]):
+        y, y_test = np.digitize(f, cuts), np.digitize(f_test, cuts)
+        coupled = NGDSVGPClassifier(**options).fit(X, y)
+        exact = NGDSVGPClassifier(mean_solver="exact", n_mean_inducing=200, **options).fit(X, y)
+        assert exact.score(X_test, y_test) > coupled.score(X_test, y_test)
+    two = np.column_stack([f, -f]) + 0.1 * rng.normal(size=(600, 2))
+    model = NGDSVGPRegressor(mean_solver="exact", n_mean_inducing=200, **options).fit(X, two)
+    assert model.score(X_test, np.column_stack([f_test, -f_test])) > 0.95
