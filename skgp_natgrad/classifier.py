@@ -22,50 +22,74 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
 
     Parameters
     ----------
-    kernel : sklearn.gaussian_process kernel, default=None
-        Prior covariance of the latent function: ConstantKernel, RBF, Matern,
+    kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
+        Prior covariance of the latent functions: ConstantKernel, RBF, Matern,
         RationalQuadratic, ExpSineSquared, DotProduct, their sums, products and
         powers, or a class added by :func:`skgp_natgrad.kernels.register`. Its
         hyperparameters are initial values in the units of the standardised X;
         their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
-        likelihood owns the noise. None is ``ConstantKernel() * Matern(nu=2.5)``
-        with one lengthscale a column, started from the data.
-    likelihood : {"auto", "bernoulli", "softmax", "robust_max"} or object, default="auto"
-        Distribution of y given the latent function. An object of
+        likelihood owns the noise. One kernel serves all latent functions; a
+        list holds one for each: softmax and robust-max have a latent
+        function a class, the others one in all.
+        None is ``ConstantKernel() * Matern(nu=2.5)`` with one lengthscale a
+        column, started from the data.
+    likelihood : {"auto", "bernoulli", "softmax", "robust_max", "ordinal"} or object, default="auto"
+        Distribution of y given the latent functions. An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
-        classes and "softmax" for more.
-    n_inducing : int, default=100
+        classes and "softmax" for more. "ordinal" takes the sorted labels for
+        levels in that order.
+    n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
-        distinct rows.
+        distinct rows. None and "all" put a point at every distinct row, where
+        it stays: the whole variational Gaussian process, of order N^3 an
+        iteration.
     n_mean_inducing : int, default=0
         Number of further points of the mean alone (the papers' \|gamma\|), at a
         linear cost. Zero is the coupled basis.
-    basis : {"orthogonal"}, default="orthogonal"
-        The orthogonally decoupled basis [2]_; without mean-only points it is
-        the coupled one.
+    basis : {"orthogonal", "hybrid", "decoupled"}, default="orthogonal"
+        How the mean-only points enter [2]_; without them the first two are the
+        coupled basis. "orthogonal" removes from their part what the inducing
+        points explain; "hybrid" does not; in "decoupled" the mean rests on
+        the mean-only points and a copy of the inducing points, the covariance
+        on the inducing points. "decoupled" has no natural parameters and
+        needs another solver than "ngd".
     inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
         Where the points start: by greedy conditional variance [3]_, at the
-        centres of clusters, at random rows, or at the given points of shape
-        (n_points, n_features) in the units of X: the inducing points, or, if
-        there are ``n_inducing + n_mean_inducing``, both sets.
-    solver : {"ngd"}, default="ngd"
-        Natural gradient steps on the variational distribution, steps of
-        ``optimizer`` on everything else.
-    parameterization : {"natural"}, default="natural"
-        The parameters in which a natural gradient step is straight.
+        centres of clusters (mean-only points then at random rows), at random
+        rows, or at the given points of shape (n_points, n_features) in the units
+        of X: the inducing points, or, if there are ``n_inducing +
+        n_mean_inducing``, both sets. With ``mean_solver="exact"`` this concerns
+        the inducing points alone.
+    solver : {"ngd", "adam", "gd", "lbfgs"}, default="ngd"
+        "ngd": natural gradient steps on the variational distribution q, steps
+        of ``optimizer`` on everything else. "adam": ``optimizer`` moves q too.
+        "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
+        a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
+        kept at its optimum (the collapsed bound), with others the
+        parameterization must be one of those that end in sqrt or log.
+    parameterization : str, default="natural"
+        The coordinates of q in which a step is straight [1]_: "natural",
+        "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or
+        "mean_var_log".
     gamma_schedule : float, schedule or name, default="log_linear"
-        Step size of the natural gradient, in (0, 1]: a number for every
-        iteration, an object such as :class:`~skgp_natgrad.LogLinear`, tunable
-        as ``gamma_schedule__final``, or "constant", "linear", "log_linear",
-        "cosine" for one with its defaults.
+        Step size of the natural gradient, in (0, 1], for ``solver="ngd"``: a
+        number for every iteration, an object such as
+        :class:`~skgp_natgrad.LogLinear`, tunable as
+        ``gamma_schedule__final``, or "constant", "linear", "log_linear",
+        "cosine", "line_search" for one with its defaults.
+        :class:`~skgp_natgrad.LineSearch` needs the full batch.
     optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"} or None, default="adam"
         Optimizer of the hyperparameters, the places of all points and the
-        mean-only weights. None keeps hyperparameters and places as they start.
+        mean-only weights, and with ``solver="adam"`` of q. None keeps
+        hyperparameters and places as they start, and trains q and the
+        mean-only weights alone.
     learning_rate : float, schedule or name, default=0.02
-        Step size of ``optimizer``. A number decays to zero along a cosine over
-        ``max_iter`` iterations; ``Constant(0.02)`` does not decay.
+        Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
+        A number decays to zero along a cosine over ``max_iter`` iterations;
+        ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
+        for ``solver`` "adam" and "gd" on the full batch.
     batch_size : int, default=1024
         Rows in a minibatch. A table of at most so many rows is used whole.
     max_iter : int, default=1000
@@ -77,9 +101,21 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         standard errors, so that noise does not stop a fit.
     n_iter_no_change : int, default=50
         Number of iterations in each of the two averages.
-    mean_solver : {"adam"}, default="adam"
-        How the mean-only weights are found: by ``optimizer``, in coordinates
-        scaled by their conditional prior variance.
+    mean_solver : {"adam", "natural", "diagonal", "exact"}, default="adam"
+        How the mean-only weights are found. "adam": by ``optimizer``, in
+        coordinates scaled by their conditional prior variance. "natural": by
+        natural gradient steps (eq. 15a of [2]_) of size ``gamma_schedule`` at
+        most. "diagonal": by these with the diagonal of the metric (eq. 16).
+        "exact": training uses the inducing points alone; then the mean-only
+        points are put at random rows, and the mean on all points is solved
+        for. The likelihood's parameters are estimated anew from leave-one-out
+        predictions. All but "adam" need ``basis="orthogonal"``; "natural" and
+        "diagonal" need ``solver="ngd"``.
+    mean_columns : int or "auto", default="auto"
+        Columns of the mean-only points' covariance that are drawn for each
+        minibatch, to estimate the mean's part of the divergence without bias.
+        "auto" is all of them, but at most ``batch_size``. The full batch uses
+        all.
     normalize_X : bool, default=True
         Standardise the columns of X; a constant column is left alone.
     normalize_y : bool, default=True
@@ -91,7 +127,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     warm_start : bool, default=False
         Go on from the previous fit's solution, in its scaling of X and y.
     random_state : int, RandomState instance or None, default=None
-        Draws minibatches and, from large tables, candidates for the points.
+        Draws minibatches and their columns; random points; from large tables,
+        candidates for the points, and rows for leave-one-out predictions.
     verbose : int, default=0
         1 shows a progress bar (extra "progress") or a line now and then, 2 a
         line every 20 iterations.
@@ -99,6 +136,10 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Where to compute; "auto" is JAX's default, a GPU where there is one.
     dtype : {"float64"}, default="float64"
         Precision of the computation.
+    callback : callable or None, default=None
+        Called as ``callback(n_iter, model)`` after every 20 iterations (after
+        each one of L-BFGS or a line search), ``model`` a fitted copy of the
+        estimator at that iteration. If it returns True, training ends there.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied with ``sample_weight``.
 
@@ -106,27 +147,33 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted.
-    kernel_ : sklearn.gaussian_process kernel
+    kernel_ : sklearn.gaussian_process kernel or list of kernels
         The kernel with the trained hyperparameters, in the units of the
-        standardised X.
+        standardised X; a list where ``kernel`` is one.
     likelihood_ : likelihood
         The likelihood with the trained parameters.
     inducing_points_ : ndarray of shape (M, n_features)
         In the units of X.
     mean_inducing_points_ : ndarray of shape (G, n_features)
-        In the units of X.
+        In the units of X; for ``basis="decoupled"`` the mean's copy of the
+        inducing points stands last.
     elbo_ : float
-        The bound at the solution, in nats: evaluated on the full
-        batch, the average of the last estimates with minibatches.
+        The bound at the solution, in nats: evaluated on the full batch, the
+        average of the last estimates with minibatches. With
+        ``mean_solver="exact"`` it is evaluated on all rows.
     elbo_curve_ : ndarray of shape (n_iter,)
-        The bound before each iteration; an unbiased estimate with minibatches.
+        The bound before each iteration (with "lbfgs" after it); an unbiased
+        estimate with minibatches.
     n_iter_ : int
         Number of iterations.
+    step_sizes_ : ndarray of shape (n_iter,)
+        The step size of q in each iteration, in the end: after a line search,
+        or after halving. Zero where q stayed, and throughout with "lbfgs".
     n_rejected_steps_ : int
-        Number of iterations whose natural gradient step had to be shortened to
-        keep the covariance positive definite, whose optimizer step was skipped
-        because a gradient was not finite, or that were taken back because the
-        bound of the full batch had fallen.
+        Number of iterations whose step of q had to be shortened to keep the
+        covariance positive definite, whose optimizer step was skipped because a
+        gradient was not finite, that were taken back because the bound of the
+        full batch had fallen, or whose line search found no larger bound.
     jitter_ : float
         The value that was added to the covariance's diagonal.
     n_features_in_ : int

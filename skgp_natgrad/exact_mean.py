@@ -181,7 +181,10 @@ def divergence(prior, position):
 @jax.jit
 def _target(prior, statistics):
     """The position at the top of the parabola, and the Cholesky factor of its system."""
-    factor = jnp.linalg.cholesky(statistics.gram + prior.K)
+    system = statistics.gram + prior.K
+    # Where the noise is small, rounding alone can make the system indefinite.
+    rounding = jnp.finfo(system.dtype).eps * jnp.trace(system, axis1=-2, axis2=-1)
+    factor, _ = jax.vmap(jittered_cholesky)(system, rounding)
     c = jax.vmap(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
     precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
     return Position(c, gaussians.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor

@@ -316,6 +316,10 @@ class ClassLikelihood(Likelihood):
         """p(y = c) for every class: (C, B), summing to one over the classes."""
         return jnp.exp(self.log_class_probabilities(mean, var))
 
+    def log_predictive_density(self, mean, var, y):
+        """log p(y) of class positions ``y`` (1, B): (B,)."""
+        return jnp.take_along_axis(self.log_class_probabilities(mean, var), y.astype(int), axis=0)[0]
+
     def sample(self, f, rng):
         """Draw class positions given ``f`` (K, ...), with a NumPy random state."""
         proba = np.asarray(self.conditional_probabilities(f))
