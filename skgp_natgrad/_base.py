@@ -339,7 +339,7 @@ class BaseNGDSVGP(BaseEstimator):
             jitter=float(self.jitter),
             point_rate=float(self._sizes()[0] is not None),
         )
-        return sklearn_kernels, steps.initial_state(q, parameters, method), problem, sizes
+        return sklearn_kernels, steps.initial_state(q, parameters, problem, method), problem, sizes
 
     def _kernels(self, rows, n_latent):
         """One kernel for all latent functions, or one for each: a tuple."""

@@ -44,7 +44,7 @@ def minimise(state, problem, batches, settings, monitor):
 
     def state_at(x, bound):
         q, parameters = solution(unravel(x), state.q, problem, batch, method)
-        return state._replace(q=q, parameters=parameters, best=steps.Best(bound, q, parameters))
+        return state._replace(q=q, parameters=parameters, best=steps.Best(bound, q, parameters, state.metric))
 
     def after_iteration(intermediate_result):
         bound = -float(intermediate_result.fun) * weight

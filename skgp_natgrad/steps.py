@@ -41,11 +41,12 @@ _MAX_HALVINGS = 30
 
 
 class Best(NamedTuple):
-    """The best state seen on a full batch, and its bound."""
+    """The best state seen on a full batch, with its metric, and its bound."""
 
     bound: jax.Array
     q: gaussians.Gaussian
     parameters: objectives.Parameters
+    metric: jax.Array
 
 
 class State(NamedTuple):
@@ -56,6 +57,8 @@ class State(NamedTuple):
     q : Gaussian
     parameters : Parameters
         Everything else that is trained.
+    metric : array of shape (1 or K, G) or (1 or K, G, G)
+        Of the mean-only weights, as of the last refresh.
     optimizer : object
         The optimizer's moments.
     best : Best
@@ -65,6 +68,7 @@ class State(NamedTuple):
 
     q: gaussians.Gaussian
     parameters: objectives.Parameters
+    metric: jax.Array
     optimizer: object
     best: Best
     shrink: jax.Array
@@ -92,11 +96,12 @@ def _fresh_optimizer(q, parameters, method):
 
 
 @functools.partial(jax.jit, static_argnames="method")
-def initial_state(q, parameters, method):
+def initial_state(q, parameters, problem, method):
     """Return the state at the start of training."""
+    metric = mean_metric(parameters, problem, method)
     # A strong type, as the steps return it: a weak one would be compiled for on its own.
-    best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters)
-    return State(q, parameters, _fresh_optimizer(q, parameters, method), best, jnp.ones(()))
+    best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters, metric)
+    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, jnp.ones(()))
 
 
 @functools.partial(jax.jit, static_argnames="method", donate_argnames="state")
@@ -122,7 +127,7 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
         Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
     """
     # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
-    metric = mean_metric(state.parameters, problem, method)
+    state = refresh_metric(state, problem, method)
     zeros = jnp.zeros(STEPS_PER_CALL)
     report = Report(zeros, zeros, jnp.zeros(STEPS_PER_CALL, bool))
     n_batches = batches.weight.shape[0]
@@ -130,7 +135,7 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     def body(i, carry):
         state, report = carry
         batch = jax.tree.map(lambda x: x[i % n_batches], batches)
-        moved, one = step(state, problem, batch, gammas[i], rates[i], metric, method)
+        moved, one = step(state, problem, batch, gammas[i], rates[i], method)
         if n_batches == 1:
             moved, one = keep_or_take_back(state, moved, one, problem, method)
         return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
@@ -149,8 +154,8 @@ def try_step(state, problem, batch, gamma, rate, method):
         Of the state before the step.
     bound : scalar
     """
-    metric = mean_metric(state.parameters, problem, method)
-    moved, report = step(state, problem, batch, gamma, rate, metric, method)
+    state = refresh_metric(state, problem, method)
+    moved, report = step(state, problem, batch, gamma, rate, method)
     return moved, report, bound(moved.q, moved.parameters, problem, batch, method)
 
 
@@ -160,7 +165,7 @@ def bound(q, parameters, problem, batch, method):
     return given_q - gaussians.kl_to_standard(q)
 
 
-def step(state, problem, batch, gamma, rate, metric, method):
+def step(state, problem, batch, gamma, rate, method):
     """One step of q and one of everything else, from one reverse pass."""
     q, parameters = state.q, state.parameters
     gamma, rate = state.shrink * gamma, state.shrink * rate
@@ -172,9 +177,7 @@ def step(state, problem, batch, gamma, rate, metric, method):
 
     value, (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
-        a = _natural_mean_step(
-            lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov), value, gradient, state, gamma, metric
-        )
+        a = _natural_mean_step(lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov), value, gradient, state, gamma)
         gradient = _with_a(gradient, jnp.zeros_like(a))
     if SOLVERS[method.solver].natural:
         xi_gradient = None
@@ -182,7 +185,7 @@ def step(state, problem, batch, gamma, rate, metric, method):
     else:
         xi_gradient = natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
     (xi_direction, parameters), optimizer, skipped = _optimizer_step(
-        state, problem, (xi_gradient, gradient), rate, metric, method
+        state, problem, (xi_gradient, gradient), rate, method
     )
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, a)
@@ -219,12 +222,24 @@ def mean_metric(parameters, problem, method):
     return jnp.stack(metrics)
 
 
+def refresh_metric(state, problem, method):
+    """The state with the metric of its present hyperparameters.
+
+    What the optimizer moves are the coordinates a D, which keep their values.
+    """
+    metric = mean_metric(state.parameters, problem, method)
+    parameters = state.parameters
+    if method.mean_solver not in NATURAL_MEAN_SOLVERS:
+        parameters = _with_a(parameters, parameters.weights.a * state.metric / metric)
+    return state._replace(parameters=parameters, metric=metric)
+
+
 def _inverse(K, jitter):
     L_inv = triangular_inverse(jittered_cholesky(K, jitter)[0])
     return L_inv.T @ L_inv
 
 
-def _natural_mean_step(bound_of_a, value, gradient, state, gamma, metric):
+def _natural_mean_step(bound_of_a, value, gradient, state, gamma):
     """A step along the natural gradient of the mean-only weights.
 
     The posterior's covariance has no part in this metric, so that a step of size
@@ -232,7 +247,7 @@ def _natural_mean_step(bound_of_a, value, gradient, state, gamma, metric):
     raises the batch's bound by half of what its slope promises; for a parabola
     that is at most the step to its top.
     """
-    a, slope = state.parameters.weights.a, gradient.weights.a
+    a, slope, metric = state.parameters.weights.a, gradient.weights.a, state.metric
     direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)
     promised = (slope * direction).sum()
 
@@ -258,15 +273,15 @@ def keep_or_take_back(state, moved, report, problem, method):
     def choose(condition, yes, no):
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
-    best = choose(bound > best.bound, Best(bound, state.q, state.parameters), best)
+    best = choose(bound > best.bound, Best(bound, state.q, state.parameters, state.metric), best)
     fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
     fresh = _fresh_optimizer(best.q, best.parameters, method)
-    back = State(best.q, best.parameters, fresh, best, 0.5 * state.shrink)
+    back = State(best.q, best.parameters, best.metric, fresh, best, 0.5 * state.shrink)
     on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
     return choose(fell, back, on), report._replace(rejected=report.rejected | fell)
 
 
-def _optimizer_step(state, problem, gradient, rate, metric, method):
+def _optimizer_step(state, problem, gradient, rate, method):
     """Ascend in everything but what natural gradients move; skip what is not finite.
 
     The mean-only weights move in the preconditioned coordinates a (D + eps).
@@ -281,7 +296,7 @@ def _optimizer_step(state, problem, gradient, rate, metric, method):
     """
     xi_loss, loss = jax.tree.map(lambda g: -g / problem.weight, gradient)
     loss = loss._replace(points=jax.tree.map(lambda g: problem.point_rate * g, loss.points))
-    scale = metric if metric.ndim == 2 else 1.0
+    scale = state.metric if state.metric.ndim == 2 else 1.0
     loss = _with_a(loss, loss.weights.a / scale)
     finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves((xi_loss, loss))])
     losses = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), (xi_loss, loss))

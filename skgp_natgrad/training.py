@@ -147,9 +147,9 @@ def searched_steps(state, problem, batches, settings, monitor):
         moved, report, bound = attempt(size)
         improved = bool(bound > report.elbo)
         if improved:
-            state = moved._replace(best=steps.Best(bound, moved.q, moved.parameters))
+            state = moved._replace(best=steps.Best(bound, moved.q, moved.parameters, moved.metric))
         elif i == 0:
-            state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters))
+            state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters, state.metric))
         chunk = report._replace(gamma=size if improved else 0.0, rejected=not improved)
         if monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk]) or not improved:
             break

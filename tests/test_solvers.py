@@ -145,7 +145,7 @@ def test_a_gradient_descent_step_is_the_gradient(rng):
     problem = problem._replace(weight=7.0, log_bounds=(_all(-np.inf, parameters), _all(np.inf, parameters)))
     method = Method(solver="gd", parameterization="mean_var_sqrt")
     coordinates = PARAMETERIZATIONS["mean_var_sqrt"]
-    state = steps.initial_state(q, parameters, method)
+    state = steps.initial_state(q, parameters, problem, method)
     moved, _, _ = steps.try_step(state, problem, batch, 0.0, 1e-3, method)
 
     def bound(xi, parameters):
