@@ -32,7 +32,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    "ignore_pattern": r"benchmarks|paper",
+    "ignore_pattern": r"^(_|natural_gradients_|orthogonal_)",
     "download_all_examples": False,
 }
 # The inherited docstrings of score() refer to pages of scikit-learn's own guide.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import warnings
 from typing import NamedTuple
 
@@ -177,13 +179,12 @@ class BaseNGDSVGP(BaseEstimator):
         return _validation.integer("n_inducing", self.n_inducing, 1), n_mean
 
     def _n_columns(self):
-        """Columns of the mean-only points' covariance in a minibatch step."""
-        n_mean = self._sizes()[1] + (self.n_inducing if self.basis == "decoupled" else 0)
+        """Columns of the mean-only points' covariance in a minibatch step, at most."""
         if isinstance(self.mean_columns, str):
             _validation.choice("mean_columns", self.mean_columns, ("auto",))
             # As many as rows: the step then costs no more than twice as much.
-            return min(n_mean, self.batch_size)
-        return min(n_mean, _validation.integer("mean_columns", self.mean_columns, 1))
+            return self.batch_size
+        return _validation.integer("mean_columns", self.mean_columns, 1)
 
     def set_params(self, **params):
         """Set parameters, nested ones by ``<argument>__<parameter>``.
@@ -247,25 +248,28 @@ class BaseNGDSVGP(BaseEstimator):
             with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as show:
                 on_chunk = self._on_chunk(show, fitted_as)
                 result = training.run(state, problem, rows, settings, random_state, on_chunk)
+            resume = _resumption(fitted_as, result.state)
             if settings.method.mean_solver == "exact":
                 fitted_as, result = self._solve_mean(fitted_as, result, rows, settings, random_state)
-            self._store(fitted_as, result.state, result.report, result.elbo)
+            self._store(fitted_as, result.state, result.report, result.elbo, resume)
         self._warn_not_converged(settings, result.verdict)
         return self
 
     def _solve_mean(self, fitted_as, result, rows, settings, random_state):
         """Add the mean-only points, which training did without, and solve for the mean on all points."""
-        parameters, problem, sizes = result.state.parameters, fitted_as.problem, fitted_as.sizes
-        if not sizes[1]:
-            Z_mean = inducing.place_mean_only(rows.X, self._sizes()[1], random_state)
-            points, masks = _pad_points((np.asarray(parameters.points.Z), Z_mean), (0, self._sizes()[1]))
-            masks = masks._replace(Z=problem.masks.Z)
-            weights = bases.first_weights("orthogonal", len(result.state.q.mean), 0, len(points.Z_mean))
-            parameters = parameters._replace(points=points, weights=weights)
-            problem, sizes = problem._replace(masks=masks), (sizes[0], len(Z_mean))
-        solution = exact_mean.solve(result.state.q, parameters, problem, rows, settings.tol, random_state)
+        parameters, n_mean = result.state.parameters, self._sizes()[1]
+        Z_mean = inducing.place_mean_only(rows.X, n_mean, random_state)
+        points, masks = _pad_points((np.asarray(parameters.points.Z), Z_mean), (0, n_mean))
+        weights = bases.first_weights("orthogonal", len(result.state.q.mean), 0, len(points.Z_mean))
+        parameters = parameters._replace(points=points, weights=weights)
+        problem = fitted_as.problem._replace(masks=masks._replace(Z=fitted_as.problem.masks.Z))
+        trains_likelihood = settings.method.optimizer is not None
+        solution = exact_mean.solve(
+            result.state.q, parameters, problem, rows, settings.tol, random_state, trains_likelihood
+        )
         state = result.state._replace(q=solution.q, parameters=solution.parameters)
-        return fitted_as._replace(problem=problem, sizes=sizes), result._replace(state=state, elbo=solution.elbo)
+        fitted_as = fitted_as._replace(problem=problem, sizes=(fitted_as.sizes[0], len(Z_mean)))
+        return fitted_as, result._replace(state=state, elbo=solution.elbo)
 
     def _on_chunk(self, show, fitted_as):
         """What is called between chunks of iterations: the progress display, and the user's callback."""
@@ -278,8 +282,8 @@ class BaseNGDSVGP(BaseEstimator):
             if self.callback is None:
                 return False
             snapshot = copy.copy(self)
-            snapshot._store(fitted_as, state, report, float(report.elbo[-1]))
-            return self.callback(len(report.elbo), snapshot)
+            snapshot._store(fitted_as, state, report, float(report.elbo[-1]), _resumption(fitted_as, state))
+            return self.callback(len(report.elbo), snapshot) is True
 
         return on_chunk
 
@@ -322,14 +326,15 @@ class BaseNGDSVGP(BaseEstimator):
         with np.errstate(divide="ignore"):
             start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(*specs, strict=True))
         if previous is None:
-            points, masks, sizes = self._place_points(rows.X, sklearn_kernels[0], x_scale, random_state)
+            together = functools.reduce(operator.add, sklearn_kernels)
+            points, masks, sizes = self._place_points(rows.X, together, x_scale, random_state)
             q = gaussians.standard(n_latent, len(points.Z))
             weights = bases.first_weights(method.basis, n_latent, *map(len, points))
             parameters = Parameters(*start, points, weights)
             offset = likelihood.initial_latent(rows.y, rows.weight, n_classes).reshape(n_latent, 1)
         else:
-            q, parameters, masks, offset, sizes = previous
-            _check_same_structure(start, parameters[:2], n_latent, len(q.mean))
+            q, parameters, masks, offset, sizes, basis = previous
+            _check_same_structure((method.basis, n_latent, start), (basis, len(q.mean), tuple(parameters[:2])))
         problem = Problem(
             log_bounds=(lower, upper),
             masks=masks,
@@ -368,12 +373,23 @@ class BaseNGDSVGP(BaseEstimator):
             # They are placed when the mean is solved for.
             n_mean = 0
         if n_inducing is None:
+            if not isinstance(self.inducing_init, str):
+                raise ValueError(
+                    f"n_inducing={self.n_inducing!r} puts an inducing point at every row, and inducing_init gives "
+                    "points as well; leave one of the two at its default."
+                )
             placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
+            n_inducing = batches.bucket(len(placed[0]))
         elif isinstance(self.inducing_init, str):
             method = _validation.choice("inducing_init", self.inducing_init, tuple(inducing.METHODS))
             placed = inducing.place(method, X, kernel, n_inducing, n_mean, random_state)
         else:
             given = x_scale.forward(self._given_points(X.shape[1]))
+            if self.mean_solver == "exact" and self.n_mean_inducing and len(given) == sum(self._sizes()):
+                raise ValueError(
+                    f"inducing_init has {len(given)} points, but mean_solver='exact' places the mean-only points "
+                    "itself; give the inducing points alone."
+                )
             placed = inducing.complete(given, X, kernel, n_inducing, n_mean, random_state)
         if self.basis == "decoupled":
             # The mean rests on both sets (appendix E); its copy of the inducing points moves on its own.
@@ -394,11 +410,11 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return given
 
-    def _store(self, fitted_as, state, report, elbo):
-        """Set the fitted attributes, if all is finite."""
+    def _store(self, fitted_as, state, report, elbo, resume):
+        """Set the fitted attributes, if all is finite; a warm start goes on from ``resume``."""
         problem, parameters = fitted_as.problem, state.parameters
         fitted, jitter = posterior.condition(fitted_as.basis, parameters, state.q, problem)
-        fitted, state, jitter, offset = jax.tree.map(np.asarray, (fitted, state, jitter, problem.offset))
+        fitted, state, jitter = jax.tree.map(np.asarray, (fitted, state, jitter))
         self._check_finite(fitted, elbo)
         parameters, (n_inducing, n_mean) = state.parameters, fitted_as.sizes
         twins, leaves = jax.tree.map(np.exp, parameters[:2])
@@ -417,7 +433,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.jitter_ = float(jitter)
         vars(self).update(fitted_as.attributes)
         self._posterior = fitted
-        self._warm_state = (state.q, parameters, problem.masks, offset, fitted_as.sizes)
+        self._warm_state = resume
 
     def _check_finite(self, fitted, elbo):
         if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in fitted)):
@@ -430,15 +446,17 @@ class BaseNGDSVGP(BaseEstimator):
     def _warn_not_converged(self, settings, verdict):
         """One ConvergenceWarning that says what was seen and what to change."""
         window = f"n_iter_no_change={settings.n_iter_no_change}"
-        rate = f"learning_rate={self.learning_rate!r}"
+        sizes = [f"{name}={getattr(self, name)!r}" for name in methods.SOLVERS[self.solver].step_sizes]
         change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
         messages = {
             "too few": f"max_iter={settings.max_iter} is too few iterations to tell whether the ELBO has converged: "
             f"that takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
-            "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise max_iter or "
-            f"{rate}, or accept it with a larger tol.",
+            "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise "
+            f"{' or '.join(['max_iter', *sizes[-1:]])}, or accept it with a larger tol.",
             "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
-            f"gamma_schedule={self.gamma_schedule!r} or {rate}.",
+            f"{' or '.join(sizes)}.",
+            "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
+            f"{' or '.join(sizes[-1:])}.",
         }
         if verdict is not None:
             warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=4)
@@ -506,15 +524,22 @@ def _pad_points(placed, requested):
     return bases.Points(*padded), bases.Masks(*masks)
 
 
-def _check_same_structure(start, previous, n_latent, n_previous):
-    """Refuse a warm start from another model."""
+def _resumption(fitted_as, state):
+    """What a warm start needs, in NumPy."""
+    problem = fitted_as.problem
+    arrays = jax.tree.map(np.asarray, (state.q, state.parameters, problem.masks, problem.offset))
+    return (*arrays, fitted_as.sizes, fitted_as.basis)
+
+
+def _check_same_structure(start, previous):
+    """Refuse a warm start from another model: basis, number of latent functions, kernels and likelihood."""
 
     def shapes(tree):
         return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
-    same = jax.tree.structure(start) == jax.tree.structure(tuple(previous)) and shapes(start) == shapes(previous)
-    if not same or n_latent != n_previous:
+    same = jax.tree.structure(start[2]) == jax.tree.structure(previous[2]) and shapes(start[2]) == shapes(previous[2])
+    if not same or start[:2] != previous[:2]:
         raise ValueError(
-            "warm_start=True, but the kernel, the likelihood or the number of targets or classes differs from "
-            "the previous fit's; set warm_start=False to start anew."
+            "warm_start=True, but the basis, the kernel, the likelihood or the number of targets or classes differs "
+            "from the previous fit's; set warm_start=False to start anew."
         )

@@ -25,12 +25,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from . import bases, gaussians, objectives
 from ._linalg import jittered_cholesky
-from .batches import Rows, padded
+from .batches import Rows, bucket, padded
 from .objectives import Batch
 
 BLOCK_ROWS = 2048
@@ -126,8 +127,7 @@ def _latent(parameters, prior, position, problem, X):
 def _slopes(parameters, mean, var, batch):
     """The expected log-likelihood, g = dE/dmean and lam = -2 dE/dvar (K, B), weights included."""
     value, (g, v) = jax.value_and_grad(objectives.expected_log_likelihood, argnums=(1, 2))(parameters, mean, var, batch)
-    # Where the curvature is negative there is no parabola to go to the top of.
-    return value, g, jnp.maximum(-2.0 * v, 0.0)
+    return value, g, -2.0 * v
 
 
 @functools.partial(jax.jit, donate_argnames="statistics")
@@ -135,8 +135,10 @@ def _add_block(statistics, parameters, prior, position, problem, batch):
     """Add a block of rows to the statistics."""
     mean, var, Kax, A = _latent(parameters, prior, position, problem, batch.X)
     value, g, lam = _slopes(parameters, mean, var, batch)
-    z = lam * (mean - problem.offset) + g
-    weighted = Kax * lam[:, None, :]
+    # Where the curvature is negative there is no parabola to go to the top of; the covariance needs none.
+    convex = jnp.maximum(lam, 0.0)
+    z = convex * (mean - problem.offset) + g
+    weighted = Kax * convex[:, None, :]
     return Statistics(
         statistics.gram + weighted @ jnp.swapaxes(Kax, -1, -2),
         statistics.shift + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(Kax, weighted.shape)),
@@ -255,16 +257,26 @@ def _curvature(parameters, n_latent):
 def _leave_one_out(parameters, prior, factor, position, problem, batch):
     """Latent moments (K, B) of each row's prediction from all the others.
 
-    The row's own term is taken out of the parabola at the optimum:
-    mean - g s / (1 - lam s), s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax.
+    The row's own term is taken out of the parabola at the optimum: with
+    s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax the mean is mean - g s / (1 - lam s). The
+    variance is that of a process whose covariance rests on all the points too,
+    k_xx - k_xa K_a^-1 k_ax + s / (1 - lam s): what the inducing points alone leave
+    open, the mean has explained, and it must not be taken off the noise.
     """
     mean, var, Kax, _ = _latent(parameters, prior, position, problem, batch.X)
     _, g, lam = _slopes(parameters, mean, var, batch)
-    half = jax.vmap(lambda L, k: solve_triangular(L, k, lower=True))(
-        factor, jnp.broadcast_to(Kax, (len(mean), *Kax.shape[1:]))
-    )
-    s = (half * half).sum(1)
-    return mean - g * s / jnp.maximum(1.0 - lam * s, _MIN_REST), var
+    s = _quadratic_forms(factor, Kax, len(mean))
+    rest = jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
+    own = jax.vmap(lambda K: jnp.linalg.cholesky(K))(prior.K)
+    kxx = jnp.stack([kernel.diag(batch.X) for kernel in objectives.exponential(parameters.log_kernels)])
+    unexplained = jnp.maximum(kxx - _quadratic_forms(own, Kax, len(own)), 0.0)
+    return mean - g * s / rest, jnp.broadcast_to(unexplained + s / rest, mean.shape)
+
+
+def _quadratic_forms(factor, Kax, n):
+    """k_xa (L L^T)^-1 k_ax for ``n`` Cholesky factors: (n, B)."""
+    half = jax.vmap(lambda L, k: solve_triangular(L, k, lower=True))(factor, jnp.broadcast_to(Kax, (n, *Kax.shape[1:])))
+    return (half * half).sum(1)
 
 
 @jax.jit
@@ -275,25 +287,20 @@ def _held_out_density(log_likelihood, mean, var, batch):
 
 def estimate_likelihood(parameters, mean, var, problem, batch):
     """The likelihood's parameters of largest leave-one-out density, within their bounds."""
-    leaves, structure = jax.tree.flatten(parameters.log_likelihood)
-    shapes = [np.shape(leaf) for leaf in leaves]
-    limits = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(side[1])]) for side in problem.log_bounds]
-
-    def rebuilt(x):
-        parts = np.split(x, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-        return jax.tree.unflatten(structure, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+    start, rebuilt = ravel_pytree(parameters.log_likelihood)
+    limits = [np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds]
 
     def loss(x):
         return -float(_held_out_density(rebuilt(x), mean, var, batch))
 
-    start = np.concatenate([np.ravel(leaf) for leaf in leaves])
-    found = optimize.minimize(loss, start, method="L-BFGS-B", bounds=optimize.Bounds(*limits))
-    return parameters._replace(log_likelihood=rebuilt(found.x))
+    # By differences: a predictive density need not have a reverse mode.
+    found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*limits))
+    return parameters._replace(log_likelihood=rebuilt(found.x)) if np.isfinite(found.fun) else parameters
 
 
 def _is_trained(problem):
-    lower, upper = problem.log_bounds
-    return any(np.any(a < b) for a, b in zip(jax.tree.leaves(lower[1]), jax.tree.leaves(upper[1]), strict=True))
+    lower, upper = (ravel_pytree(likelihood)[0] for _, likelihood in problem.log_bounds)
+    return bool(np.any(lower < upper))
 
 
 # -- the whole ----------------------------------------------------------------------------
@@ -307,7 +314,7 @@ class Solution(NamedTuple):
     elbo: float
 
 
-def solve(q, parameters, problem, rows, tol, random_state):
+def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=True):
     """Solve for the mean on inducing and mean-only points together.
 
     Parameters
@@ -321,6 +328,8 @@ def solve(q, parameters, problem, rows, tol, random_state):
         Gain in nats for each unit of weight at which Newton's method stops.
     random_state : numpy.random.RandomState
         Chooses the rows that are held out.
+    trains_likelihood : bool
+        Whether the likelihood's parameters are estimated anew.
 
     Returns
     -------
@@ -328,7 +337,7 @@ def solve(q, parameters, problem, rows, tol, random_state):
     """
     prior = prior_of(parameters, problem.masks, problem.jitter)
     position, statistics = optimum(parameters, prior, _first_position(q, parameters, prior), problem, rows, tol)
-    if _is_trained(problem):
+    if trains_likelihood and _is_trained(problem):
         parameters, position = _with_likelihood(
             parameters, prior, position, statistics, problem, rows, tol, random_state
         )
@@ -350,8 +359,8 @@ def _with_likelihood(parameters, prior, position, statistics, problem, rows, tol
             position = _target(prior, statistics)[0]
         else:
             position, statistics = optimum(parameters, prior, position, problem, rows, tol)
-        moves = jax.tree.map(lambda a, b: np.abs(a - b).max(), before.log_likelihood, parameters.log_likelihood)
-        if max(jax.tree.leaves(moves)) < _SETTLED:
+        first, last = (ravel_pytree(each.log_likelihood)[0] for each in (before, parameters))
+        if np.max(np.abs(first - last)) < _SETTLED:
             break
     return parameters, position
 
@@ -360,7 +369,7 @@ def _some_rows(rows, random_state):
     """A random part of the rows, as one batch."""
     n_rows = min(len(rows.weight), _HELD_OUT_ROWS)
     part = np.sort(random_state.choice(len(rows.weight), n_rows, replace=False))
-    return padded(Rows(rows.X[part], rows.y[:, part], rows.weight[part]), n_rows)
+    return padded(Rows(rows.X[part], rows.y[:, part], rows.weight[part]), bucket(n_rows))
 
 
 @jax.jit

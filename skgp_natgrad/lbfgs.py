@@ -27,23 +27,36 @@ _EVALUATIONS_PER_ITERATION = 20
 def minimise(state, problem, batches, settings, monitor):
     """Ascend from ``state``; see `training.run` for the arguments."""
     batch = jax.tree.map(lambda x: x[0], next(batches))
-    method = settings.method
+    method, weight = settings.method, float(problem.weight)
     position = _coordinates(state, method), state.parameters
     start, unravel = ravel_pytree(position)
-    weight = float(problem.weight)
-    latest = {}
+    lower, upper = _bounds(position, problem, method)
+    free, start = lower < upper, np.asarray(start)
+
+    def whole(x):
+        everything = start.copy()
+        everything[free] = x
+        return unravel(everything)
+
+    def evaluate(x):
+        value, gradient = value_and_gradient(whole(x), state.q, problem, batch, method)
+        return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
+
+    lowest = evaluate(start[free])[0]
+    if not np.isfinite(lowest):
+        raise FloatingPointError(f"The ELBO is not finite ({-lowest * weight}) where L-BFGS starts; rescale the data.")
 
     def loss(x):
-        value, gradient = value_and_gradient(unravel(x), state.q, problem, batch, method)
-        gradient = np.asarray(ravel_pytree(gradient)[0])
+        nonlocal lowest
+        value, gradient = evaluate(x)
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             # A wall, for the line search to turn back at.
-            return 1e3 + 10.0 * abs(latest.get("loss", 0.0)), np.zeros_like(gradient)
-        latest["loss"] = -float(value) / weight
-        return latest["loss"], -gradient / weight
+            return lowest + 1e3 + 10.0 * abs(lowest), np.zeros_like(gradient)
+        lowest = min(lowest, value)
+        return value, gradient
 
     def state_at(x, bound):
-        q, parameters = solution(unravel(x), state.q, problem, batch, method)
+        q, parameters = solution(whole(x), state.q, problem, batch, method)
         return state._replace(q=q, parameters=parameters, best=steps.Best(bound, q, parameters, state.metric))
 
     def after_iteration(intermediate_result):
@@ -52,17 +65,16 @@ def minimise(state, problem, batches, settings, monitor):
         if monitor(state_at(intermediate_result.x, bound), [np.asarray(values) for values in report]):
             raise StopIteration
 
-    bounds = optimize.Bounds(*_bounds(position, problem, method))
-    if np.array_equal(bounds.lb, bounds.ub):
+    if not free.any():
         # Nothing but q is free, and that is known.
         monitor.converged = True
-        return state_at(start, -loss(start)[0] * weight)
+        return state_at(start[free], -lowest * weight)
     found = optimize.minimize(
         loss,
-        np.asarray(start),
+        start[free],
         jac=True,
         method="L-BFGS-B",
-        bounds=bounds,
+        bounds=optimize.Bounds(lower[free], upper[free]),
         callback=after_iteration,
         options={
             "maxiter": settings.max_iter,
@@ -72,7 +84,8 @@ def minimise(state, problem, batches, settings, monitor):
             "gtol": 1e-8,
         },
     )
-    monitor.converged |= found.status == 0
+    # Status 2: the line search can gain no more than rounding.
+    monitor.converged |= found.status in (0, 2)
     return state_at(found.x, -float(found.fun) * weight)
 
 

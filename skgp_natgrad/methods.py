@@ -33,18 +33,21 @@ class Solver(NamedTuple):
     unconstrained : bool
         Coordinates of q(v) without a boundary, unless the best q is known in
         closed form.
+    step_sizes : tuple of str
+        The arguments that set its step sizes, that of the optimizer last.
     """
 
     natural: bool = False
     full_batch: bool = False
     unconstrained: bool = False
+    step_sizes: tuple = ("learning_rate",)
 
 
 SOLVERS = {
-    "ngd": Solver(natural=True),
+    "ngd": Solver(natural=True, step_sizes=("gamma_schedule", "learning_rate")),
     "adam": Solver(),
     "gd": Solver(),
-    "lbfgs": Solver(full_batch=True, unconstrained=True),
+    "lbfgs": Solver(full_batch=True, unconstrained=True, step_sizes=()),
 }
 
 # Steps of the mean-only weights along their own natural gradient.
@@ -82,13 +85,10 @@ def check(method, likelihood, full_batch, searches=False):
             "basis='orthogonal'."
         )
     if (solver.full_batch or searches) and not full_batch:
-        what = here if solver.full_batch else "A line search"
+        what, instead = (here, "solver='ngd'") if solver.full_batch else ("A line search", "another step size")
         raise ValueError(
-            f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use "
-            "solver='ngd' with another gamma_schedule or learning_rate."
+            f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use {instead}."
         )
-    if searches and solver.full_batch:
-        raise ValueError(f"{here} has a line search of its own; leave learning_rate and gamma_schedule alone.")
     if solver.unconstrained and not is_collapsed(method, likelihood) and basis.natural:
         _check_unconstrained(method, likelihood)
     _check_mean_solver(method, solver, basis)

@@ -38,10 +38,6 @@ class Parameterization(NamedTuple):
     unconstrained: bool
 
 
-def _transposed(A):
-    return jnp.swapaxes(A, -1, -2)
-
-
 def _from_logarithm(first, log_precision, of_gaussian):
     """The Gaussian whose precision has this matrix logarithm."""
     log_precision = symmetrize(log_precision)

@@ -145,7 +145,7 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
 
 @functools.partial(jax.jit, static_argnames="method")
 def try_step(state, problem, batch, gamma, rate, method):
-    """One step, and the bound where it ends: for a line search.
+    """One step with the present metric, and the bound where it ends: for a line search.
 
     Returns
     -------
@@ -154,7 +154,6 @@ def try_step(state, problem, batch, gamma, rate, method):
         Of the state before the step.
     bound : scalar
     """
-    state = refresh_metric(state, problem, method)
     moved, report = step(state, problem, batch, gamma, rate, method)
     return moved, report, bound(moved.q, moved.parameters, problem, batch, method)
 
@@ -218,7 +217,8 @@ def mean_metric(parameters, problem, method):
         elif bases.BASES[method.basis].orthogonal:
             metrics.append(bases.residual_variance(kernel, points, masks, problem.jitter))
         else:
-            metrics.append(kernel.diag(points.Z_mean))
+            diag = kernel.diag(points.Z_mean)
+            metrics.append(jnp.where(diag > 0.0, diag, 1.0))
     return jnp.stack(metrics)
 
 
@@ -232,6 +232,9 @@ def refresh_metric(state, problem, method):
     if method.mean_solver not in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, parameters.weights.a * state.metric / metric)
     return state._replace(parameters=parameters, metric=metric)
+
+
+refreshed = jax.jit(refresh_metric, static_argnames="method")
 
 
 def _inverse(K, jitter):
@@ -250,13 +253,15 @@ def _natural_mean_step(bound_of_a, value, gradient, state, gamma):
     a, slope, metric = state.parameters.weights.a, gradient.weights.a, state.metric
     direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)
     promised = (slope * direction).sum()
+    rounding = 100.0 * jnp.finfo(a.dtype).eps * jnp.abs(value)
 
     def falls_short(carry):
         size, n_halvings = carry
-        return ~(bound_of_a(a + size * direction) >= value + 0.5 * size * promised) & (n_halvings < _MAX_HALVINGS)
+        enough = bound_of_a(a + size * direction) >= value + 0.5 * size * promised - rounding
+        return ~enough & (n_halvings < _MAX_HALVINGS)
 
     size, n_halvings = jax.lax.while_loop(falls_short, lambda carry: (0.5 * carry[0], carry[1] + 1), (gamma, 0))
-    return a + jnp.where(n_halvings < _MAX_HALVINGS, size, 0.0) * direction
+    return jnp.where(n_halvings < _MAX_HALVINGS, a + size * direction, a)
 
 
 # -- the optimizer ------------------------------------------------------------------------

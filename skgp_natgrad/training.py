@@ -33,8 +33,9 @@ class Settings(NamedTuple):
     @property
     def searched(self):
         """The schedule that is a line search, or None."""
-        schedule = self.gamma_schedule if SOLVERS[self.method.solver].natural else self.rate_schedule
-        return schedule if isinstance(schedule, LineSearch) else None
+        used = SOLVERS[self.method.solver].step_sizes[:1]
+        schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
+        return next((schedules[name] for name in used if isinstance(schedules[name], LineSearch)), None)
 
 
 class Result(NamedTuple):
@@ -90,14 +91,14 @@ class Monitor:
     ----------
     report : Report
         Of all iterations so far.
-    converged : bool
+    converged, stuck : bool
         Set by a solver that knows.
     """
 
     def __init__(self, rule, judged, on_chunk):
         self.rule, self.judged, self.on_chunk = rule, judged, on_chunk
         self.report = steps.Report(*(np.empty(0, dtype) for dtype in (float, float, bool)))
-        self.converged = False
+        self.converged = self.stuck = False
 
     def __call__(self, state, chunk):
         """Take in the report of a chunk; return whether to stop."""
@@ -111,6 +112,8 @@ class Monitor:
 
     def verdict(self):
         """Why the fit has not converged, or None."""
+        if self.stuck:
+            return "stuck"
         return None if self.converged else self.rule.verdict(self._curve())
 
 
@@ -138,6 +141,7 @@ def searched_steps(state, problem, batches, settings, monitor):
     gammas, rates = _step_sizes(settings)
     natural = SOLVERS[settings.method.solver].natural
     for i in range(settings.max_iter):
+        state = steps.refreshed(state, problem, settings.method)
 
         def attempt(size, state=state, i=i):
             gamma, rate = (size, rates[i]) if natural else (gammas[i], size)
@@ -150,8 +154,12 @@ def searched_steps(state, problem, batches, settings, monitor):
             state = moved._replace(best=steps.Best(bound, moved.q, moved.parameters, moved.metric))
         elif i == 0:
             state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters, state.metric))
-        chunk = report._replace(gamma=size if improved else 0.0, rejected=not improved)
-        if monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk]) or not improved:
+        chunk = report if improved else report._replace(gamma=0.0, rejected=True)
+        stopped = monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk])
+        if not improved:
+            # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
+            monitor.converged, monitor.stuck = settings.method.optimizer is None, settings.method.optimizer is not None
+        if stopped or not improved:
             break
     return state
 

@@ -64,7 +64,9 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
         np.arange(n_mean_inducing),
     )
     problem = objectives.Problem(
-        log_bounds=jax.tree.map(lambda x: np.full(np.shape(x), -np.inf), parameters[:2]),
+        log_bounds=tuple(
+            jax.tree.map(lambda x, v=v: np.full(np.shape(x), v), parameters[:2]) for v in (-np.inf, np.inf)
+        ),
         masks=bases.Masks(np.ones(n_inducing), np.ones(n_mean_inducing)),
         offset=np.zeros((n_latent, 1)),
         scale=1.0,

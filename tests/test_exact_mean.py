@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, exact_mean, gaussians, objectives
@@ -179,3 +180,23 @@ def test_data_without_noise_is_interpolated():
     mean, std = model.predict(X, return_std=True)
     assert np.abs(mean - y).max() < 1e-2
     assert np.all(np.isfinite(std))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_noise_of_a_small_basis_is_not_taken_for_none():
+    """Twenty points leave much of the variance open; the noise is estimated all the same."""
+    X, y = make_friedman1(600, noise=0.5, random_state=0)
+    X_test, f_test = make_friedman1(300, random_state=1)
+    options = {"n_inducing": 20, "max_iter": 300, "random_state": 0}
+    model = NGDSVGPRegressor(n_mean_inducing=300, mean_solver="exact", **options).fit(X, y)
+    assert 0.1 < model.likelihood_.variance * y.var() < 0.5  # 0.25 was added
+    assert np.sqrt(np.mean((model.predict(X_test) - f_test) ** 2)) < 0.45
+    fixed = NGDSVGPRegressor(optimizer=None, n_mean_inducing=30, mean_solver="exact", **options).fit(X, y)
+    assert fixed.likelihood_.variance == pytest.approx(0.1)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_two_ordered_classes(rng):
+    X = rng.normal(size=(100, 1))
+    model = NGDSVGPClassifier(likelihood="ordinal", n_inducing=8, n_mean_inducing=20, mean_solver="exact", max_iter=60)
+    assert model.fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.9

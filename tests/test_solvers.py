@@ -1,9 +1,13 @@
 """Solvers: L-BFGS and the collapsed bound, line searches, ordinary gradients, refusals, the whole GP, callbacks."""
 
+import pickle
+import warnings
+
 import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
@@ -142,7 +146,7 @@ def test_ordinary_gradients_raise_the_bound(solver, parameterization, table):
 def test_a_gradient_descent_step_is_the_gradient(rng):
     """solver="gd" moves every parameter by the learning rate times the gradient for each unit of weight."""
     parameters, q, batch, problem = make_problem(likelihoods.StudentT(), rng)
-    problem = problem._replace(weight=7.0, log_bounds=(_all(-np.inf, parameters), _all(np.inf, parameters)))
+    problem = problem._replace(weight=7.0)
     method = Method(solver="gd", parameterization="mean_var_sqrt")
     coordinates = PARAMETERIZATIONS["mean_var_sqrt"]
     state = steps.initial_state(q, parameters, problem, method)
@@ -159,10 +163,6 @@ def test_a_gradient_descent_step_is_the_gradient(rng):
     got = coordinates.from_gaussian(moved.q), moved.parameters
     for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
-def _all(value, parameters):
-    return jax.tree.map(lambda x: np.full(np.shape(x), value), parameters[:2])
 
 
 # -- what makes no sense together ---------------------------------------------------------
@@ -207,9 +207,66 @@ def test_a_callback_sees_a_fitted_model_and_can_stop(table):
 
     def callback(n_iter, model):
         seen.append((n_iter, model.elbo_, model.score(X, y)))
-        return n_iter >= 60
+        return n_iter >= 60  # Anything else that is true does not stop.
 
+    never = NGDSVGPRegressor(n_inducing=10, max_iter=80, tol=0.0, callback=lambda n_iter, model: model.elbo_).fit(X, y)
+    assert never.n_iter_ == 80
     model = NGDSVGPRegressor(n_inducing=10, max_iter=1000, tol=0.0, callback=callback).fit(X, y)
     assert [n for n, _, _ in seen] == [20, 40, 60]
     assert model.n_iter_ == 60
     assert seen[-1][2] == pytest.approx(model.score(X, y), abs=0.05)
+
+
+# -- going on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"solver": "adam", "basis": "decoupled", "n_mean_inducing": 6},
+        {"basis": "hybrid", "n_mean_inducing": 6},
+        {"solver": "lbfgs"},
+        {"kernel": [sk.RBF()]},
+        {"n_inducing": None},
+        {"n_inducing": None, "basis": "decoupled", "solver": "adam"},
+        {"mean_solver": "natural"},
+        {"mean_solver": "exact", "n_mean_inducing": 20},
+    ],
+    ids=repr,
+)
+def test_warm_starts_and_copies(own, table):
+    X, y = table
+    model = NGDSVGPRegressor(**{"n_inducing": 8, "max_iter": 40, "warm_start": True, "random_state": 0, **own})
+    first = clone(model).fit(X, y)
+    assert_allclose(pickle.loads(pickle.dumps(first)).predict(X), first.predict(X))
+    before = first.elbo_curve_[-1]
+    again = first.fit(X, y)
+    assert again.elbo_curve_[0] > before - 5.0
+    assert again.mean_inducing_points_.shape == (len(again.mean_inducing_points_), 2)
+    other = "orthogonal" if own.get("basis") else "hybrid"
+    with pytest.raises(ValueError, match="warm_start=True, but the basis"):
+        again.set_params(basis=other, solver="ngd", mean_solver="adam").fit(X, y)
+
+
+def test_a_search_that_ends_at_the_optimum_does_not_warn(table):
+    X, y = table
+    options = {"n_inducing": 10, "optimizer": None, "gamma_schedule": "line_search", "max_iter": 1000}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = NGDSVGPRegressor(sk.RBF(1.0), **options).fit(X, y)
+    assert model.n_iter_ < 10
+
+
+def test_lbfgs_with_parameters_at_zero(table):
+    kernel = sk.DotProduct(0.0, "fixed") * sk.RBF() + sk.RBF()
+    model = NGDSVGPRegressor(kernel, n_inducing=8, solver="lbfgs", max_iter=30).fit(*table)
+    assert model.kernel_.k1.k1.sigma_0 == 0.0
+    assert model.score(*table) > 0.5
+
+
+def test_points_given_twice_are_refused(table):
+    X, y = table
+    with pytest.raises(ValueError, match="n_inducing=None.*inducing_init"):
+        NGDSVGPRegressor(n_inducing=None, inducing_init=X[:5]).fit(X, y)
+    with pytest.raises(ValueError, match="mean_solver='exact' places"):
+        NGDSVGPRegressor(n_inducing=5, n_mean_inducing=5, mean_solver="exact", inducing_init=X[:10]).fit(X, y)
