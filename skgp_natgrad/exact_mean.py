@@ -13,8 +13,10 @@ S^-1 = I + A Lam A^T. The data is read in blocks of rows: one pass an iteration,
 N P^2 operations for P points, P^2 memory for each latent function.
 
 The noise that a few inducing points needed is too large for so many: the
-likelihood's parameters are then estimated anew from leave-one-out predictions,
-which come with the solution, and the system is solved again.
+likelihood's parameters are estimated anew from leave-one-out predictions, which
+come with the solution. For a Gaussian likelihood the noise of largest
+leave-one-out density is searched for, at one factorisation each; for another one
+the parameters and the solution are found in turn.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ _MAX_HALVINGS = 10
 # Rows whose leave-one-out predictions are formed, and rounds of estimation from these.
 _HELD_OUT_ROWS = 4000
 _ROUNDS = 6
-_SETTLED = 0.02
+_SETTLED = 0.05
+# Where the noise is searched for, about what the inducing points needed, in logarithms.
+_NOISE_RANGE = np.array([-10.0, 1.0])
 _MIN_REST = 1e-3
 
 
@@ -254,7 +258,7 @@ def _curvature(parameters, n_latent):
 
 
 @jax.jit
-def _leave_one_out(parameters, prior, factor, position, problem, batch):
+def _leave_one_out(parameters, prior, factor, position, unexplained, problem, batch):
     """Latent moments (K, B) of each row's prediction from all the others.
 
     The row's own term is taken out of the parabola at the optimum: with
@@ -267,10 +271,15 @@ def _leave_one_out(parameters, prior, factor, position, problem, batch):
     _, g, lam = _slopes(parameters, mean, var, batch)
     s = _quadratic_forms(factor, Kax, len(mean))
     rest = jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
-    own = jax.vmap(lambda K: jnp.linalg.cholesky(K))(prior.K)
-    kxx = jnp.stack([kernel.diag(batch.X) for kernel in objectives.exponential(parameters.log_kernels)])
-    unexplained = jnp.maximum(kxx - _quadratic_forms(own, Kax, len(own)), 0.0)
     return mean - g * s / rest, jnp.broadcast_to(unexplained + s / rest, mean.shape)
+
+
+@jax.jit
+def _unexplained(parameters, prior, batch):
+    """k_xx - k_xa K_a^-1 k_ax: (1 or K, B)."""
+    factor = jnp.linalg.cholesky(prior.K)
+    kxx = jnp.stack([kernel.diag(batch.X) for kernel in objectives.exponential(parameters.log_kernels)])
+    return jnp.maximum(kxx - _quadratic_forms(factor, _covariances(parameters, prior, batch.X), len(factor)), 0.0)
 
 
 def _quadratic_forms(factor, Kax, n):
@@ -338,31 +347,54 @@ def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=Tru
     prior = prior_of(parameters, problem.masks, problem.jitter)
     position, statistics = optimum(parameters, prior, _first_position(q, parameters, prior), problem, rows, tol)
     if trains_likelihood and _is_trained(problem):
-        parameters, position = _with_likelihood(
-            parameters, prior, position, statistics, problem, rows, tol, random_state
-        )
+        held_out = _some_rows(rows, random_state)
+        if parameters.log_likelihood.conjugate:
+            parameters, position = _search_noise(parameters, prior, statistics, problem, held_out)
+        else:
+            parameters, position = _alternate(parameters, prior, position, statistics, problem, rows, tol, held_out)
     expectation = jnp.zeros(())
     for batch in _blocks(rows):
         expectation = _add_expectation(expectation, parameters, prior, position, problem, batch)
     return Solution(*_as_basis(position, parameters, prior), float(expectation - divergence(prior, position)))
 
 
-def _with_likelihood(parameters, prior, position, statistics, problem, rows, tol, random_state):
-    """Alternate between the likelihood's parameters and the position."""
-    held_out = _some_rows(rows, random_state)
+def _alternate(parameters, prior, position, statistics, problem, rows, tol, held_out):
+    """The likelihood's parameters and the position in turn."""
+    unexplained = _unexplained(parameters, prior, held_out)
     for _ in range(_ROUNDS):
         before, factor = parameters, _target(prior, statistics)[1]
-        moments = _leave_one_out(parameters, prior, factor, position, problem, held_out)
+        moments = _leave_one_out(parameters, prior, factor, position, unexplained, problem, held_out)
         parameters = estimate_likelihood(parameters, *moments, problem, held_out)
-        if parameters.log_likelihood.conjugate:
-            statistics = rescaled(statistics, before, parameters)
-            position = _target(prior, statistics)[0]
-        else:
-            position, statistics = optimum(parameters, prior, position, problem, rows, tol)
+        position, statistics = optimum(parameters, prior, position, problem, rows, tol)
         first, last = (ravel_pytree(each.log_likelihood)[0] for each in (before, parameters))
         if np.max(np.abs(first - last)) < _SETTLED:
             break
     return parameters, position
+
+
+def _search_noise(parameters, prior, statistics, problem, held_out):
+    """The noise of largest leave-one-out density, the system solved anew for each that is tried."""
+    start, rebuilt = ravel_pytree(parameters.log_likelihood)
+    limits = np.stack([np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds])
+    unexplained, best = _unexplained(parameters, prior, held_out), np.array(start)
+
+    def solved(x):
+        tried = parameters._replace(log_likelihood=rebuilt(x))
+        return tried, *_target(prior, rescaled(statistics, parameters, tried))
+
+    def loss(value, i):
+        x = best.copy()
+        x[i] = value
+        tried, position, factor = solved(x)
+        moments = _leave_one_out(tried, prior, factor, position, unexplained, problem, held_out)
+        return -float(_held_out_density(tried.log_likelihood, *moments, held_out))
+
+    for i in np.flatnonzero(limits[0] < limits[1]):
+        bounds = np.clip(best[i] + _NOISE_RANGE, limits[0, i], limits[1, i])
+        best[i] = optimize.minimize_scalar(
+            loss, args=(i,), bounds=bounds, method="bounded", options={"xatol": _SETTLED}
+        ).x
+    return solved(best)[:2]
 
 
 def _some_rows(rows, random_state):

@@ -266,7 +266,7 @@ def test_lbfgs_with_parameters_at_zero(table):
 
 def test_points_given_twice_are_refused(table):
     X, y = table
-    with pytest.raises(ValueError, match="n_inducing=None.*inducing_init"):
+    with pytest.raises(ValueError, match=r"n_inducing=None.*inducing_init"):
         NGDSVGPRegressor(n_inducing=None, inducing_init=X[:5]).fit(X, y)
     with pytest.raises(ValueError, match="mean_solver='exact' places"):
         NGDSVGPRegressor(n_inducing=5, n_mean_inducing=5, mean_solver="exact", inducing_init=X[:10]).fit(X, y)
