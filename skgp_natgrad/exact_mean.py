@@ -258,20 +258,26 @@ def _curvature(parameters, n_latent):
 
 
 @jax.jit
-def _leave_one_out(parameters, prior, factor, position, unexplained, problem, batch):
-    """Latent moments (K, B) of each row's prediction from all the others.
+def _leave_one_out(parameters, prior, factor, position, problem, batch):
+    """Latent means of each row's prediction from all the others, and two variances: (K, B) each.
 
     The row's own term is taken out of the parabola at the optimum: with
-    s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax the mean is mean - g s / (1 - lam s). The
-    variance is that of a process whose covariance rests on all the points too,
-    k_xx - k_xa K_a^-1 k_ax + s / (1 - lam s): what the inducing points alone leave
-    open, the mean has explained, and it must not be taken off the noise.
+    s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax the mean is mean - g s / (1 - lam s).
+
+    Returns
+    -------
+    mean : array of shape (K, B)
+    var : array of shape (K, B)
+        As it is predicted, from all rows: one row hardly moves what the
+        inducing points leave open.
+    own : array of shape (K, B)
+        s / (1 - lam s), the variance of the mean's weights.
     """
     mean, var, Kax, _ = _latent(parameters, prior, position, problem, batch.X)
     _, g, lam = _slopes(parameters, mean, var, batch)
     s = _quadratic_forms(factor, Kax, len(mean))
-    rest = jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
-    return mean - g * s / rest, jnp.broadcast_to(unexplained + s / rest, mean.shape)
+    own = s / jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
+    return mean - g * own, var, own
 
 
 @jax.jit
@@ -359,12 +365,17 @@ def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=Tru
 
 
 def _alternate(parameters, prior, position, statistics, problem, rows, tol, held_out):
-    """The likelihood's parameters and the position in turn."""
+    """The likelihood's parameters and the position in turn.
+
+    The parameters see the variance of a process whose covariance rests on all
+    the points too. What the inducing points alone leave open the mean has
+    explained; taken off the noise, it would let the noise fall without end.
+    """
     unexplained = _unexplained(parameters, prior, held_out)
     for _ in range(_ROUNDS):
         before, factor = parameters, _target(prior, statistics)[1]
-        moments = _leave_one_out(parameters, prior, factor, position, unexplained, problem, held_out)
-        parameters = estimate_likelihood(parameters, *moments, problem, held_out)
+        mean, _, own = _leave_one_out(parameters, prior, factor, position, problem, held_out)
+        parameters = estimate_likelihood(parameters, mean, unexplained + own, problem, held_out)
         position, statistics = optimum(parameters, prior, position, problem, rows, tol)
         first, last = (ravel_pytree(each.log_likelihood)[0] for each in (before, parameters))
         if np.max(np.abs(first - last)) < _SETTLED:
@@ -373,10 +384,14 @@ def _alternate(parameters, prior, position, statistics, problem, rows, tol, held
 
 
 def _search_noise(parameters, prior, statistics, problem, held_out):
-    """The noise of largest leave-one-out density, the system solved anew for each that is tried."""
+    """The noise whose own predictions have the largest leave-one-out density, the system solved anew for each.
+
+    It makes up for a predicted variance that is too large, and can be less than
+    the noise of the data.
+    """
     start, rebuilt = ravel_pytree(parameters.log_likelihood)
     limits = np.stack([np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds])
-    unexplained, best = _unexplained(parameters, prior, held_out), np.array(start)
+    best = np.array(start)
 
     def solved(x):
         tried = parameters._replace(log_likelihood=rebuilt(x))
@@ -386,14 +401,13 @@ def _search_noise(parameters, prior, statistics, problem, held_out):
         x = best.copy()
         x[i] = value
         tried, position, factor = solved(x)
-        moments = _leave_one_out(tried, prior, factor, position, unexplained, problem, held_out)
-        return -float(_held_out_density(tried.log_likelihood, *moments, held_out))
+        mean, var, _ = _leave_one_out(tried, prior, factor, position, problem, held_out)
+        return -float(_held_out_density(tried.log_likelihood, mean, var, held_out))
 
     for i in np.flatnonzero(limits[0] < limits[1]):
         bounds = np.clip(best[i] + _NOISE_RANGE, limits[0, i], limits[1, i])
-        best[i] = optimize.minimize_scalar(
-            loss, args=(i,), bounds=bounds, method="bounded", options={"xatol": _SETTLED}
-        ).x
+        options = {"xatol": _SETTLED}
+        best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
     return solved(best)[:2]
 
 
