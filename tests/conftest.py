@@ -15,6 +15,18 @@ from skgp_natgrad import bases, gaussians, kernels, likelihoods, objectives
 JITTER = 1e-8
 
 
+_TESTS_PER_CACHE = 40
+
+
+@pytest.fixture(autouse=True)
+def _bounded_cache(request):
+    """Drop compiled programs now and then: a process can map only so many, and they take memory."""
+    yield
+    request.config.n_tests_run = getattr(request.config, "n_tests_run", 0) + 1
+    if request.config.n_tests_run % _TESTS_PER_CACHE == 0:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     with jax.enable_x64(True):

@@ -33,6 +33,10 @@ def likelihood_id(likelihood):
     return repr(likelihood)
 
 
+# Every likelihood with mean-only points, and the first without.
+CASES = [(likelihood, 4) for likelihood in all_likelihoods()] + [(all_likelihoods()[0], 0)]
+
+
 def elbo(parameters, q, batch, problem):
     """The bound, as the training step reports it."""
     return steps.bound(q, parameters, problem, batch, Method())
@@ -107,8 +111,7 @@ def test_trained_hyperparameters_approach_the_exact_gp(table):
 # -- the natural gradient step ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_mean_inducing", [0, 4])
-@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=likelihood_id)
+@pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, n_mean_inducing, rng):
     parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
@@ -129,8 +132,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
     assert_allclose(moved.precision, q.precision - 2.0 * gamma * d2, atol=1e-10)
 
 
-@pytest.mark.parametrize("n_mean_inducing", [0, 4])
-@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=likelihood_id)
+@pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducing, rng):
     parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)

@@ -131,14 +131,16 @@ def test_searched_steps_never_lose(parameterization, table):
 # -- ordinary gradients -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["adam", "gd"])
 @pytest.mark.parametrize("parameterization", sorted(PARAMETERIZATIONS))
-def test_ordinary_gradients_raise_the_bound(solver, parameterization, table):
+def test_ordinary_gradients_approach_the_optimum(parameterization, table):
     X, y = table
-    rate = 0.02 if solver == "adam" else 0.05
-    options = {"n_inducing": 10, "max_iter": 100, "tol": 0.0, "solver": solver, "learning_rate": rate}
-    model = NGDSVGPRegressor(parameterization=parameterization, **options).fit(X, y)
-    assert model.elbo_ > model.elbo_curve_[0] + 1.0
+    options = {"kernel": sk.RBF(1.0), "n_inducing": 10, "optimizer": None, "tol": 0.0}
+    best = NGDSVGPRegressor(gamma_schedule=1.0, max_iter=1, **options).fit(X, y)
+    model = NGDSVGPRegressor(
+        solver="adam", parameterization=parameterization, learning_rate=0.05, max_iter=600, **options
+    ).fit(X, y)
+    start = model.elbo_curve_[0]
+    assert best.elbo_ - model.elbo_ < 0.2 * (best.elbo_ - start)
     assert np.all(np.isfinite(model.predict(X, return_std=True)))
 
 
