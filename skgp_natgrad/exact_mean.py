@@ -297,25 +297,25 @@ def _quadratic_forms(factor, Kax, n):
 @jax.jit
 def _held_out_density(log_likelihood, mean, var, batch):
     likelihood = objectives.exponential(log_likelihood)
-    return (batch.weight * likelihood.log_predictive_density(mean, var, batch.y)).sum() / batch.weight.sum()
+    each = likelihood.log_predictive_density(mean, var, batch.y)
+    return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum() / batch.weight.sum()
 
 
 def estimate_likelihood(parameters, mean, var, problem, batch):
     """The likelihood's parameters of largest leave-one-out density, within their bounds."""
     start, rebuilt = ravel_pytree(parameters.log_likelihood)
-    limits = [np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds]
 
     def loss(x):
         return -float(_held_out_density(rebuilt(x), mean, var, batch))
 
     # By differences: a predictive density need not have a reverse mode.
-    found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*limits))
+    found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*_limits(problem)))
     return parameters._replace(log_likelihood=rebuilt(found.x)) if np.isfinite(found.fun) else parameters
 
 
-def _is_trained(problem):
-    lower, upper = (ravel_pytree(likelihood)[0] for _, likelihood in problem.log_bounds)
-    return bool(np.any(lower < upper))
+def _limits(problem):
+    """Lower and upper bounds of the likelihood's parameters, flat."""
+    return [np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds]
 
 
 # -- the whole ----------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=Tru
     """
     prior = prior_of(parameters, problem.masks, problem.jitter)
     position, statistics = optimum(parameters, prior, _first_position(q, parameters, prior), problem, rows, tol)
-    if trains_likelihood and _is_trained(problem):
+    if trains_likelihood and np.any(np.less(*_limits(problem))):
         held_out = _some_rows(rows, random_state)
         if parameters.log_likelihood.conjugate:
             parameters, position = _search_noise(parameters, prior, statistics, problem, held_out)
@@ -390,8 +390,7 @@ def _search_noise(parameters, prior, statistics, problem, held_out):
     the noise of the data.
     """
     start, rebuilt = ravel_pytree(parameters.log_likelihood)
-    limits = np.stack([np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in problem.log_bounds])
-    best = np.array(start)
+    (lower, upper), best = _limits(problem), np.array(start)
 
     def solved(x):
         tried = parameters._replace(log_likelihood=rebuilt(x))
@@ -404,8 +403,8 @@ def _search_noise(parameters, prior, statistics, problem, held_out):
         mean, var, _ = _leave_one_out(tried, prior, factor, position, problem, held_out)
         return -float(_held_out_density(tried.log_likelihood, mean, var, held_out))
 
-    for i in np.flatnonzero(limits[0] < limits[1]):
-        bounds = np.clip(best[i] + _NOISE_RANGE, limits[0, i], limits[1, i])
+    for i in np.flatnonzero(lower < upper):
+        bounds = np.clip(best[i] + _NOISE_RANGE, lower[i], upper[i])
         options = {"xatol": _SETTLED}
         best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
     return solved(best)[:2]

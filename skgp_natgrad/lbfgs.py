@@ -119,7 +119,6 @@ def optimal_q(q, parameters, problem, batch, method):
 @functools.partial(jax.jit, static_argnames="method")
 def value_and_gradient(position, q, problem, batch, method):
     """The bound, collapsed where it can be, and its gradient in the position."""
-
     if position[0] is None:
         fixed = solution(position, q, problem, batch, method)[0]
         return jax.value_and_grad(lambda at: steps.bound(fixed, at[1], problem, batch, method))(position)
