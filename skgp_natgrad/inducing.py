@@ -93,7 +93,8 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
     mean-only points are rows drawn at random, as in the orthogonal paper's
     appendix E. Where the table has too few distinct rows there are fewer points.
     """
-    X = candidates(X, n_inducing + n_mean_inducing, random_state)
+    # What costs more than the others is greedy selection: k-means sees the whole table.
+    X = np.unique(X, axis=0) if method == "k-means" else candidates(X, n_inducing + n_mean_inducing, random_state)
     n_inducing = min(n_inducing, len(X))
     n_mean_inducing = min(n_mean_inducing, len(X) - n_inducing)
     if method == "k-means":

@@ -39,6 +39,7 @@ FULL = {
     "gamma_initial": 1e-5,
     "gamma_steps": 100,
     "noise": 0.1,
+    "jitter": 1e-10,
     "fixed": False,
 }
 QUICK = FULL | {
@@ -94,6 +95,7 @@ def arguments(method, task, data, seed, settings, device="auto"):
         "tol": 0.0,
         "normalize_X": False,
         "normalize_y": False,
+        "jitter": settings["jitter"],
         "random_state": seed,
         "device": device,
     }
