@@ -3,11 +3,12 @@
 from . import kernels, likelihoods
 from .classifier import NGDSVGPClassifier
 from .regressor import NGDSVGPRegressor
-from .schedules import Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
+from .schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Auto",
     "Constant",
     "Cosine",
     "LineSearch",

@@ -35,7 +35,7 @@ from . import (
 )
 from .objectives import Parameters, Problem
 from .parameterizations import PARAMETERIZATIONS
-from .schedules import Cosine, LineSearch
+from .schedules import Auto, Cosine, LineSearch
 
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
@@ -141,9 +141,15 @@ class BaseNGDSVGP(BaseEstimator):
                 f"learning_rate={rate!r} is for solver='adam' and 'gd'; with solver={method.solver!r} search along the "
                 "natural gradient: gamma_schedule='line_search'."
             )
+        if isinstance(rate, Auto) or rate == "auto":
+            raise ValueError(
+                f"learning_rate={rate!r} is for gamma_schedule, the natural gradient's step size; give learning_rate a "
+                "number or another schedule."
+            )
+        gamma_schedule = _validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0)
         return training.Settings(
-            method=method,
-            gamma_schedule=_validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0),
+            method=method._replace(adaptive=isinstance(gamma_schedule, Auto)),
+            gamma_schedule=gamma_schedule,
             rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0),
             batch_size=_validation.integer("batch_size", self.batch_size, 1),
             n_columns=self._n_columns(),
@@ -430,6 +436,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.n_iter_ = len(report.elbo)
         self.step_sizes_ = report.gamma
         self.n_rejected_steps_ = int(report.rejected.sum())
+        self.n_clipped_steps_ = int(report.clipped.sum())
         self.jitter_ = float(jitter)
         vars(self).update(fitted_as.attributes)
         self._posterior = fitted

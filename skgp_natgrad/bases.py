@@ -100,12 +100,32 @@ class Weights(NamedTuple):
     root: jax.Array
 
 
+class Factors(NamedTuple):
+    """How latent moments depend on q(v), for latent functions with one kernel.
+
+    Attributes
+    ----------
+    L_inv : array of shape (M, M)
+    Kzx : array of shape (M, B)
+    slope : array of shape (K, M)
+        Of the KL divergence in the mean of q(v).
+    """
+
+    L_inv: jax.Array
+    Kzx: jax.Array
+    slope: jax.Array
+
+
 class Moments(NamedTuple):
-    """Latent moments (K, B), and the KL divergence less that of q(v), a scalar."""
+    """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
+
+    ``factors`` holds `Factors` for each kernel; None where q(v) has no part.
+    """
 
     mean: jax.Array
     var: jax.Array
     kl: jax.Array
+    factors: tuple
 
 
 def first_weights(basis, n_latent, n_inducing, n_mean_inducing):
@@ -168,8 +188,27 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
     for kernel, latents in by_kernel(kernels, len(m)):
         own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
         parts.append(function(basis, kernel, points, masks, *own, X, jitter, columns))
-    mean, var, kl = zip(*parts, strict=True)
-    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl))
+    mean, var, kl, factors = zip(*parts, strict=True)
+    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), factors)
+
+
+def shifted(moments, dm, dS):
+    """The moments after q's have changed by ``dm`` (K, M) and ``dS`` (K, M, M), in which they are affine."""
+    mean, var, kl = [], [], moments.kl
+    for (L_inv, Kzx, slope), latents in by_kernel(moments.factors, len(dm)):
+        mean.append((dm[latents] @ L_inv) @ Kzx)
+        var.append((Kzx * ((L_inv.T @ dS[latents] @ L_inv) @ Kzx)).sum(1))
+        kl = kl + (slope * dm[latents]).sum()
+    return moments._replace(mean=moments.mean + jnp.concatenate(mean), var=moments.var + jnp.concatenate(var), kl=kl)
+
+
+def pulled_back(moments, v):
+    """The gradient in q's covariance (K, M, M) of what has the gradients ``v`` (K, B) in the latent variances."""
+    parts = [
+        L_inv @ ((Kzx * v[latents][:, None, :]) @ Kzx.T) @ L_inv.T
+        for (L_inv, Kzx, _), latents in by_kernel(moments.factors, len(v))
+    ]
+    return symmetrize(jnp.concatenate(parts))
 
 
 def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
@@ -180,11 +219,12 @@ def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     a = weights.a * masks.Z_mean
     at_Z = (a @ kernel(points.Z_mean, points.Z)) * masks.Z
     removed = float(basis == "orthogonal")
-    mean, var, w, beta = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
+    mean, var, w, beta, L_inv = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
     mean = mean + a @ kernel(points.Z_mean, X)
     if removed:
-        return mean, var, 0.5 * quadratic(kernel, points, a, beta * masks.Z, columns)
-    return mean, var, 0.5 * quadratic(kernel, points, a, jnp.zeros_like(beta), columns) + (m * w).sum()
+        return mean, var, 0.5 * quadratic(kernel, points, a, beta * masks.Z, columns), Factors(L_inv, Kzx, 0.0 * w)
+    kl = 0.5 * quadratic(kernel, points, a, jnp.zeros_like(beta), columns) + (m * w).sum()
+    return mean, var, kl, Factors(L_inv, Kzx, w)
 
 
 def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
@@ -200,7 +240,7 @@ def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
     mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), columns)
-    return mean, var, 0.5 * (mean_part + (trace - log_det).sum())
+    return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None
 
 
 def _decoupled_inverse(Kzz, root):
@@ -283,6 +323,8 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
         k_xz Kzz^-1 (L m - removed at_Z), and the latent variance.
     w, beta : arrays of shape (K, M)
         L^-1 at_Z, and Kzz^-1 at_Z.
+    L_inv : array of shape (M, M)
+        A constant: no gradient flows through it.
 
     Notes
     -----
@@ -302,12 +344,12 @@ def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
     W = (L_inv.T @ residual @ L_inv) @ Kzx
     mean = alpha @ Kzx
     var = kxx + (Kzx * W).sum(1)
-    return (mean, var, w, w @ L_inv), (L_inv, Kzx, m, residual, w, removed, alpha, W)
+    return (mean, var, w, w @ L_inv, L_inv), (L_inv, Kzx, m, residual, w, removed, alpha, W)
 
 
 def _project_backward(saved, cotangents):
     L_inv, Kzx, m, residual, w, removed, alpha, W = saved
-    g, v, w_bar, beta_bar = cotangents
+    g, v, w_bar, beta_bar, _ = cotangents
     d_m = (g @ Kzx.T) @ L_inv.T
     weighted = Kzx * v[:, None, :]
     d_S = L_inv @ (weighted @ Kzx.T) @ L_inv.T

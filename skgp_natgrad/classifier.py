@@ -170,10 +170,15 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         The step size of q in each iteration, in the end: after a line search,
         or after halving. Zero where q stayed, and throughout with "lbfgs".
     n_rejected_steps_ : int
-        Number of iterations whose step of q had to be shortened to keep the
-        covariance positive definite, whose optimizer step was skipped because a
-        gradient was not finite, that were taken back because the bound of the
-        full batch had fallen, or whose line search found no larger bound.
+        Number of iterations that did not go as asked: the step of q was
+        shortened, to keep the covariance positive definite or because it lowered
+        the bound of its own batch; the optimizer's step was skipped because a
+        gradient was not finite; the iteration was taken back, because the bound
+        of the full batch had fallen or was not finite; or the line search found
+        no larger bound.
+    n_clipped_steps_ : int
+        Number of those in which the shortened step left out the negative
+        curvature of a likelihood that is not log-concave.
     jitter_ : float
         The value that was added to the covariance's diagonal.
     n_features_in_ : int

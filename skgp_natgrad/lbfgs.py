@@ -61,7 +61,7 @@ def minimise(state, problem, batches, settings, monitor):
 
     def after_iteration(intermediate_result):
         bound = -float(intermediate_result.fun) * weight
-        report = ([bound], [0.0], [False])
+        report = ([bound], [0.0], [False], [False])
         if monitor(state_at(intermediate_result.x, bound), [np.asarray(values) for values in report]):
             raise StopIteration
 

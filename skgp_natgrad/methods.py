@@ -12,13 +12,17 @@ from .parameterizations import PARAMETERIZATIONS
 
 
 class Method(NamedTuple):
-    """Names of the algorithm's parts; hashable, a static argument of every compiled program."""
+    """Names of the algorithm's parts; hashable, a static argument of every compiled program.
+
+    ``adaptive`` is whether the natural gradient's step size is found while training.
+    """
 
     solver: str = "ngd"
     parameterization: str = "natural"
     basis: str = "orthogonal"
     mean_solver: str = "adam"
     optimizer: str | None = "adam"
+    adaptive: bool = False
 
 
 class Solver(NamedTuple):

@@ -27,11 +27,12 @@ _MAX_HALVINGS = 20
 
 
 class Step(NamedTuple):
-    """The new q, the step size that was taken, and how often it was halved."""
+    """The new q, the step size that was taken, how often it was halved, and whether it took the fallback."""
 
     q: gaussians.Gaussian
     gamma: jax.Array
     n_halvings: jax.Array
+    fell_back: jax.Array
 
 
 def direction(q, dm, dS):
@@ -90,11 +91,12 @@ def _moved(q, velocity, gamma, parameterization):
     return coordinates.to_gaussian(jax.tree.map(lambda x, v: x + gamma * v, xi, velocity))
 
 
-def step(q, velocity, gamma, parameterization="natural"):
-    """Return the step of the largest size ``gamma / 2^i`` that ends at a Gaussian.
+def step(q, velocity, gamma, parameterization="natural", acceptable=gaussians.is_finite, fallback=None):
+    """Return the first acceptable step of size ``gamma``, ``gamma / 2``, ``gamma / 4``, ...
 
-    The step of size zero does, so a small enough one always does; if even twenty
-    halvings are not enough, or the velocity is not finite, q stays.
+    The step of size zero ends where it began, so a small enough one is always
+    acceptable; if even twenty halvings are not enough, or the velocity is not
+    finite, q stays.
 
     Parameters
     ----------
@@ -103,19 +105,32 @@ def step(q, velocity, gamma, parameterization="natural"):
         In the coordinates of ``parameterization``.
     gamma : scalar
     parameterization : str
+    acceptable : callable
+        Of a Gaussian that may not be one; not so where it is not finite.
+    fallback : callable, optional
+        Gives the velocity of all steps but the first, and whether that is
+        another one; evaluated only if it is needed.
+
+    Returns
+    -------
+    step : Step
     """
 
-    def indefinite(carry):
-        q_new, _, n_halvings = carry
-        return ~gaussians.is_finite(q_new) & (n_halvings < _MAX_HALVINGS)
+    def rejected(carry):
+        _, _, n_halvings, accepted = carry
+        return ~accepted & (n_halvings < _MAX_HALVINGS)
 
-    def halve(carry):
-        _, gamma, n_halvings = carry
+    def retry(carry):
+        _, gamma, n_halvings, _ = carry
         gamma = 0.5 * gamma
-        return _moved(q, velocity, gamma, parameterization), gamma, n_halvings + 1
+        q_new = _moved(q, second, gamma, parameterization)
+        return q_new, gamma, n_halvings + 1, acceptable(q_new)
 
-    first = (_moved(q, velocity, gamma, parameterization), gamma, 0)
-    q_new, gamma, n_halvings = jax.lax.while_loop(indefinite, halve, first)
-    accepted = gaussians.is_finite(q_new)
+    q_new = _moved(q, velocity, gamma, parameterization)
+    accepted = acceptable(q_new)
+    second, differs = velocity, jnp.zeros((), bool)
+    if fallback is not None:
+        second, differs = jax.lax.cond(accepted, lambda: (velocity, differs), fallback)
+    q_new, gamma, n_halvings, accepted = jax.lax.while_loop(rejected, retry, (q_new, gamma, 0, accepted))
     q_new = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), q_new, q)
-    return Step(q_new, jnp.where(accepted, gamma, 0.0), n_halvings)
+    return Step(q_new, jnp.where(accepted, gamma, 0.0), n_halvings, differs & (n_halvings > 0))

@@ -89,9 +89,17 @@ def latent_moments(basis, parameters, m, S, X, problem, columns=None):
     moments = bases.moments(
         basis, kernels, parameters.points, problem.masks, parameters.weights, m, S, X, problem.jitter, columns
     )
+    return _positive(moments._replace(mean=moments.mean + problem.offset))
+
+
+def _positive(moments):
     # Rounding can leave a variance of exactly zero, whose square root has no derivative.
-    var = jnp.maximum(moments.var, jnp.finfo(moments.var.dtype).tiny ** 0.5)
-    return moments._replace(mean=moments.mean + problem.offset, var=var)
+    return moments._replace(var=jnp.maximum(moments.var, jnp.finfo(moments.var.dtype).tiny ** 0.5))
+
+
+def after(latent, dm, dS):
+    """The latent moments after the moments of q(v) have changed by ``dm`` and ``dS``."""
+    return _positive(bases.shifted(latent, dm, dS))
 
 
 def expected_log_likelihood(parameters, mean, var, batch):
@@ -101,7 +109,7 @@ def expected_log_likelihood(parameters, mean, var, batch):
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
 
 
-def bound_given_q(basis, parameters, m, S, batch, problem):
+def bound_and_moments(basis, parameters, m, S, batch, problem):
     """The evidence lower bound, less the KL divergence of q(v) from its prior.
 
     That divergence depends on q alone, so that this is all that gradients in the
@@ -116,7 +124,33 @@ def bound_given_q(basis, parameters, m, S, batch, problem):
         Moments of the whitened q(v).
     batch : Batch
     problem : Problem
+
+    Returns
+    -------
+    bound : scalar
+    latent : bases.Moments
+        At the rows of the batch.
     """
     columns = None if batch.columns.shape[-1] == problem.masks.Z_mean.shape[0] else batch.columns
     latent = latent_moments(basis, parameters, m, S, batch.X, problem, columns)
+    return bound_of_moments(parameters, latent, batch, problem), latent
+
+
+def bound_of_moments(parameters, latent, batch, problem):
+    """The same for given latent moments."""
     return problem.scale * expected_log_likelihood(parameters, latent.mean, latent.var, batch) - latent.kl
+
+
+def bound_given_q(*arguments):
+    """The first of what `bound_and_moments` returns."""
+    return bound_and_moments(*arguments)[0]
+
+
+def concave_gradient(parameters, latent, batch, problem):
+    """The gradient of the bound in S (K, M, M), of rows whose log-likelihood has negative curvature alone.
+
+    The precision after a natural gradient step along it is positive definite
+    whatever the step: the curvature of the other rows is clipped to zero.
+    """
+    v = jax.grad(expected_log_likelihood, argnums=2)(parameters, latent.mean, latent.var, batch)
+    return problem.scale * bases.pulled_back(latent, jnp.minimum(v, 0.0))

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import optimize
 from sklearn.base import BaseEstimator
 
-__all__ = ["Constant", "Cosine", "LineSearch", "Linear", "LogLinear", "Schedule"]
+__all__ = ["Auto", "Constant", "Cosine", "LineSearch", "Linear", "LogLinear", "Schedule"]
 
 
 class Schedule(BaseEstimator, ABC):
@@ -155,6 +155,33 @@ class Cosine(Schedule):
         return self.final + (self.initial - self.final) * remaining
 
 
+class Auto(Schedule):
+    """No schedule: the natural gradient's step size is found while training.
+
+    Each step has the size that is best for a slope seen with as much noise as
+    the minibatches show (Schaul, Zhang and LeCun 2013), so that it grows while
+    they agree, to one on the full batch, and shrinks when noise is all they add. For
+    ``gamma_schedule`` alone.
+
+    Parameters
+    ----------
+    maximum : float, default=1.0
+        The largest step size.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import Auto, NGDSVGPRegressor
+    >>> NGDSVGPRegressor(gamma_schedule=Auto(maximum=0.5))
+    NGDSVGPRegressor(gamma_schedule=Auto(maximum=0.5))
+    """
+
+    def __init__(self, maximum=1.0):
+        self.maximum = maximum
+
+    def __call__(self, iteration):
+        return np.full(np.shape(iteration), self.maximum, dtype=float)
+
+
 class LineSearch(Schedule):
     """The step size that raises the bound most, found anew at every iteration.
 
@@ -204,6 +231,7 @@ class LineSearch(Schedule):
 
 
 _NAMED = {
+    "auto": Auto,
     "constant": Constant,
     "linear": Linear,
     "log_linear": LogLinear,

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from . import bases, gaussians, natural_gradient, objectives
+from . import bases, gains, gaussians, natural_gradient, objectives
 from ._linalg import jittered_cholesky, triangular_inverse
 from .batches import STEPS_PER_CALL
 from .methods import NATURAL_MEAN_SOLVERS, SOLVERS
@@ -38,10 +38,12 @@ OPTIMIZERS = {
 _MAX_FALL = 0.1
 _RECOVERY = 1.05
 _MAX_HALVINGS = 30
+# A fall of the bound by so many units of rounding is none.
+_ROUNDING = 100.0
 
 
 class Best(NamedTuple):
-    """The best state seen on a full batch, with its metric, and its bound."""
+    """The state to go back to, with its metric and its bound: of a full batch the best, else the last sound one."""
 
     bound: jax.Array
     q: gaussians.Gaussian
@@ -64,6 +66,8 @@ class State(NamedTuple):
     best : Best
     shrink : scalar
         Factor of both step sizes: halved when a step had to be taken back.
+    gain : gains.Gain
+        The natural gradient's step size where it is found while training.
     """
 
     q: gaussians.Gaussian
@@ -72,14 +76,20 @@ class State(NamedTuple):
     optimizer: object
     best: Best
     shrink: jax.Array
+    gain: gains.Gain
 
 
 class Report(NamedTuple):
-    """Of each step: the bound before it, the natural gradient's step size, and whether it failed."""
+    """Of each step: the bound before it, the natural gradient's step size, and whether it failed.
+
+    A step that was ``rejected`` went another way than asked; one that was
+    ``clipped`` among them along the gradient without negative curvature.
+    """
 
     elbo: jax.Array
     gamma: jax.Array
     rejected: jax.Array
+    clipped: jax.Array
 
 
 def _transformation(method):
@@ -101,7 +111,8 @@ def initial_state(q, parameters, problem, method):
     metric = mean_metric(parameters, problem, method)
     # A strong type, as the steps return it: a weak one would be compiled for on its own.
     best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters, metric)
-    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, jnp.ones(()))
+    shrink = jnp.ones((), dtype=float)
+    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, shrink, gains.initial(q))
 
 
 @functools.partial(jax.jit, static_argnames="method", donate_argnames="state")
@@ -127,9 +138,8 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
         Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
     """
     # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
-    state = refresh_metric(state, problem, method)
-    zeros = jnp.zeros(STEPS_PER_CALL)
-    report = Report(zeros, zeros, jnp.zeros(STEPS_PER_CALL, bool))
+    start = state = refresh_metric(state, problem, method)
+    zeros, no = jnp.zeros(STEPS_PER_CALL), jnp.zeros(STEPS_PER_CALL, bool)
     n_batches = batches.weight.shape[0]
 
     def body(i, carry):
@@ -140,7 +150,8 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
             moved, one = keep_or_take_back(state, moved, one, problem, method)
         return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
 
-    return jax.lax.fori_loop(0, n_steps, body, (state, report))
+    state, report = jax.lax.fori_loop(0, n_steps, body, (state, Report(zeros, zeros, no, no)))
+    return (state, report) if n_batches == 1 else keep_or_redo(start, state, report, method)
 
 
 @functools.partial(jax.jit, static_argnames="method")
@@ -172,27 +183,60 @@ def step(state, problem, batch, gamma, rate, method):
     def bound_of(parameters, m, S):
         if method.optimizer is None:
             parameters = jax.lax.stop_gradient(parameters)._replace(weights=parameters.weights)
-        return objectives.bound_given_q(method.basis, parameters, m, S, batch, problem)
+        return objectives.bound_and_moments(method.basis, parameters, m, S, batch, problem)
 
-    value, (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2))(parameters, q.mean, q.cov)
+    (value, latent), (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2), has_aux=True)(
+        parameters, q.mean, q.cov
+    )
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
-        a = _natural_mean_step(lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov), value, gradient, state, gamma)
+        a = _natural_mean_step(
+            lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma
+        )
         gradient = _with_a(gradient, jnp.zeros_like(a))
-    if SOLVERS[method.solver].natural:
-        xi_gradient = None
-        velocity = natural_gradient.velocity(q, dm, dS, method.parameterization)
-    else:
-        xi_gradient = natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
+    natural = SOLVERS[method.solver].natural
+    xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
     (xi_direction, parameters), optimizer, skipped = _optimizer_step(
         state, problem, (xi_gradient, gradient), rate, method
     )
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, a)
-    if xi_gradient is not None:
-        velocity, gamma = xi_direction, rate
-    moved = natural_gradient.step(q, velocity, gamma, method.parameterization)
-    report = Report(value - gaussians.kl_to_standard(q), moved.gamma, (moved.n_halvings > 0) | skipped)
+    if natural:
+        gain = gains.updated(state.gain, q, dm) if method.adaptive else state.gain
+        gamma = jnp.minimum(gamma, gain.gamma) if method.adaptive else gamma
+        moved = _natural_step(state, problem, batch, latent, value, (dm, dS), gamma, method)
+        state = state._replace(gain=gain._replace(gamma=moved.gamma) if method.adaptive else gain)
+    else:
+        moved = natural_gradient.step(q, xi_direction, rate, method.parameterization)
+    rejected = (moved.n_halvings > 0) | skipped
+    report = Report(value - gaussians.kl_to_standard(q), moved.gamma, rejected, moved.fell_back)
     return state._replace(q=moved.q, parameters=parameters, optimizer=optimizer), report
+
+
+def _natural_step(state, problem, batch, latent, value, gradient, gamma, method):
+    """The natural gradient step of q, shortened until it ends at a Gaussian that does not lower the bound.
+
+    For a conjugate likelihood every step of size up to one raises the batch's
+    bound: it shortens the way to the batch's optimum in natural parameters,
+    along which the divergence from that optimum falls.
+    """
+    q, parameters, (dm, dS) = state.q, state.parameters, gradient
+    velocity = natural_gradient.velocity(q, dm, dS, method.parameterization)
+    if parameters.log_likelihood.conjugate and method.parameterization == "natural":
+        return natural_gradient.step(q, velocity, gamma)
+    before = value - gaussians.kl_to_standard(q)
+    rounding = _ROUNDING * jnp.finfo(value.dtype).eps * jnp.abs(before)
+
+    def acceptable(q_new):
+        there = objectives.after(latent, q_new.mean - q.mean, q_new.cov - q.cov)
+        bound = objectives.bound_of_moments(parameters, there, batch, problem) - gaussians.kl_to_standard(q_new)
+        return gaussians.is_finite(q_new) & (bound >= before - rounding)
+
+    def fallback():
+        concave = objectives.concave_gradient(parameters, latent, batch, problem)
+        clipped = natural_gradient.velocity(q, dm, concave, method.parameterization)
+        return clipped, jnp.any(jnp.abs(concave - dS) > _ROUNDING * jnp.finfo(dS.dtype).eps * jnp.abs(dS).max())
+
+    return natural_gradient.step(q, velocity, gamma, method.parameterization, acceptable, fallback)
 
 
 def _with_a(parameters, a):
@@ -253,7 +297,7 @@ def _natural_mean_step(bound_of_a, value, gradient, state, gamma):
     a, slope, metric = state.parameters.weights.a, gradient.weights.a, state.metric
     direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)
     promised = (slope * direction).sum()
-    rounding = 100.0 * jnp.finfo(a.dtype).eps * jnp.abs(value)
+    rounding = _ROUNDING * jnp.finfo(a.dtype).eps * jnp.abs(value)
 
     def falls_short(carry):
         size, n_halvings = carry
@@ -275,15 +319,35 @@ def keep_or_take_back(state, moved, report, problem, method):
     """
     bound, best = report.elbo, state.best
 
-    def choose(condition, yes, no):
-        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-    best = choose(bound > best.bound, Best(bound, state.q, state.parameters, state.metric), best)
+    best = _choose(bound > best.bound, Best(bound, state.q, state.parameters, state.metric), best)
     fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
-    fresh = _fresh_optimizer(best.q, best.parameters, method)
-    back = State(best.q, best.parameters, best.metric, fresh, best, 0.5 * state.shrink)
+    back = _back_to(best, 0.5 * state.shrink, method)
     on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
-    return choose(fell, back, on), report._replace(rejected=report.rejected | fell)
+    return _choose(fell, back, on), report._replace(rejected=report.rejected | fell)
+
+
+def keep_or_redo(start, state, report, method):
+    """Remember the last sound state; go back to it, with smaller steps, from where the bound is not finite.
+
+    For minibatches, whose bounds are too noisy to say more. A chunk's first
+    bound says whether ``start`` was sound, the others whether the chunk was.
+    """
+    sound = jnp.isfinite(report.elbo)
+    here = Best(report.elbo[0], start.q, start.parameters, start.metric)
+    best = _choose(sound[0], here, start.best)
+    failed = ~jnp.all(sound)
+    state = _choose(failed, _back_to(best, 0.5 * start.shrink, method), state._replace(best=best))
+    elbo = jnp.where(sound, report.elbo, best.bound)
+    return state, report._replace(elbo=elbo, rejected=report.rejected | ~sound)
+
+
+def _back_to(best, shrink, method):
+    fresh = _fresh_optimizer(best.q, best.parameters, method)
+    return State(best.q, best.parameters, best.metric, fresh, best, shrink, gains.initial(best.q))
+
+
+def _choose(condition, yes, no):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def _optimizer_step(state, problem, gradient, rate, method):

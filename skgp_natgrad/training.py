@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The state that is kept (of a full batch the best one), and the reports of all steps."""
+    """The state that is kept (of a full batch the best, else the last sound one), and the reports of all steps."""
 
     state: steps.State
     report: steps.Report
@@ -72,10 +72,9 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
     monitor = Monitor(rule, _judged(settings), on_chunk)
     state = _driver(settings)(state, problem, batches, settings, monitor)
     report = monitor.report
-    if full:
-        state = state._replace(q=state.best.q, parameters=state.best.parameters)
-        return Result(state, report, float(state.best.bound), monitor.verdict())
-    return Result(state, report, float(report.elbo[-settings.n_iter_no_change :].mean()), monitor.verdict())
+    state = state._replace(q=state.best.q, parameters=state.best.parameters)
+    elbo = state.best.bound if full else report.elbo[-settings.n_iter_no_change :].mean()
+    return Result(state, report, float(elbo), monitor.verdict())
 
 
 def _driver(settings):
@@ -97,7 +96,7 @@ class Monitor:
 
     def __init__(self, rule, judged, on_chunk):
         self.rule, self.judged, self.on_chunk = rule, judged, on_chunk
-        self.report = steps.Report(*(np.empty(0, dtype) for dtype in (float, float, bool)))
+        self.report = steps.Report(*(np.empty(0, dtype) for dtype in (float, float, bool, bool)))
         self.converged = self.stuck = False
 
     def __call__(self, state, chunk):
@@ -128,11 +127,9 @@ def compiled_steps(state, problem, batches, settings, monitor):
         state, chunk = steps.run_chunk(state, problem, batch, gammas[sizes], rates[sizes], n_steps, settings.method)
         n_iter += n_steps
         stopped = monitor(state, [np.asarray(values)[:n_steps] for values in chunk])
-    if len(batch.weight) == 1:
-        # One more step, of size zero, lets the last state be the best one.
-        still = np.zeros(STEPS_PER_CALL)
-        state, _ = steps.run_chunk(state, problem, batch, still, still, 1, settings.method)
-    return state
+    # One more step, of size zero, lets the last state be the best one.
+    still = np.zeros(STEPS_PER_CALL)
+    return steps.run_chunk(state, problem, batch, still, still, 1, settings.method)[0]
 
 
 def searched_steps(state, problem, batches, settings, monitor):

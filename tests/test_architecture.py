@@ -14,7 +14,7 @@ PACKAGE = Path(skgp_natgrad.__file__).parent
 LEVELS = [
     {"_linalg", "_runtime"},
     {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
-    {"bases", "parameterizations", "_validation"},
+    {"bases", "gains", "parameterizations", "_validation"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
     {"batches"},
     {"steps", "posterior", "_rows", "_progress"},
