@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from . import bases, gains, gaussians, natural_gradient, objectives
 from ._linalg import jittered_cholesky, triangular_inverse
@@ -102,7 +103,8 @@ def _coordinates(q, method):
 
 
 def _fresh_optimizer(q, parameters, method):
-    return _transformation(method).init((_coordinates(q, method), parameters))
+    # Of one vector that holds everything: a program of few operations compiles in less time.
+    return _transformation(method).init(ravel_pytree((_coordinates(q, method), parameters))[0])
 
 
 @functools.partial(jax.jit, static_argnames="method")
@@ -347,7 +349,8 @@ def _back_to(best, shrink, method):
 
 
 def _choose(condition, yes, no):
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    # Not a select an array: each would be compiled for on its own.
+    return jax.lax.cond(condition, lambda: yes, lambda: no)
 
 
 def _optimizer_step(state, problem, gradient, rate, method):
@@ -366,18 +369,15 @@ def _optimizer_step(state, problem, gradient, rate, method):
     xi_loss, loss = jax.tree.map(lambda g: -g / problem.weight, gradient)
     loss = loss._replace(points=jax.tree.map(lambda g: problem.point_rate * g, loss.points))
     scale = state.metric if state.metric.ndim == 2 else 1.0
-    loss = _with_a(loss, loss.weights.a / scale)
-    finite = functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves((xi_loss, loss))])
-    losses = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), (xi_loss, loss))
-    position = (_coordinates(state.q, method), state.parameters)
-    (xi, direction), optimizer_state = _transformation(method).update(losses, state.optimizer, position)
+    flat, unravel = ravel_pytree((xi_loss, _with_a(loss, loss.weights.a / scale)))
+    finite = jnp.all(jnp.isfinite(flat))
+    update, optimizer = _transformation(method).update(jnp.where(finite, flat, 0.0), state.optimizer)
+    xi, direction = unravel(jnp.where(finite, -update, 0.0))
     direction = _with_a(direction, direction.weights.a / scale)
     if method.optimizer is None:
         direction = jax.tree.map(jnp.zeros_like, direction)._replace(weights=direction.weights)
-    moved = within_bounds(jax.tree.map(lambda p, d: p - rate * d, state.parameters, direction), problem)
-    keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
-    xi = jax.tree.map(lambda d: jnp.where(finite, -d, 0.0), xi)
-    return (xi, keep(moved, state.parameters)), keep(optimizer_state, state.optimizer), ~finite
+    moved = within_bounds(jax.tree.map(lambda p, d: p + rate * d, state.parameters, direction), problem)
+    return (xi, moved), _choose(finite, optimizer, state.optimizer), ~finite
 
 
 def within_bounds(parameters, problem):

@@ -11,7 +11,6 @@ ESTIMATORS = [
     NGDSVGPRegressor(max_iter=100),
     NGDSVGPClassifier(max_iter=100),
     NGDSVGPRegressor(likelihood=StudentT(df=4.0), n_inducing=10, n_mean_inducing=10, max_iter=60),
-    NGDSVGPClassifier(likelihood="robust_max", n_inducing=10, n_mean_inducing=5, max_iter=60),
 ]
 
 
