@@ -1,0 +1,233 @@
+"""Random fits on awkward tables: every prediction must be finite, every refusal explained.
+
+    python examples/benchmarks/torture.py --n-cases 200 --seed 0
+
+A case is a likelihood, a parameterization, a basis, a step size and a pathology
+of the data. The counts of outcomes are printed at the end, with every case that
+failed; the exit status says whether there was one. A combination that is new
+costs a compilation, so that the first hundreds of cases are the slow ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import time
+import traceback
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.likelihoods import names
+
+PARAMETERIZATIONS = ("natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log")
+BASES = ("coupled", "orthogonal", "hybrid")
+GAMMAS = ("auto", "log_linear", 0.01, 0.1, 0.5, 1.0)
+PATHOLOGIES = (
+    "none",
+    "duplicated rows",
+    "constant columns",
+    "outlier in X",
+    "outlier in y",
+    "one row",
+    "two rows",
+    "three rows",
+    "scales",
+    "duplicated points",
+    "short lengthscale",
+    "long lengthscale",
+    "weights",
+)
+N_FEATURES = 3
+
+
+class Case(NamedTuple):
+    """One fit."""
+
+    task: str
+    likelihood: str
+    parameterization: str
+    basis: str
+    gamma: object
+    minibatch: bool
+    pathology: str
+    seed: int
+
+
+def every_likelihood():
+    """Pairs of a task and a likelihood."""
+    return [(task, name) for task in ("regression", "classification") for name in names(task)]
+
+
+def random_case(rng):
+    """Draw a case."""
+    likelihoods = every_likelihood()
+    task, likelihood = likelihoods[rng.integers(len(likelihoods))]
+    chosen = [options[rng.integers(len(options))] for options in (PARAMETERIZATIONS, BASES, GAMMAS)]
+    return Case(
+        task,
+        likelihood,
+        *chosen,
+        bool(rng.integers(2)),
+        PATHOLOGIES[rng.integers(len(PATHOLOGIES))],
+        int(rng.integers(2**31)),
+    )
+
+
+def table(case):
+    """The rows of a case: X, y and weights or None."""
+    rng = np.random.default_rng(case.seed)
+    n = {"one row": 1, "two rows": 2, "three rows": 3}.get(case.pathology, 50)
+    X = rng.normal(size=(n, N_FEATURES))
+    if case.pathology == "duplicated rows":
+        X = X[rng.integers(n // 3, size=n)]
+    if case.pathology == "constant columns":
+        X[:, 1:] = 7.0
+    if case.pathology == "outlier in X":
+        X[0, 0] = 1e6
+    if case.pathology == "scales":
+        X = X * 10.0 ** np.array([-12.0, 0.0, 12.0])
+    y = targets(case, np.tanh(X[:, 0] / (np.abs(X[:, 0]).max() + 1e-300)) + 0.1 * rng.normal(size=n), rng)
+    weight = rng.uniform(0.0, 1.0, size=n) ** 8 * 1e3 if case.pathology == "weights" else None
+    return X, y, weight
+
+
+def targets(case, f, rng):
+    """Targets that the likelihood can observe, with an outlier where it can be one."""
+    outlier = case.pathology == "outlier in y"
+    if case.task == "classification":
+        n_classes = 2 if case.likelihood == "bernoulli" else 3
+        y = np.digitize(f, [0.0] if n_classes == 2 else [-0.2, 0.2])
+        # Whatever the rows, no class is missing.
+        y[: min(len(y), n_classes)] = np.arange(n_classes)[: len(y)]
+        return y
+    if case.likelihood in ("poisson", "negative_binomial"):
+        y = rng.poisson(np.exp(f))
+        y[0] = 10**6 if outlier else y[0]
+    elif case.likelihood == "ordinal":
+        y = np.digitize(f, [-0.2, 0.2])
+        y[: min(len(y), 3)] = np.arange(3)[: len(y)]
+    elif case.likelihood in ("beta", "chained_beta"):
+        y = 1.0 / (1.0 + np.exp(-3.0 * f))
+        y[0] = 1e-9 if outlier else y[0]
+    elif case.likelihood in ("gamma", "exponential"):
+        y = np.exp(f) * rng.gamma(2.0, size=len(f))
+        y[0] = 1e6 if outlier else y[0]
+    else:
+        y = f.copy()
+        y[0] = 1e6 if outlier else y[0]
+    return y
+
+
+def estimator(case, X):
+    """The estimator of a case."""
+    lengthscale = {"short lengthscale": 1e-5, "long lengthscale": 1e5}.get(case.pathology)
+    kernel = ConstantKernel() * RBF(np.ones(N_FEATURES)) + Matern(nu=2.5)
+    if lengthscale is not None:
+        kernel = RBF(lengthscale, "fixed")
+    points = "greedy_variance"
+    if case.pathology == "duplicated points":
+        points = np.repeat(X[:3], 2, axis=0)
+    cls = NGDSVGPRegressor if case.task == "regression" else NGDSVGPClassifier
+    return cls(
+        kernel,
+        likelihood=case.likelihood,
+        parameterization=case.parameterization,
+        n_inducing=6,
+        n_mean_inducing=0 if case.basis == "coupled" else 4,
+        basis="orthogonal" if case.basis == "coupled" else case.basis,
+        inducing_init=points,
+        gamma_schedule=case.gamma,
+        batch_size=20 if case.minibatch else 1024,
+        max_iter=40,
+        n_iter_no_change=10,
+        random_state=0,
+    )
+
+
+def run(case):
+    """Fit and predict; returns "finite", or the refusal. Anything else raises."""
+    X, y, weight = table(case)
+    if case.task == "classification" and len(np.unique(y)) < 2:
+        return expect_refusal(case, X, y, weight)
+    model = estimator(case, X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
+        model.fit(X, y, sample_weight=weight)
+        check(model, case, np.concatenate([X, X.mean(0, keepdims=True), 10.0 * X[:3]]))
+    return "finite"
+
+
+def expect_refusal(case, X, y, weight):
+    """One class cannot be told from others: a ValueError says so."""
+    try:
+        estimator(case, X).fit(X, y, sample_weight=weight)
+    except ValueError as error:
+        if "class" in str(error):
+            return "refused: one class"
+        raise
+    raise AssertionError("one class was accepted")
+
+
+def check(model, case, X):
+    """All that is fitted or predicted is finite."""
+    assert np.isfinite(model.elbo_), "elbo_"
+    assert np.all(np.isfinite(model.elbo_curve_)), "elbo_curve_"
+    assert model.n_clipped_steps_ <= model.n_rejected_steps_ <= model.n_iter_, "counts of steps"
+    if case.task == "regression":
+        mean, std = model.predict(X, return_std=True)
+        # Under an absurd latent variance a logarithmic link's mean is infinite in truth.
+        logarithmic = case.likelihood in ("poisson", "negative_binomial", "gamma", "exponential")
+        assert not np.any(np.isnan([mean, std])), "NaN"
+        assert logarithmic or np.all(np.isfinite([mean, std])), "not finite"
+        assert np.all(std > 0) or case.likelihood == "ordinal", "std"
+    else:
+        probability = model.predict_proba(X)
+        assert np.all(np.isfinite(probability)), "predict_proba"
+        assert np.allclose(probability.sum(1), 1.0), "sum of probabilities"
+        assert set(np.unique(model.predict(X))) <= set(model.classes_), "predict"
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n-cases", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--likelihoods", nargs="+", help="only these")
+    parser.add_argument("--traceback", action="store_true", help="of every failure")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    rng, counts, failures, start = np.random.default_rng(args.seed), collections.Counter(), [], time.perf_counter()
+    for i in range(args.n_cases):
+        case = random_case(rng)
+        if args.likelihoods and case.likelihood not in args.likelihoods:
+            continue
+        try:
+            outcome = run(case)
+        # Whatever it is, it is what this script looks for; it is printed, and makes the exit status.
+        except Exception as error:
+            outcome = f"FAILED: {type(error).__name__}"
+            failures.append((case, error))
+            print(f"{case}\n    {type(error).__name__}: {error}", flush=True)
+            if args.traceback:
+                traceback.print_exception(error)
+        counts[outcome] += 1
+        if sys.stderr.isatty():
+            print(f"\r{i + 1}/{args.n_cases}", end="", file=sys.stderr)
+    print(f"seed {args.seed}, {sum(counts.values())} cases, {time.perf_counter() - start:.0f} s")
+    for outcome, count in counts.most_common():
+        print(f"{count:6d}  {outcome}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
