@@ -1,0 +1,172 @@
+"""Steps that would fail are replaced, and the step size that is found while training."""
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import RBF
+
+from skgp_natgrad import Auto, Constant, NGDSVGPClassifier, NGDSVGPRegressor, gains, gaussians, objectives, steps
+from skgp_natgrad.likelihoods import RobustMax, StudentT
+from skgp_natgrad.methods import Method
+
+from .conftest import make_problem, random_gaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+# -- one step -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
+def test_moments_are_affine_in_those_of_q(basis, rng):
+    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4, basis=basis)
+    other = random_gaussian(rng, *q.mean.shape)
+
+    @jax.jit
+    def both():
+        def at(q):
+            return objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, problem)
+
+        return objectives.after(at(q), other.mean - q.mean, other.cov - q.cov), at(other)
+
+    got, want = both()
+    for name in ("mean", "var", "kl"):
+        assert_allclose(getattr(got, name), getattr(want, name), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_clipped_gradient_is_that_of_the_concave_rows(rng):
+    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4)
+    # Targets far away, where a Student-t density is convex.
+    batch = batch._replace(y=batch.y + 20.0 * (np.arange(batch.y.shape[1]) % 2))
+
+    @jax.jit
+    def everything():
+        _, latent = objectives.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, problem)
+        v = jax.grad(objectives.expected_log_likelihood, argnums=2)(parameters, latent.mean, latent.var, batch)
+        dS = jax.grad(objectives.bound_given_q, argnums=3)("orthogonal", parameters, q.mean, q.cov, batch, problem)
+        return v, dS, latent.factors[0], objectives.concave_gradient(parameters, latent, batch, problem)
+
+    v, dS, factors, clipped = jax.tree.map(np.asarray, everything())
+    A = factors.L_inv @ factors.Kzx
+    assert (v > 0).any()
+    assert (v < 0).any()
+    assert_allclose(dS, np.einsum("mb,kb,nb->kmn", A, v, A), rtol=1e-9, atol=1e-10)
+    assert_allclose(clipped, np.einsum("mb,kb,nb->kmn", A, np.minimum(v, 0.0), A), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("parameterization", ["natural", "mean_var_sqrt"])
+@pytest.mark.parametrize("likelihood", [RobustMax(), StudentT(scale=0.05)], ids=repr)
+def test_a_step_never_lowers_the_bound_of_its_own_batch(likelihood, parameterization, rng):
+    parameters, q, batch, problem = make_problem(likelihood, rng, n_rows=40)
+    problem = problem._replace(scale=50.0)
+    method = Method(parameterization=parameterization, optimizer=None)
+
+    @jax.jit
+    def walk(q):
+        state = steps.initial_state(q, parameters, problem, method)
+        bounds, reports = [], []
+        for _ in range(6):
+            bounds.append(steps.bound(state.q, state.parameters, problem, batch, method))
+            state, report = steps.step(state, problem, batch, 1.0, 0.0, method)
+            reports.append(report)
+        return bounds, reports, state.q
+
+    bounds, reports, q = walk(q)
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[0]))
+    assert any(bool(report.rejected) for report in reports)
+    assert np.linalg.eigvalsh(q.cov).min() > 0
+    # Each step takes its size from the asked one by halving.
+    halvings = -np.log2([float(report.gamma) for report in reports if report.gamma > 0])
+    assert_allclose(halvings, np.round(halvings))
+
+
+# -- fits that end other libraries ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0])
+def test_robust_max_from_the_first_step(gamma):
+    """GPflow's issue 820 and GPyTorch's 1267: a covariance that is no longer positive definite."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y = np.digitize(np.sin(2.0 * X[:, 0]) + X[:, 1], [-0.5, 0.5])
+    model = NGDSVGPClassifier(
+        likelihood="robust_max", n_inducing=100, gamma_schedule=gamma, batch_size=256, max_iter=60, random_state=0
+    ).fit(X, y)
+    assert np.all(np.isfinite(model.elbo_curve_))
+    assert np.all(np.isfinite(model.predict_proba(X)))
+    assert model.n_rejected_steps_ >= model.n_clipped_steps_ > 0
+    assert model.elbo_ > model.elbo_curve_[0]
+    assert model.score(X, y) > 0.8
+
+
+def test_minibatches_go_back_to_the_last_sound_state(rng):
+    """An optimizer whose steps are absurd drives the kernel to where its matrix has no factor."""
+    X = rng.normal(size=(200, 2))
+    y = np.sin(2.0 * X[:, 0])
+    model = NGDSVGPRegressor(
+        1.0 * RBF(1.0, (1e-300, 1e300)), batch_size=50, learning_rate=Constant(10.0), max_iter=200, random_state=0
+    ).fit(X, y)
+    assert model.n_rejected_steps_ > 0
+    assert np.isfinite(model.elbo_)
+    assert np.all(np.isfinite(model.elbo_curve_))
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+# -- the step size that is found while training ----------------------------------------------
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("noise", [0.0, 1.0, 10.0])
+def test_the_gain_is_that_of_a_noisy_parabola(noise, rng):
+    """The optimum moves by a random walk: the best gain is Kalman's, in closed form."""
+    size, drift = 400, 0.3
+
+    @jax.jit
+    def follow(gain, q, target):
+        gain = gains.updated(gain, q, target)  # the slope is target - mean
+        mean = q.mean + gain.gamma * (target - q.mean)
+        return gain, q._replace(mean=mean, shift=mean)
+
+    q = jax.tree.map(jax.numpy.asarray, gaussians.standard(1, size))
+    gain, optimum, taken = gains.initial(q), np.zeros((1, size)), []
+    for _ in range(400):
+        optimum = optimum + drift * rng.normal(size=optimum.shape)
+        gain, q = follow(gain, q, optimum + noise * rng.normal(size=optimum.shape))
+        taken.append(float(gain.gamma))
+    ratio = (drift / noise) ** 2 if noise else np.inf
+    # Steady state of the variance of a scalar random walk seen in noise.
+    kalman = 1.0 if noise == 0.0 else 0.5 * (np.sqrt(ratio**2 + 4.0 * ratio) - ratio)
+    assert_allclose(np.mean(taken[100:]), kalman, rtol=0.15, atol=0.01)
+
+
+def test_without_noise_the_gain_is_one(rng):
+    """A conjugate likelihood, the full batch and fixed hyperparameters: the optimum is one step away."""
+    X = rng.normal(size=(100, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=100)
+    options = {"kernel": RBF(1.0), "n_inducing": 20, "optimizer": None, "random_state": 0}
+    model = NGDSVGPRegressor(gamma_schedule="auto", max_iter=30, n_iter_no_change=10, **options).fit(X, y)
+    exact = NGDSVGPRegressor(gamma_schedule=1.0, max_iter=30, n_iter_no_change=10, **options).fit(X, y)
+    assert model.step_sizes_.max() == 1.0
+    assert_allclose(model.elbo_, exact.elbo_, rtol=1e-10)
+
+
+def test_minibatch_noise_shrinks_the_gain(rng):
+    X = rng.uniform(-3, 3, size=(2000, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=2000)
+    options = {"n_inducing": 20, "batch_size": 50, "max_iter": 300, "random_state": 0}
+    model = NGDSVGPRegressor(gamma_schedule="auto", **options).fit(X, y)
+    assert np.median(model.step_sizes_[-50:]) < 0.05
+    for final in (0.1, 1.0):
+        assert model.elbo_ > NGDSVGPRegressor(gamma_schedule=final, **options).fit(X, y).elbo_
+
+
+def test_auto_is_for_gamma_alone():
+    X, y = np.ones((5, 1)), np.arange(5.0)
+    for value in ("auto", Auto()):
+        with pytest.raises(ValueError, match=r"learning_rate=.*gamma_schedule"):
+            NGDSVGPRegressor(learning_rate=value).fit(X, y)
+    with pytest.raises(ValueError, match=r"gamma_schedule=Auto\(maximum=2.0\)"):
+        NGDSVGPRegressor(gamma_schedule=Auto(maximum=2.0)).fit(X, y)
