@@ -36,7 +36,7 @@ def rows_of(n):
 
 
 def test_minibatches_see_every_row_equally_often():
-    stream = batches.iterate_batches(rows_of(70), 16, 0, 0, np.random.RandomState(0))
+    stream = batches.BatchStream(rows_of(70), 16, 0, 0, np.random.RandomState(0))
     drawn = np.concatenate([next(stream).X.ravel() for _ in range(7)]).astype(int)
     counts = np.bincount(drawn, minlength=70)
     assert len(drawn) == 7 * batches.STEPS_PER_CALL * 16
@@ -44,7 +44,7 @@ def test_minibatches_see_every_row_equally_often():
 
 
 def test_a_small_table_is_one_padded_batch():
-    batch = next(batches.iterate_batches(rows_of(70), 1024, 0, 0, np.random.RandomState(0)))
+    batch = next(batches.BatchStream(rows_of(70), 1024, 0, 0, np.random.RandomState(0)))
     assert batch.X.shape == (1, 304, 1)
     assert batch.weight.sum() == 70
 
