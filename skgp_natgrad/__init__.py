@@ -1,11 +1,10 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
 from . import kernels, likelihoods
+from ._version import __version__
 from .classifier import NGDSVGPClassifier
 from .regressor import NGDSVGPRegressor
 from .schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Auto",
@@ -17,6 +16,7 @@ __all__ = [
     "NGDSVGPClassifier",
     "NGDSVGPRegressor",
     "Schedule",
+    "__version__",
     "kernels",
     "likelihoods",
 ]

@@ -16,6 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import (
+    _checkpoint,
+    _persistence,
     _progress,
     _rows,
     _runtime,
@@ -39,6 +41,11 @@ from .schedules import Auto, Cosine, LineSearch
 
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
+
+
+# Arguments that leave the result alone; what a warm start changes is looked at itself, and the one value
+# of dtype has many names.
+_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start", "dtype")
 
 
 class _Fitted(NamedTuple):
@@ -90,6 +97,7 @@ class BaseNGDSVGP(BaseEstimator):
         device="auto",
         dtype="float64",
         callback=None,
+        checkpoint=None,
     ):
         self.kernel = kernel
         self.likelihood = likelihood
@@ -117,12 +125,14 @@ class BaseNGDSVGP(BaseEstimator):
         self.device = device
         self.dtype = dtype
         self.callback = callback
+        self.checkpoint = checkpoint
 
     # -- arguments -----------------------------------------------------------------------
 
     def _settings(self):
         """Check every argument that needs no data, and return those that drive training."""
         method = self._method()
+        self._check_checkpoint()
         _validation.choice("device", self.device, _runtime.DEVICES)
         _validation.dtype("dtype", self.dtype, _runtime.DTYPES)
         _validation.integer("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, 0)
@@ -169,6 +179,17 @@ class BaseNGDSVGP(BaseEstimator):
             mean_solver=_validation.choice("mean_solver", self.mean_solver, methods.MEAN_SOLVERS),
             optimizer=_validation.choice("optimizer", self.optimizer, (*steps.OPTIMIZERS, None)),
         )
+
+    def _check_checkpoint(self):
+        """Refuse, before any work is done, a file that could not be written or gone on from."""
+        if self.checkpoint is None:
+            return
+        path = _validation.path("checkpoint", self.checkpoint)
+        if self.solver == "lbfgs":
+            raise ValueError(
+                f"checkpoint={str(path)!r} with solver='lbfgs': scipy keeps what L-BFGS remembers to itself, so that "
+                "no fit can go on from a file. Use checkpoint=None, or another solver."
+            )
 
     def _sizes(self):
         """The numbers of points that are asked for; None stands for a point at every row."""
@@ -240,6 +261,9 @@ class BaseNGDSVGP(BaseEstimator):
         previous = self._previous()
         random_state = check_random_state(self.random_state)
         rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
+        checkpoint = self._checkpoint(rows, n_classes, previous)
+        if checkpoint is not None:
+            random_state = checkpoint.rewound(random_state)
         likelihood = likelihood.prepare(rows.y, n_classes)
         full_batch = batches.is_full(len(rows.weight), settings.batch_size)
         methods.check(settings.method, likelihood, full_batch, settings.searched is not None)
@@ -253,13 +277,30 @@ class BaseNGDSVGP(BaseEstimator):
             )
             with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as show:
                 on_chunk = self._on_chunk(show, fitted_as)
-                result = training.run(state, problem, rows, settings, random_state, on_chunk)
+                result = training.run(state, problem, rows, settings, random_state, on_chunk, checkpoint)
             resume = _resumption(fitted_as, result.state)
             if settings.method.mean_solver == "exact":
                 fitted_as, result = self._solve_mean(fitted_as, result, rows, settings, random_state)
             self._store(fitted_as, result.state, result.report, result.elbo, resume)
+        if checkpoint is not None:
+            checkpoint.remove()
         self._warn_not_converged(settings, result.verdict)
         return self
+
+    def _checkpoint(self, rows, n_classes, previous):
+        """The file that keeps this fit, or None; what the result depends on is its identity."""
+        if self.checkpoint is None:
+            return None
+        arguments = {k: v for k, v in self.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
+        identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
+        identity["estimator"] = type(self).__name__
+        identity["number of classes"] = n_classes
+        tables = zip(("X", "y", "sample_weight"), rows, strict=True)
+        identity |= {name: _checkpoint.digest([table]) for name, table in tables}
+        if previous is not None:
+            leaves = jax.tree.leaves((previous, self._x_scale, self._y_scale))
+            identity["the fit that the warm start goes on from"] = _checkpoint.digest(leaves)
+        return _checkpoint.Checkpoint(self.checkpoint, identity)
 
     def _solve_mean(self, fitted_as, result, rows, settings, random_state):
         """Add the mean-only points, which training did without, and solve for the mean on all points."""
@@ -426,21 +467,26 @@ class BaseNGDSVGP(BaseEstimator):
         twins, leaves = jax.tree.map(np.exp, parameters[:2])
         fitted_kernels = [kernels.to_sklearn(*pair) for pair in zip(fitted_as.kernels, twins, strict=True)]
         likelihood = fitted_as.likelihood
-        self.kernel_ = fitted_kernels if isinstance(self.kernel, (list, tuple)) else fitted_kernels[0]
-        self.likelihood_ = likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters])
-        self._x_scale, self._y_scale = fitted_as.scales
-        self.inducing_points_ = self._x_scale.backward(parameters.points.Z[:n_inducing])
-        self.mean_inducing_points_ = self._x_scale.backward(parameters.points.Z_mean[:n_mean])
-        self.elbo_curve_ = report.elbo
-        self.elbo_ = elbo
-        self.n_iter_ = len(report.elbo)
-        self.step_sizes_ = report.gamma
-        self.n_rejected_steps_ = int(report.rejected.sum())
-        self.n_clipped_steps_ = int(report.clipped.sum())
-        self.jitter_ = float(jitter)
-        vars(self).update(fitted_as.attributes)
-        self._posterior = fitted
-        self._warm_state = resume
+        x_scale, y_scale = fitted_as.scales
+        # All in one call, which an interrupt comes before or after: never half of a new fit.
+        vars(self).update(
+            fitted_as.attributes,
+            kernel_=fitted_kernels if isinstance(self.kernel, (list, tuple)) else fitted_kernels[0],
+            likelihood_=likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters]),
+            inducing_points_=x_scale.backward(parameters.points.Z[:n_inducing]),
+            mean_inducing_points_=x_scale.backward(parameters.points.Z_mean[:n_mean]),
+            elbo_curve_=report.elbo,
+            elbo_=elbo,
+            n_iter_=len(report.elbo),
+            step_sizes_=report.gamma,
+            n_rejected_steps_=int(report.rejected.sum()),
+            n_clipped_steps_=int(report.clipped.sum()),
+            jitter_=float(jitter),
+            _x_scale=x_scale,
+            _y_scale=y_scale,
+            _posterior=fitted,
+            _warm_state=resume,
+        )
 
     def _check_finite(self, fitted, elbo):
         if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in fitted)):
@@ -467,6 +513,14 @@ class BaseNGDSVGP(BaseEstimator):
         }
         if verdict is not None:
             warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=4)
+
+    # -- persistence ---------------------------------------------------------------------
+
+    def __getstate__(self):
+        return _persistence.stamped(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(_persistence.unstamped(type(self).__name__, state))
 
     # -- prediction ----------------------------------------------------------------------
 

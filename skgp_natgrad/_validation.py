@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import numbers
+import os
+from pathlib import Path
 
 import numpy as np
 
@@ -34,6 +36,17 @@ def number(name, value, minimum=0.0, strict=True):
         relation = "above" if strict else "at least"
         raise ValueError(f"{name}={value!r} must be a finite number {relation} {minimum:g}.")
     return float(value)
+
+
+def path(name, value):
+    """Return ``value`` as the path of a file in a folder that is there."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
+    result = Path(os.fsdecode(value))
+    if result.is_dir() or not result.parent.is_dir():
+        problem = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is no folder"
+        raise ValueError(f"{name}={str(value)!r} {problem}; name a file in a folder that is there.")
+    return result
 
 
 def dtype(name, value, allowed):

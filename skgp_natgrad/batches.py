@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -54,24 +55,43 @@ def padded(rows, size, n_columns=0):
     )
 
 
-def iterate_batches(rows, batch_size, n_mean, n_columns, random_state):
-    """Yield `Batch` objects with a leading axis: for one call of compiled steps each.
+class BatchStream:
+    """Endless iterator over `Batch` objects with a leading axis: for one call of compiled steps each.
 
     The full batch is one batch, with all columns. Otherwise rows are drawn without
     replacement, and reshuffled when all were seen, and ``n_columns`` of the
     ``n_mean`` columns of the mean-only points' covariance for each batch.
+
+    Attributes
+    ----------
+    full : bool
+        Whether it is the full batch.
+    random_state : numpy.random.RandomState
+    upcoming : ndarray of int
+        The rows that are drawn next. This and the random state decide all that follows.
     """
-    n_rows = len(rows.weight)
-    size = batch_size_for(n_rows, batch_size)
-    if is_full(n_rows, batch_size):
-        full = jax.device_put(jax.tree.map(lambda x: x[None], padded(rows, size, n_mean)))
-        while True:
-            yield full
-    stream = np.empty(0, dtype=int)
-    needed = STEPS_PER_CALL * size
-    while True:
-        while len(stream) < needed:
-            stream = np.concatenate([stream, random_state.permutation(n_rows)])
-        index, stream = stream[:needed].reshape(STEPS_PER_CALL, size), stream[needed:]
-        columns = np.argsort(random_state.random_sample((STEPS_PER_CALL, n_mean)), axis=1)[:, :n_columns]
-        yield Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns)
+
+    def __init__(self, rows, batch_size, n_mean, n_columns, random_state):
+        self.rows, self.n_mean, self.n_columns, self.random_state = rows, n_mean, n_columns, random_state
+        self.size = batch_size_for(len(rows.weight), batch_size)
+        self.full = is_full(len(rows.weight), batch_size)
+        self.upcoming = np.empty(0, dtype=int)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self._whole if self.full else self._drawn()
+
+    @functools.cached_property
+    def _whole(self):
+        return jax.device_put(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)))
+
+    def _drawn(self):
+        rows, needed = self.rows, STEPS_PER_CALL * self.size
+        while len(self.upcoming) < needed:
+            self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
+        index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
+        order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
+        columns = order[:, : self.n_columns]
+        return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns)

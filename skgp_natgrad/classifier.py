@@ -126,6 +126,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         its mean; raised as far as the factorisation needs.
     warm_start : bool, default=False
         Go on from the previous fit's solution, in its scaling of X and y.
+    checkpoint : str, os.PathLike or None, default=None
+        A file that holds what a fit has reached, written every few seconds
+        while it trains. If the fit is interrupted, ``fit`` with the same data and
+        arguments goes on from there, to the same bits; with other ones it is
+        refused. A fit that is complete deletes its file. Not for
+        ``solver="lbfgs"``.
     random_state : int, RandomState instance or None, default=None
         Draws minibatches and their columns; random points; from large tables,
         candidates for the points, and rows for leave-one-out predictions.
@@ -240,6 +246,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         dtype="float64",
         callback=None,
         class_weight=None,
+        checkpoint=None,
     ):
         super().__init__(
             kernel=kernel,
@@ -268,6 +275,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             device=device,
             dtype=dtype,
             callback=callback,
+            checkpoint=checkpoint,
         )
         self.class_weight = class_weight
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from . import lbfgs, steps
-from .batches import STEPS_PER_CALL, is_full, iterate_batches
+from .batches import STEPS_PER_CALL, BatchStream
 from .methods import SOLVERS, Method
 from .schedules import LineSearch
 from .stopping import StoppingRule
@@ -47,7 +47,7 @@ class Result(NamedTuple):
     verdict: str | None
 
 
-def run(state, problem, rows, settings, random_state, on_chunk=None):
+def run(state, problem, rows, settings, random_state, on_chunk=None, checkpoint=None):
     """Train until the bound stops improving, or for ``max_iter`` iterations.
 
     Parameters
@@ -60,20 +60,21 @@ def run(state, problem, rows, settings, random_state, on_chunk=None):
     on_chunk : callable, optional
         Called as ``on_chunk(report, state)`` after each chunk of iterations,
         with the report of all; a true answer ends training.
+    checkpoint : Checkpoint, optional
+        Keeps what has been reached, and gives it back to a later call that starts alike.
 
     Returns
     -------
     result : Result
     """
-    full = is_full(len(rows.weight), settings.batch_size)
+    batches = BatchStream(rows, settings.batch_size, len(problem.masks.Z_mean), settings.n_columns, random_state)
     weight = float(rows.weight.sum())
-    rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not full)
-    batches = iterate_batches(rows, settings.batch_size, len(problem.masks.Z_mean), settings.n_columns, random_state)
-    monitor = Monitor(rule, _judged(settings), on_chunk)
-    state = _driver(settings)(state, problem, batches, settings, monitor)
+    rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not batches.full)
+    monitor = Monitor(rule, _judged(settings), settings.max_iter, batches, on_chunk, checkpoint)
+    state = _driver(settings)(monitor.resumed(state), problem, batches, settings, monitor)
     report = monitor.report
     state = state._replace(q=state.best.q, parameters=state.best.parameters)
-    elbo = state.best.bound if full else report.elbo[-settings.n_iter_no_change :].mean()
+    elbo = state.best.bound if batches.full else report.elbo[-settings.n_iter_no_change :].mean()
     return Result(state, report, float(elbo), monitor.verdict())
 
 
@@ -84,7 +85,7 @@ def _driver(settings):
 
 
 class Monitor:
-    """Collects the reports of all iterations and says when to stop.
+    """Collects the reports of all iterations, says when to stop, and has it all kept.
 
     Attributes
     ----------
@@ -94,20 +95,51 @@ class Monitor:
         Set by a solver that knows.
     """
 
-    def __init__(self, rule, judged, on_chunk):
-        self.rule, self.judged, self.on_chunk = rule, judged, on_chunk
+    def __init__(self, rule, judged, max_iter, batches, on_chunk, checkpoint):
+        self.rule, self.judged, self.max_iter = rule, judged, max_iter
+        self.batches, self.on_chunk, self.checkpoint = batches, on_chunk, checkpoint
         self.report = steps.Report(*(np.empty(0, dtype) for dtype in (float, float, bool, bool)))
         self.converged = self.stuck = False
 
-    def __call__(self, state, chunk):
-        """Take in the report of a chunk; return whether to stop."""
+    @property
+    def n_iter(self):
+        """Number of iterations so far."""
+        return len(self.report.elbo)
+
+    @property
+    def running(self):
+        """Whether another iteration is to follow."""
+        return self.n_iter < self.max_iter and not (self.converged or self.stuck)
+
+    def __call__(self, state, chunk, converged=False, stuck=False):
+        """Take in the report of a chunk, and what the solver knows itself; return whether to stop."""
         self.report = steps.Report(*map(np.concatenate, zip(self.report, chunk, strict=True)))
         ended = self.on_chunk is not None and bool(self.on_chunk(self.report, state))
-        self.converged = ended or self.rule.has_stopped(self._curve())
-        return self.converged
+        self.converged, self.stuck = converged or ended or bool(self.rule.has_stopped(self._curve())), stuck
+        if self.checkpoint is not None:
+            # After the callback: its answer is part of what has been reached.
+            self.checkpoint.keep(self._tree(state), self._values(), last=not self.running)
+        return self.converged or self.stuck
+
+    def _tree(self, state):
+        return state, self.report, self.batches.upcoming
+
+    def _values(self):
+        random_state = self.batches.random_state.get_state(legacy=False)
+        return {"converged": self.converged, "stuck": self.stuck, "random_state": random_state}
+
+    def resumed(self, state):
+        """The state to start from: that of the checkpoint, if it has one, and all else as it was then."""
+        found = None if self.checkpoint is None else self.checkpoint.saved(self._tree(state))
+        if found is None:
+            return state
+        (state, self.report, self.batches.upcoming), values = found
+        self.converged, self.stuck = values["converged"], values["stuck"]
+        self.batches.random_state.set_state(values["random_state"])
+        return jax.device_put(state)
 
     def _curve(self):
-        return self.report.elbo[self.judged[: len(self.report.elbo)]]
+        return self.report.elbo[self.judged[: self.n_iter]]
 
     def verdict(self):
         """Why the fit has not converged, or None."""
@@ -119,25 +151,24 @@ class Monitor:
 def compiled_steps(state, problem, batches, settings, monitor):
     """Steps of scheduled sizes, some tens in one compiled call."""
     gammas, rates = _step_sizes(settings)
-    n_iter, stopped = 0, False
-    while n_iter < settings.max_iter and not stopped:
-        n_steps = min(STEPS_PER_CALL, settings.max_iter - n_iter)
-        sizes = slice(n_iter, n_iter + STEPS_PER_CALL)
-        batch = next(batches)
-        state, chunk = steps.run_chunk(state, problem, batch, gammas[sizes], rates[sizes], n_steps, settings.method)
-        n_iter += n_steps
-        stopped = monitor(state, [np.asarray(values)[:n_steps] for values in chunk])
+    while monitor.running:
+        n_steps = min(STEPS_PER_CALL, settings.max_iter - monitor.n_iter)
+        sizes = slice(monitor.n_iter, monitor.n_iter + STEPS_PER_CALL)
+        chunk = next(batches), gammas[sizes], rates[sizes], n_steps
+        state, report = steps.run_chunk(state, problem, *chunk, settings.method)
+        monitor(state, [np.asarray(values)[:n_steps] for values in report])
     # One more step, of size zero, lets the last state be the best one.
     still = np.zeros(STEPS_PER_CALL)
-    return steps.run_chunk(state, problem, batch, still, still, 1, settings.method)[0]
+    return steps.run_chunk(state, problem, next(batches), still, still, 1, settings.method)[0]
 
 
 def searched_steps(state, problem, batches, settings, monitor):
     """Full-batch steps, each of the size that raises the bound most (Brent's method)."""
     batch = jax.tree.map(lambda x: x[0], next(batches))
     gammas, rates = _step_sizes(settings)
-    natural = SOLVERS[settings.method.solver].natural
-    for i in range(settings.max_iter):
+    natural, alone = SOLVERS[settings.method.solver].natural, settings.method.optimizer is None
+    while monitor.running:
+        i = monitor.n_iter
         state = steps.refreshed(state, problem, settings.method)
 
         def attempt(size, state=state, i=i):
@@ -152,12 +183,9 @@ def searched_steps(state, problem, batches, settings, monitor):
         elif i == 0:
             state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters, state.metric))
         chunk = report if improved else report._replace(gamma=0.0, rejected=True)
-        stopped = monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk])
-        if not improved:
-            # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
-            monitor.converged, monitor.stuck = settings.method.optimizer is None, settings.method.optimizer is not None
-        if stopped or not improved:
-            break
+        # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
+        optimum, stuck = (not improved and known for known in (alone, not alone))
+        monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk], optimum, stuck)
     return state
 
 

@@ -12,9 +12,9 @@ import skgp_natgrad
 PACKAGE = Path(skgp_natgrad.__file__).parent
 
 LEVELS = [
-    {"_linalg", "_runtime"},
+    {"_linalg", "_runtime", "_version"},
     {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
-    {"bases", "gains", "parameterizations", "_validation"},
+    {"bases", "gains", "parameterizations", "_validation", "_persistence", "_checkpoint"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
     {"batches"},
     {"steps", "posterior", "_rows", "_progress"},

@@ -213,25 +213,6 @@ def test_persistence_after_fit_and_after_predict(diabetes, dump, tmp_path):
             assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
-def test_fitted_state_is_numpy_only(diabetes):
-    import jax
-
-    def walk(value):
-        assert not isinstance(value, jax.Array)
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            for item in value:
-                walk(item)
-        elif hasattr(value, "__dict__"):
-            walk(vars(value))
-
-    for warm_start in (False, True):
-        model = regressor(n_mean_inducing=3, warm_start=warm_start).fit(*diabetes)
-        model.predict(diabetes[0], return_std=True)
-        walk(vars(model))
-
-
 def test_clone_keeps_objects_and_fit_leaves_them_alone(diabetes):
     likelihood, schedule, kernel = StudentT(df=5.0), LogLinear(final=0.2), ConstantKernel() * RBF(3.0)
     model = regressor(kernel=kernel, likelihood=likelihood, gamma_schedule=schedule)

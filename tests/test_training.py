@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, DotProduct
+from sklearn.utils.validation import check_is_fitted
 
 from skgp_natgrad import (
     Constant,
@@ -17,10 +18,14 @@ from skgp_natgrad import (
     Schedule,
     batches,
     gaussians,
+    inducing,
     natural_gradient,
+    posterior,
+    steps,
     stopping,
 )
 from skgp_natgrad._linalg import jittered_cholesky, normal_nodes
+from skgp_natgrad.likelihoods import Gaussian
 
 from .conftest import random_gaussian
 
@@ -36,7 +41,7 @@ def rows_of(n):
 
 
 def test_minibatches_see_every_row_equally_often():
-    stream = batches.iterate_batches(rows_of(70), 16, 0, 0, np.random.RandomState(0))
+    stream = batches.BatchStream(rows_of(70), 16, 0, 0, np.random.RandomState(0))
     drawn = np.concatenate([next(stream).X.ravel() for _ in range(7)]).astype(int)
     counts = np.bincount(drawn, minlength=70)
     assert len(drawn) == 7 * batches.STEPS_PER_CALL * 16
@@ -44,7 +49,7 @@ def test_minibatches_see_every_row_equally_often():
 
 
 def test_a_small_table_is_one_padded_batch():
-    batch = next(batches.iterate_batches(rows_of(70), 1024, 0, 0, np.random.RandomState(0)))
+    batch = next(batches.BatchStream(rows_of(70), 1024, 0, 0, np.random.RandomState(0)))
     assert batch.X.shape == (1, 304, 1)
     assert batch.weight.sum() == 70
 
@@ -273,6 +278,45 @@ def test_a_failed_fit_is_not_fitted(table):
         model.set_params(solver="newton").fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
+
+
+INTERRUPTED = {
+    "the start": (inducing, "place"),
+    "a chunk": (steps, "run_chunk"),
+    "the posterior": (posterior, "condition"),
+    "the attributes": (Gaussian, "fitted"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("place", [*INTERRUPTED, "the callback", "bad y"])
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_an_interrupted_fit_is_not_fitted_or_the_last_one(warm_start, place, table, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    X, y = table
+    model = NGDSVGPRegressor(RBF(1.0), n_inducing=5, max_iter=20, warm_start=warm_start).fit(X, y)
+    mean, before = model.predict(X), dict(vars(model))
+    if place == "the start" and warm_start:
+        place = "a chunk"  # a warm start places no points
+    if place in INTERRUPTED:
+        monkeypatch.setattr(*INTERRUPTED[place], interrupt)
+    elif place == "the callback":
+        model.set_params(callback=interrupt)
+    with pytest.raises((KeyboardInterrupt, ValueError)):
+        model.fit(X, np.full(150, np.inf) if place == "bad y" else y[::-1])
+    monkeypatch.undo()
+    if warm_start:
+        before["callback"] = model.callback
+        assert vars(model).keys() == before.keys()
+        assert all(value is before[name] for name, value in vars(model).items())
+        assert_array_equal(model.predict(X), mean)
+    else:
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+        with pytest.raises(NotFittedError):
+            model.predict(X)
 
 
 @pytest.mark.parametrize(("x", "y", "message"), [(1.0, 1e200, "y holds"), (1e200, 1.0, "X holds")])

@@ -1,0 +1,222 @@
+"""Fitted estimators saved and loaded: what they hold, by which version, and under other settings of JAX."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import BaseEstimator, clone
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skgp_natgrad
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, _persistence
+from skgp_natgrad.likelihoods import Ordinal, RobustMax, StudentT
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+RNG = np.random.default_rng(8)
+X = RNG.normal(size=(60, 3))
+Y = X[:, 0] + np.sin(X[:, 1])
+OPTIONS = {"n_inducing": 6, "max_iter": 20, "random_state": 0}
+MODELS = {
+    "regressor": (NGDSVGPRegressor(**OPTIONS), Y),
+    "classifier": (NGDSVGPClassifier(likelihood=RobustMax(), **OPTIONS), np.array(["a", "b", "c"])[np.arange(60) % 3]),
+    "many parts": (
+        NGDSVGPRegressor(
+            [ConstantKernel() * RBF() + Matern(nu=1.5), RBF()],
+            likelihood=StudentT(),
+            gamma_schedule=LogLinear(),
+            n_mean_inducing=4,
+            batch_size=32,
+            warm_start=True,
+            **OPTIONS,
+        ),
+        np.column_stack([Y, X[:, 2]]),
+    ),
+    "ordinal": (
+        NGDSVGPRegressor(RBF() ** 2, likelihood=Ordinal(bins="learned"), **OPTIONS),
+        np.arange(60) % 4,
+    ),
+    "exact": (NGDSVGPRegressor(RBF(), n_mean_inducing=4, mean_solver="exact", **OPTIONS), Y),
+    "lbfgs": (NGDSVGPRegressor(RBF(), solver="lbfgs", **OPTIONS), Y),
+    "pipeline": (make_pipeline(StandardScaler(), NGDSVGPClassifier(**OPTIONS)), Y > 0),
+}
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def fitted(request):
+    model, y = MODELS[request.param]
+    return clone(model).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return clone(MODELS["regressor"][0]).fit(X, Y)
+
+
+def predictions(model):
+    found = [model.predict(X)]
+    if hasattr(model, "predict_proba"):
+        found.append(model.predict_proba(X))
+    if isinstance(model, NGDSVGPRegressor):
+        found += [*model.predict(X, return_std=True), model.sample_y(X[:5], 3)]
+    return found
+
+
+def assert_same(one, other):
+    for a, b in zip(predictions(one), predictions(other), strict=True):
+        assert a.dtype == b.dtype
+        assert_array_equal(a, b)
+
+
+# -- what they hold -----------------------------------------------------------------------
+
+PLAIN = (np.ndarray, np.generic, str, int, float, bool, type(None))
+
+
+def check_plain(value, place):
+    """NumPy arrays, numbers and strings, in containers, and in objects of this package and scikit-learn."""
+    if isinstance(value, PLAIN):
+        return
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    else:
+        ours = type(value).__module__.startswith("skgp_natgrad.")
+        assert ours or isinstance(value, (BaseEstimator, Kernel)), f"{place} is {type(value)}"
+        items = vars(value).items()
+    for name, item in items:
+        check_plain(item, f"{place}.{name}")
+
+
+def test_fitted_attributes_are_plain(fitted):
+    predictions(fitted)
+    check_plain(fitted, type(fitted).__name__)
+
+
+def test_what_a_callback_sees_is_plain():
+    seen = []
+    model = clone(MODELS["regressor"][0]).set_params(callback=lambda n_iter, model: seen.append(model)).fit(X, Y)
+    check_plain({name: value for name, value in vars(seen[0]).items() if name != "callback"}, "model")
+    assert_same(pickle.loads(pickle.dumps(model.set_params(callback=None))), seen[0])
+
+
+def test_the_check_can_fail(regressor):
+    import jax.numpy as jnp
+
+    for value in (jnp.ones(2), lambda: None):
+        wrong = copy.copy(regressor)
+        wrong.elbo_ = [{"x": value}]
+        with pytest.raises(AssertionError, match=r"elbo_\.0\.x"):
+            check_plain(wrong, "model")
+
+
+# -- versions -----------------------------------------------------------------------------
+
+NEWER = _persistence.FORMAT + 1
+
+
+def test_a_pickle_of_a_newer_format_is_refused(regressor, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_persistence, "FORMAT", NEWER)
+        patch.setattr(_persistence, "__version__", "7.3.1")
+        newer = pickle.dumps(regressor)
+    message = rf"NGDSVGPRegressor was saved by skgp_natgrad 7\.3\.1 in format {NEWER}.*install skgp_natgrad>=7\.3\.1"
+    with pytest.raises(ValueError, match=message):
+        pickle.loads(newer)
+
+
+def test_a_pickle_of_an_older_format_or_of_another_release_loads(regressor, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_persistence, "FORMAT", _persistence.FORMAT - 1)
+        patch.setattr(_persistence, "__version__", "7.3.1")
+        older = pickle.dumps(regressor)
+    assert_same(pickle.loads(older), regressor)
+
+
+def test_the_stamp_stays_outside_of_the_estimator(regressor):
+    stamp = regressor.__getstate__()["_saved_by"]
+    assert stamp == {"format": _persistence.FORMAT, "skgp_natgrad": skgp_natgrad.__version__}
+    for twin in (copy.deepcopy(regressor), copy.copy(regressor), pickle.loads(pickle.dumps(regressor))):
+        assert vars(twin).keys() == vars(regressor).keys()
+        assert_same(twin, regressor)
+    assert clone(regressor).get_params().keys() == regressor.get_params().keys()
+    unstamped = NGDSVGPRegressor.__new__(NGDSVGPRegressor)
+    unstamped.__setstate__(vars(regressor))
+    assert_same(unstamped, regressor)
+
+
+# -- other settings of JAX ----------------------------------------------------------------
+
+LOAD = """
+import pickle, sys
+import numpy as np
+import jax
+with open(sys.argv[1], "rb") as file:
+    model, X = pickle.load(file)
+y = model.predict_proba(X) if hasattr(model, "predict_proba") else np.stack(model.predict(X, return_std=True))
+np.savez(sys.argv[2], y=y, x64=jax.config.jax_enable_x64, platform=jax.default_backend())
+"""
+
+
+@pytest.mark.parametrize("x64", ["0", "1"])
+@pytest.mark.parametrize("name", ["regressor", "classifier"])
+def test_a_pickle_predicts_the_same_under_another_x64_flag(name, x64, tmp_path):
+    model, y = MODELS[name]
+    model = clone(model).fit(X, y)
+    (tmp_path / "model").write_bytes(pickle.dumps((model, X)))
+    folder = Path(skgp_natgrad.__file__).parents[1]
+    environment = {**os.environ, "JAX_ENABLE_X64": x64, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(folder)}
+    subprocess.run(
+        [sys.executable, "-c", LOAD, tmp_path / "model", tmp_path / "y.npz"], check=True, env=environment, cwd=tmp_path
+    )
+    with np.load(tmp_path / "y.npz") as found:
+        assert bool(found["x64"]) == (x64 == "1")
+        assert str(found["platform"]) == "cpu"
+        here = model.predict_proba(X) if name == "classifier" else np.stack(model.predict(X, return_std=True))
+        assert_array_equal(found["y"], here)
+
+
+# -- skops --------------------------------------------------------------------------------
+
+
+def load_by_skops(model):
+    io = pytest.importorskip("skops.io", reason="skops is not installed: it comes with the test extra")
+    content = io.dumps(model)
+    unknown = io.get_untrusted_types(data=content)
+    classes = [name for name in unknown if name.startswith(("skgp_natgrad.", "sklearn.gaussian_process.kernels."))]
+    assert unknown == classes
+    return io, content, unknown
+
+
+def test_skops_needs_to_trust_classes_of_the_package_alone(fitted):
+    io, content, unknown = load_by_skops(fitted)
+    for name in unknown:
+        module, _, attribute = name.rpartition(".")
+        assert isinstance(getattr(sys.modules[module], attribute), type), f"{name} is no class"
+    loaded = io.loads(content, trusted=unknown)
+    assert_same(loaded, fitted)
+    assert str(loaded.get_params()) == str(fitted.get_params())
+
+
+def test_a_warm_start_goes_on_from_a_file_of_skops():
+    model, y = MODELS["many parts"]
+    model = clone(model).fit(X, y)
+    io, content, unknown = load_by_skops(model)
+    assert_same(io.loads(content, trusted=unknown).fit(X, y), model.fit(X, y))
+
+
+def test_skops_refuses_a_newer_format(regressor, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_persistence, "FORMAT", NEWER)
+        io, content, unknown = load_by_skops(regressor)
+    with pytest.raises(ValueError, match=f"in format {NEWER}"):
+        io.loads(content, trusted=unknown)
