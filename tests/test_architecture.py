@@ -12,7 +12,7 @@ import skgp_natgrad
 PACKAGE = Path(skgp_natgrad.__file__).parent
 
 LEVELS = [
-    {"_linalg", "_runtime"},
+    {"_inputs", "_linalg", "_memory", "_runtime"},
     {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
     {"bases", "parameterizations", "_validation"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
