@@ -310,8 +310,6 @@ class BaseNGDSVGP(BaseEstimator):
         """The rows that carry weight; the distinct ones where the full batch is used."""
         weight = _inputs.weights(sample_weight, X)
         used = weight > 0
-        if not used.any():
-            raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
         rows = batches.Rows(X[used], y[used].T, weight[used])
         return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
 
@@ -493,7 +491,7 @@ class BaseNGDSVGP(BaseEstimator):
         for name, used in zip(wanted, (sizes[0], sizes[1] - copied), strict=True):
             if used < wanted[name]:
                 warnings.warn(
-                    f"{name}={wanted[name]}, but {used} are used: X has too few distinct rows with weight. Lower {name}.",
+                    f"{name}={wanted[name]}, but {used} are used: X has too few distinct rows with weight; lower it.",
                     UserWarning,
                     stacklevel=4,
                 )

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight
 
 _MISSING = "is not finite; leave the row out or fill the value in, for instance with SimpleImputer"
+_EMPTY = ("None", "<NA>", "NaT")
 _NOT_A_NUMBER = "is not a number; encode such values first, for instance with OneHotEncoder"
 
 
@@ -45,6 +46,8 @@ def weights(sample_weight, X):
     with located(sample_weight=sample_weight):
         if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
             sample_weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if sample_weight is not None and np.size(sample_weight) and not np.any(sample_weight):
+            raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
     negative = np.flatnonzero(weight < 0)
     if len(negative):
@@ -63,18 +66,20 @@ def _first_bad(name, table, is_good):
         return None
     for place, cell in _suspects(cells):
         if not is_good(cell):
-            what = _MISSING if isinstance(cell, numbers.Number) or cell is None else _NOT_A_NUMBER
+            what = _MISSING if isinstance(cell, numbers.Number) or str(cell) in _EMPTY else _NOT_A_NUMBER
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
     return None
 
 
 def _cells(table):
-    """``table`` as an array, of numbers if it can be; None for what has no rows (None, a sparse matrix)."""
+    """``table`` as an array, of numbers if it can be; None for what is no table (None, ragged, sparse or complex)."""
     try:
-        cells = np.asarray(table, dtype=np.float64)
-    except (TypeError, ValueError):
-        cells = np.asarray(table, dtype=object)
-    return cells if cells.ndim in (1, 2) else None
+        cells = np.asarray(table)
+    except ValueError:
+        return None
+    if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
+        return None
+    return cells.astype(np.float64 if cells.dtype.kind in "biuf" else object)
 
 
 def _suspects(cells):
