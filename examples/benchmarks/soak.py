@@ -72,7 +72,7 @@ def fit_once(estimator, X, y):
 
 def compare_jobs(backend):
     """Time one cross-validation with one job and with two."""
-    X, y = table(np.random.default_rng(0), 4000)
+    X, y = table(np.random.default_rng(0), 2000)
     model = NGDSVGPRegressor(n_inducing=100, max_iter=200, random_state=0)
     scores = {}
     for n_jobs in (1, 2):
