@@ -6,6 +6,7 @@ import copy
 import functools
 import operator
 import warnings
+from inspect import signature
 from typing import NamedTuple
 
 import jax
@@ -13,10 +14,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import (
     _checkpoint,
+    _inputs,
+    _memory,
     _persistence,
     _progress,
     _rows,
@@ -41,6 +44,8 @@ from .schedules import Auto, Cosine, LineSearch
 
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
+# Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
+_MATRICES_OF_A_FIT = 4
 
 
 # Arguments that leave the result alone; what a warm start changes is looked at itself, and the one value
@@ -227,6 +232,8 @@ class BaseNGDSVGP(BaseEstimator):
         """
         for key in params:
             name, nested, _ = key.partition("__")
+            if name not in self._get_param_names():
+                raise ValueError(_validation.unknown(f"{type(self).__name__} parameter", name, self._get_param_names()))
             value = params.get(name, getattr(self, name, None))
             if nested and name in _OBJECTS and not hasattr(value, "set_params"):
                 raise ValueError(
@@ -285,6 +292,8 @@ class BaseNGDSVGP(BaseEstimator):
         if checkpoint is not None:
             checkpoint.remove()
         self._warn_not_converged(settings, result.verdict)
+        if previous is None:
+            self._warn_fewer_points(fitted_as.sizes)
         return self
 
     def _checkpoint(self, rows, n_classes, previous):
@@ -346,10 +355,8 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _weighted_rows(self, X, y, sample_weight, batch_size):
         """The rows that carry weight; the distinct ones where the full batch is used."""
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = _inputs.weights(sample_weight, X)
         used = weight > 0
-        if not used.any():
-            raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
         rows = batches.Rows(X[used], y[used].T, weight[used])
         return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
 
@@ -426,9 +433,11 @@ class BaseNGDSVGP(BaseEstimator):
                     "points as well; leave one of the two at its default."
                 )
             placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
+            self._require_memory(len(placed[0]))
             n_inducing = batches.bucket(len(placed[0]))
         elif isinstance(self.inducing_init, str):
             method = _validation.choice("inducing_init", self.inducing_init, tuple(inducing.METHODS))
+            self._require_memory(min(n_inducing, len(X)))
             placed = inducing.place(method, X, kernel, n_inducing, n_mean, random_state)
         else:
             given = x_scale.forward(self._given_points(X.shape[1]))
@@ -443,6 +452,11 @@ class BaseNGDSVGP(BaseEstimator):
             placed = placed[0], np.concatenate([placed[1], placed[0]])
         most = [max(len(points), size or 0) for points, size in zip(placed, (n_inducing, n_mean), strict=True)]
         return (*_pad_points(placed, most), tuple(map(len, placed)))
+
+    def _require_memory(self, n_points):
+        """Refuse more inducing points than the machine has memory for: a few matrices of their size."""
+        purpose = f"n_inducing={self.n_inducing!r}, {n_points} points here,"
+        _memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, "lower n_inducing; some hundreds go far")
 
     def _given_points(self, n_features):
         """The user's array of points, checked."""
@@ -514,6 +528,27 @@ class BaseNGDSVGP(BaseEstimator):
         if verdict is not None:
             warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=4)
 
+    def _warn_fewer_points(self, sizes):
+        """Say that X had too few distinct rows for the points that were asked for.
+
+        Not where ``n_inducing`` is at its default, which is an upper limit and no
+        request: small tables and the folds of small tables would warn for nothing.
+        """
+        if not isinstance(self.inducing_init, str):
+            return
+        n_inducing, n_mean = self._sizes()
+        if n_inducing == signature(type(self)).parameters["n_inducing"].default:
+            n_inducing = None
+        copied = sizes[0] if self.basis == "decoupled" else 0
+        wanted = {"n_inducing": n_inducing or 0, "n_mean_inducing": n_mean}
+        for name, used in zip(wanted, (sizes[0], sizes[1] - copied), strict=True):
+            if used < wanted[name]:
+                warnings.warn(
+                    f"{name}={wanted[name]}, but {used} are used: X has too few distinct rows with weight; lower it.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+
     # -- persistence ---------------------------------------------------------------------
 
     def __getstate__(self):
@@ -530,7 +565,8 @@ class BaseNGDSVGP(BaseEstimator):
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with _inputs.located(X=X):
+            X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
         if not np.all(np.isfinite(X)):
@@ -568,6 +604,11 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _sample_latent(self, X, n_samples, random_state):
         """Joint draws of the latent functions at standardised rows: (K, N, n_samples)."""
+        n_rows, n_latent = len(X), len(self._posterior.alpha)
+        # Covariances and eigenvectors, and what LAPACK works in; the noise, its products and the targets.
+        n_numbers = n_rows * ((2 * n_latent + 3) * n_rows + 4 * n_latent * n_samples)
+        remedy = "draw at fewer rows, or fewer samples, at a time"
+        _memory.require(8 * n_numbers, f"sample_y of n_samples={n_samples} at {n_rows} rows", remedy)
         mean = self._evaluate(posterior.latent_mean, X)
         values, vectors = np.linalg.eigh(self._covariance(X))
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]

@@ -6,6 +6,9 @@ Nothing at import starts JAX's backend, and no setting of JAX outlives a call.
 from __future__ import annotations
 
 import contextlib
+import functools
+import multiprocessing
+import os
 
 import jax
 
@@ -26,6 +29,7 @@ def computation(device="auto", required=True):
         If ``device="gpu"`` and JAX sees none.
     """
     with jax.enable_x64(True):
+        _start_backend()
         try:
             found = None if device == "auto" else jax.devices(device)[0]
         except RuntimeError as error:
@@ -38,3 +42,31 @@ def computation(device="auto", required=True):
                 ) from error
         with contextlib.nullcontext() if found is None else jax.default_device(found):
             yield
+
+
+@functools.cache
+def _start_backend():
+    """Start JAX's backend, in a worker of joblib's with as many threads as joblib allows it; once a process.
+
+    With ``n_jobs`` joblib gives each of its worker processes a share of the cores, in
+    OMP_NUM_THREADS and its like. XLA reads none of these: its pools are as wide as the
+    CPUs that the process may use, or as NPROC, which it reads when the backend
+    starts. So the share is shown to it as NPROC, and taken away again, since
+    processes that are started later would inherit it. A NPROC of the user's own
+    stays, and so does a backend that runs already.
+    """
+    share = _share_of_cores()
+    if share is None:
+        return
+    os.environ["NPROC"] = share
+    try:
+        jax.devices()
+    finally:
+        os.environ.pop("NPROC", None)
+
+
+def _share_of_cores():
+    """The threads that joblib allows this process, as text; None where it is none of joblib's workers."""
+    in_worker = "loky" in type(multiprocessing.current_process()).__module__
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    return share if in_worker and "NPROC" not in os.environ and share.isdigit() else None

@@ -17,9 +17,14 @@ def choice(name, value, allowed):
     """Return ``value`` if it is one of ``allowed``, else say which one was probably meant."""
     if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
         return value
+    raise ValueError(unknown(name, value, allowed))
+
+
+def unknown(name, value, allowed):
+    """Return the message that ``value`` is none of ``allowed``, with the nearest one."""
     close = difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}")
+    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
 
 
 def integer(name, value, minimum):

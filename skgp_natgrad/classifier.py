@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
-from . import _validation, posterior
+from . import _inputs, _validation, posterior
 from ._base import BaseNGDSVGP
 
 
@@ -42,7 +42,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
-        distinct rows. None and "all" put a point at every distinct row, where
+        distinct rows, and a UserWarning says so unless the default, an upper
+        limit, was left in place. None and "all" put a point at every distinct row, where
         it stays: the whole variational Gaussian process, of order N^3 an
         iteration.
     n_mean_inducing : int, default=0
@@ -297,9 +298,10 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         """
         self._forget()
         previous = self._previous()
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        with _inputs.located(X=X, labels=y):
+            X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
+            check_classification_targets(y)
+        weight = _inputs.weights(sample_weight, X)
         classes, position = np.unique(y, return_inverse=True)
         if previous is not None and not np.array_equal(classes, self.classes_):
             raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {self.classes_!r}.")

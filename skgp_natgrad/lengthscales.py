@@ -34,7 +34,9 @@ def default_kernel(X, Y, spread):
     if len(X) > _ROWS:
         part = np.linspace(0, len(X) - 1, _ROWS).round().astype(int)
         X, Y = X[part], Y[part]
-    Y = (Y - Y.mean(0)) / np.where(np.ptp(Y, axis=0) > 0, Y.std(0), 1.0)
+    # A constant column may have a deviation of rounding, and a tiny one may have none: its square is zero.
+    deviation = Y.std(0)
+    Y = (Y - Y.mean(0)) / np.where((np.ptp(Y, axis=0) > 0) & (deviation > 0), deviation, 1.0)
     evidence = [_evidence(Matern(factor * longest, nu=2.5)(X), Y) for factor in _FACTORS]
     length_scale = _FACTORS[int(np.argmax(evidence))] * longest
     bounds = (1e-5 * longest.min(), 1e5 * longest.max())

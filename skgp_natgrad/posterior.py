@@ -167,12 +167,15 @@ def covariance(kernels, posterior, X):
     kernels, posterior = jax.device_put((kernels, posterior))
     n_blocks = -(-len(X) // CHUNK_ROWS)
     padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
-    out = np.empty((posterior.alpha.shape[0], n_blocks, CHUNK_ROWS, n_blocks, CHUNK_ROWS))
+    # Written in place: no second array of this size is made.
+    out = np.empty((posterior.alpha.shape[0], len(X), len(X)))
     for i in range(n_blocks):
         for j in range(i + 1):
             block = np.asarray(_covariance_block(kernels, posterior, padded[i], padded[j]))
-            out[:, i, :, j] = block
-            out[:, j, :, i] = np.swapaxes(block, -1, -2)
-    size = n_blocks * CHUNK_ROWS
-    out = out.reshape(-1, size, size)[:, : len(X), : len(X)]
-    return 0.5 * (out + np.swapaxes(out, -1, -2))
+            if i == j:
+                block = 0.5 * (block + np.swapaxes(block, -1, -2))
+            rows, columns = (slice(k * CHUNK_ROWS, min((k + 1) * CHUNK_ROWS, len(X))) for k in (i, j))
+            block = block[:, : rows.stop - rows.start, : columns.stop - columns.start]
+            out[:, rows, columns] = block
+            out[:, columns, rows] = np.swapaxes(block, -1, -2)
+    return out

@@ -7,7 +7,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import validate_data
 
-from . import _validation, posterior
+from . import _inputs, _memory, _validation, posterior
 from ._base import BaseNGDSVGP
 
 
@@ -41,7 +41,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
-        distinct rows. None and "all" put a point at every distinct row, where
+        distinct rows, and a UserWarning says so unless the default, an upper
+        limit, was left in place. None and "all" put a point at every distinct row, where
         it stays: the whole variational Gaussian process, of order N^3 an
         iteration.
     n_mean_inducing : int, default=0
@@ -243,10 +244,10 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         self : NGDSVGPRegressor
         """
         self._forget()
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=self._previous() is None
-        )
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        reset = self._previous() is None
+        with _inputs.located(X=X, y=y):
+            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)
+            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         columns = y.reshape(len(y), -1)
         likelihood = self._likelihood(default="gaussian")
         return self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y, _single_output=y.ndim == 1)
@@ -278,6 +279,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         ------
         RuntimeError
             If both are asked for.
+        MemoryError
+            If the covariance does not fit into the memory that is available.
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
@@ -287,6 +290,10 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
                 f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
                 "covariance in closed form; draw from the joint prediction with sample_y instead."
             )
+        if return_cov:
+            n_bytes = 8 * len(self._y_scale.scale) * len(X) ** 2
+            remedy = "predict fewer rows at a time, or take return_std=True"
+            _memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._evaluate(posterior.target_mean, X).T))
         mean, var = (moment.T for moment in self._evaluate(posterior.target_moments, X))
@@ -296,7 +303,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         covariance = np.moveaxis(self._covariance(X), 0, -1)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
-        return y_mean, self._shaped(covariance * self._y_scale.scale**2)
+        covariance *= self._y_scale.scale**2
+        return y_mean, self._shaped(covariance)
 
     def predict_log_density(self, X, y):
         """Log density of each row's target under the prediction.
@@ -314,7 +322,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             density (NLPD).
         """
         X = self._check_rows(X)
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        with _inputs.located(y=y):
+            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         check_consistent_length(X, y)
         y = y.reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):

@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import VotingClassifier, VotingRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -73,14 +73,6 @@ def test_cross_validation_with_several_scorers():
     assert scores["test_accuracy"].mean() > 0.9
     assert scores["test_neg_log_loss"].mean() > -0.4
     assert scores["test_roc_auc_ovr"].mean() > 0.97
-
-
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_two_jobs_give_the_same_as_one(diabetes, backend):
-    one = cross_val_score(regressor(), *diabetes, cv=3, scoring="neg_mean_squared_error", n_jobs=1)
-    with joblib.parallel_backend(backend):
-        two = cross_val_score(regressor(), *diabetes, cv=3, scoring="neg_mean_squared_error", n_jobs=2)
-    assert_allclose(two, one, rtol=1e-6)
 
 
 def test_ensembles_and_calibration():

@@ -1,0 +1,108 @@
+"""Checks of X, y and sample_weight: scikit-learn's own, and the place of what they refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import _check_sample_weight
+
+_MISSING = "is not finite; leave the row out or fill the value in, for instance with SimpleImputer"
+_EMPTY = ("None", "<NA>", "NaT")
+_NOT_A_NUMBER = "is not a number; encode such values first, for instance with OneHotEncoder"
+
+
+@contextlib.contextmanager
+def located(labels=None, **tables):
+    """Context manager around a check: its error also says where the first bad value stands.
+
+    Rows and columns count from zero. scikit-learn's messages name no place. A table of a million
+    rows is searched only once its check has failed.
+
+    Parameters
+    ----------
+    labels : array-like, optional
+        The classifier's ``y``: strings are at home in it, NaN and inf are not.
+    **tables : array-like
+        What must hold finite numbers, by the name of the argument; None is skipped.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        places = [_first_bad(name, table, _is_finite_number) for name, table in tables.items()]
+        places.append(_first_bad("y", labels, _is_label))
+        found = next(filter(None, places), None)
+        if found is None:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{found}\n{error}") from error
+
+
+def weights(sample_weight, X):
+    """Return ``sample_weight`` as finite numbers of at least zero, one for each row of ``X``."""
+    with located(sample_weight=sample_weight):
+        if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
+            sample_weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if sample_weight is not None and np.size(sample_weight) and not np.any(sample_weight):
+            raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    negative = np.flatnonzero(weight < 0)
+    if len(negative):
+        row = negative[0]
+        raise ValueError(
+            f"sample_weight[{row}]={weight[row]:g} is negative ({len(negative)} of {len(weight)} are); weights must be "
+            "at least zero, and zero leaves a row out."
+        )
+    return weight
+
+
+def _first_bad(name, table, is_good):
+    """Say where ``table`` has its first value that is not good; None where it has none, or is no table."""
+    cells = _cells(table)
+    if cells is None:
+        return None
+    for place, cell in _suspects(cells):
+        if not is_good(cell):
+            what = _MISSING if isinstance(cell, numbers.Number) or str(cell) in _EMPTY else _NOT_A_NUMBER
+            return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
+    return None
+
+
+def _cells(table):
+    """``table`` as an array, of numbers if it can be; None for what is no table (None, ragged, sparse or complex)."""
+    try:
+        cells = np.asarray(table)
+    except ValueError:
+        return None
+    if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
+        return None
+    return cells.astype(np.float64 if cells.dtype.kind in "biuf" else object)
+
+
+def _suspects(cells):
+    """The places and values that may be bad: of numbers those that are not finite, otherwise all."""
+    places = np.ndindex(cells.shape) if cells.dtype == object else np.argwhere(~np.isfinite(cells))
+    return ((tuple(map(int, place)), _plain(cells[tuple(place)])) for place in places)
+
+
+def _plain(cell):
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _column(table, place):
+    names = getattr(table, "columns", None)
+    return f" (column {names[place[1]]!r})" if names is not None and len(place) == 2 else ""
+
+
+def _is_finite_number(cell):
+    try:
+        return math.isfinite(float(cell))
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_label(cell):
+    return cell is not None and (not isinstance(cell, float) or math.isfinite(cell))

@@ -1,0 +1,293 @@
+"""What cannot be fitted or predicted: the error says what, where, and what to do."""
+
+import os
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, _memory
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+each_bad_number = pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+Y = X[:, 0] - X[:, 1]
+OPTIONS = {"n_inducing": 5, "max_iter": 20, "random_state": 0}
+
+
+def targets(estimator):
+    return Y if estimator is NGDSVGPRegressor else (Y > 0).astype(float)
+
+
+def spoiled(table, place, value):
+    """A copy of ``table`` with one other value."""
+    copy = np.array(table, dtype=object if isinstance(value, str) or value is None else None)
+    copy[place] = value
+    return copy
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return {each: each(**OPTIONS).fit(X, targets(each)) for each in ESTIMATORS}
+
+
+# -- values that are no numbers -----------------------------------------------------------
+
+
+@each_estimator
+@each_bad_number
+def test_the_place_of_a_value_that_is_not_finite_is_named(estimator, bad, fitted):
+    y, model = targets(estimator), estimator(**OPTIONS)
+    with pytest.raises(ValueError, match=rf"^X\[17, 1\]={bad} is not finite; leave the row out"):
+        model.fit(spoiled(X, (17, 1), bad), y)
+    with pytest.raises(ValueError, match=rf"^y\[4\]={bad} is not finite"):
+        model.fit(X, spoiled(y, 4, bad))
+    with pytest.raises(ValueError, match=rf"^sample_weight\[29\]={bad} is not finite"):
+        model.fit(X, y, sample_weight=spoiled(np.ones(30), 29, bad))
+    with pytest.raises(ValueError, match=rf"^X\[0, 0\]={bad} is not finite"):
+        fitted[estimator].predict(spoiled(X, (0, 0), bad))
+
+
+@each_estimator
+def test_strings_and_missing_cells_are_named(estimator, fitted):
+    y, red = targets(estimator), spoiled(X, (3, 1), "red")
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]='red' is not a number; encode"):
+        estimator(**OPTIONS).fit(red, y)
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]='red' \(column 'colour'\) is not a number; encode"):
+        estimator(**OPTIONS).fit(pd.DataFrame(red, columns=["size", "colour"]), y)
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]=.* is not finite"):
+        estimator(**OPTIONS).fit(spoiled(X, (3, 1), None), y)
+    with pytest.raises(ValueError, match=r"^sample_weight\[2\]='a' is not a number"):
+        estimator(**OPTIONS).fit(X, y, sample_weight=spoiled(np.ones(30), 2, "a"))
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]='red'"):
+        fitted[estimator].predict(red)
+
+
+def test_targets_that_are_no_numbers_are_named(fitted):
+    model = fitted[NGDSVGPRegressor]
+    with pytest.raises(ValueError, match=r"^y\[4\]='a' is not a number"):
+        NGDSVGPRegressor(**OPTIONS).fit(X, spoiled(Y, 4, "a"))
+    with pytest.raises(ValueError, match=r"^y\[4, 1\]=nan is not finite"):
+        NGDSVGPRegressor(**OPTIONS).fit(X, spoiled(np.c_[Y, Y], (4, 1), np.nan))
+    with pytest.raises(ValueError, match=r"^y\[4\]=nan is not finite"):
+        model.predict_log_density(X, spoiled(Y, 4, np.nan))
+
+
+def test_labels_may_be_strings_when_something_else_is_wrong():
+    labels = np.where(Y > 0, "a", "b")
+    with pytest.raises(ValueError, match=r"^X\[1, 0\]=nan"):
+        NGDSVGPClassifier().fit(spoiled(X, (1, 0), np.nan), labels)
+    with pytest.raises(ValueError, match=r"^Found input variables with inconsistent"):
+        NGDSVGPClassifier().fit(X, labels[:-1])
+    with pytest.raises(TypeError, match=r"^y\[4\]=None is not finite"):
+        NGDSVGPClassifier().fit(X, spoiled(labels, 4, None))
+
+
+# -- targets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "usual", "bad", "remedy"),
+    [
+        ("poisson", 2.0, -1.0, "round them"),
+        ("negative_binomial", 2.0, 0.5, "round them"),
+        ("gamma", 2.0, 0.0, "leave these rows out"),
+        ("exponential", 2.0, -1.0, "leave these rows out"),
+        ("beta", 0.5, 1.0, "move zeros and ones inside"),
+        ("chained_beta", 0.5, 0.0, "move zeros and ones inside"),
+        ("ordinal", 1.0, 0.5, "number the levels"),
+    ],
+)
+def test_a_target_that_the_likelihood_cannot_observe(likelihood, usual, bad, remedy):
+    model = NGDSVGPRegressor(likelihood=likelihood, **OPTIONS)
+    with pytest.raises(ValueError, match=f"y must hold .* value {bad:g}; .*{remedy}"):
+        model.fit(X, spoiled(np.full(30, usual), 4, bad))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(30), r"needs at least two classes; y has one class with weight, \[0.0\]"),
+        (Y, "Unknown label type: continuous"),
+        (np.c_[Y > 0, Y < 0], "y should be a 1d array"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_labels_that_are_no_classes(y, message):
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPClassifier(**OPTIONS).fit(X, y)
+
+
+# -- weights ------------------------------------------------------------------------------
+
+
+@each_estimator
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (spoiled(np.ones(30), 7, -0.5), r"^sample_weight\[7\]=-0.5 is negative \(1 of 30 are\); weights must be"),
+        (np.zeros(30), "sample_weight is zero for every row; at least one"),
+        (np.ones(29), r"sample_weight.shape == \(29,\)"),
+        (np.ones((30, 1)), "must be 1D"),
+    ],
+)
+def test_bad_weights(estimator, weight, message):
+    with pytest.raises(ValueError, match=message):
+        estimator(**OPTIONS).fit(X, targets(estimator), sample_weight=weight)
+
+
+# -- shapes -------------------------------------------------------------------------------
+
+
+@each_estimator
+def test_wrong_shapes(estimator, fitted):
+    with pytest.raises(ValueError, match=r"X has 1 features, but NGDSVGP.* is expecting 2"):
+        fitted[estimator].predict(X[:, :1])
+    refused = [
+        (X[0], "Expected 2D array, got 1D array"),
+        (X[:, :, None], "dim 3"),
+        (X[:0], r"0 sample\(s\)"),
+        (X + 1j, "Complex data not supported"),
+    ]
+    for table, message in refused:
+        with pytest.raises(ValueError, match=message):
+            fitted[estimator].predict(table)
+        with pytest.raises(ValueError, match=message):
+            estimator(**OPTIONS).fit(table, targets(estimator)[: len(table)])
+
+
+def test_wrong_shapes_of_targets(fitted):
+    for bad, message in ((Y[:3], "inconsistent"), (np.c_[Y, Y], "y has 2 columns, but .* fitted with 1")):
+        with pytest.raises(ValueError, match=message):
+            fitted[NGDSVGPRegressor].predict_log_density(X, bad)
+    with pytest.raises(ValueError, match="n_samples=0 must be an integer of at least 1"):
+        fitted[NGDSVGPRegressor].sample_y(X, 0)
+
+
+# -- names --------------------------------------------------------------------------------
+
+
+@each_estimator
+def test_the_nearest_name_is_offered(estimator):
+    misspelt = {
+        "basis": ("orthogonl", "orthogonal"),
+        "solver": ("nqd", "ngd"),
+        "inducing_init": ("kmeans", "k-means"),
+        "gamma_schedule": ("loglinear", "log_linear"),
+        "parameterization": ("naturl", "natural"),
+        "optimizer": ("adm", "adam"),
+        "device": ("gpus", "gpu"),
+        "likelihood": ("ordinl", "ordinal"),
+    }
+    for argument, (value, meant) in misspelt.items():
+        with pytest.raises(ValueError, match=f"{argument}='{value}' is not available; .* Did you mean '{meant}'"):
+            estimator(**{**OPTIONS, argument: value}).fit(X, targets(estimator))
+    with pytest.raises(ValueError, match=r"parameter='n_inducin' is not available; .* Did you mean 'n_inducing'"):
+        estimator().set_params(n_inducin=3)
+
+
+# -- no half-made state -------------------------------------------------------------------
+
+
+@each_estimator
+def test_a_failed_fit_leaves_nothing_or_the_last_fit(estimator, fitted):
+    y = targets(estimator)
+    for bad in ((spoiled(X, (1, 1), np.nan), y), (X, spoiled(y, 3, np.inf))):
+        model = estimator(**OPTIONS).fit(X, y)
+        with pytest.raises(ValueError, match="is not finite"):
+            model.fit(*bad)
+        with pytest.raises(NotFittedError):
+            model.predict(X)
+        kept = estimator(**OPTIONS, warm_start=True).fit(X, y)
+        with pytest.raises(ValueError, match="is not finite"):
+            kept.fit(*bad)
+        assert_array_equal(kept.predict(X), fitted[estimator].predict(X))
+
+
+# -- fewer rows than points ---------------------------------------------------------------
+
+
+@each_estimator
+def test_fewer_rows_than_points_are_told(estimator):
+    """Each distinct row stands three times."""
+    table, y = np.repeat(X[:4], 3, axis=0), np.repeat([0.0, 1.0, 0.0, 1.0], 3)
+    with pytest.warns(UserWarning, match="^n_inducing=5, but 4 are used: X has too few distinct rows") as caught:
+        model = estimator(**OPTIONS).fit(table, y)
+    assert sum("n_inducing" in str(warning.message) for warning in caught) == 1
+    assert caught[0].filename == __file__
+    assert model.inducing_points_.shape == (4, 2)
+
+
+def test_the_default_number_of_points_is_a_limit_and_no_request():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = NGDSVGPClassifier(max_iter=20).fit(X[:9], Y[:9] > 0)
+    assert model.inducing_points_.shape == (9, 2)
+
+
+def test_fewer_rows_than_mean_only_points_are_told():
+    """The decoupled basis counts a copy of the inducing points among the mean's."""
+    for basis, n_points in (("orthogonal", 4), ("decoupled", 9)):
+        model = NGDSVGPRegressor(basis=basis, n_inducing=5, n_mean_inducing=10)
+        with pytest.warns(UserWarning, match="^n_mean_inducing=10, but 4 are used"):
+            model._warn_fewer_points((5, n_points))
+
+
+# -- memory -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(_memory, "available", lambda: 2 * _memory.GIB)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_covariance_that_does_not_fit_is_refused_at_once(fitted):
+    rows = np.zeros((200_000, 2))
+    with pytest.raises(MemoryError, match=r"return_cov=True at 200000 rows needs 298 GiB .* 2 GiB are av.* return_std"):
+        fitted[NGDSVGPRegressor].predict(rows, return_cov=True)
+    for model in fitted.values():
+        with pytest.raises(MemoryError, match=r"sample_y of n_samples=1 at 200000 rows needs 1\.49e\+03 GiB .* fewer"):
+            model.sample_y(rows)
+        with pytest.raises(MemoryError, match=r"n_samples=1000000000 at 30 rows"):
+            model.sample_y(X, 1_000_000_000)
+    assert fitted[NGDSVGPRegressor].predict(X, return_cov=True)[1].shape == (30, 30)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_points_that_do_not_fit_are_refused_at_once(rng):
+    X = rng.normal(size=(20_000, 2))
+    for n_inducing in (None, 15_000):
+        with pytest.raises(MemoryError, match=f"n_inducing={n_inducing}, .* GiB .* lower n_inducing"):
+            NGDSVGPRegressor(n_inducing=n_inducing, max_iter=1).fit(X, X[:, 0])
+
+
+def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypatch):
+    known = _memory.available()
+    assert known is None or 0 < known < 2**60
+    (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
+    (tmp_path / "limit").write_text("max\n")
+    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(_memory, "_LIMITS", (tmp_path / "limit", tmp_path / "none"))
+    assert _memory.available() == 3000 * 1024
+    (tmp_path / "limit").write_text("1024\n")
+    assert _memory.available() == 1024
+    monkeypatch.setattr(_memory, "_unused", lambda: None)
+    monkeypatch.setattr(_memory, "_LIMITS", ())
+    assert _memory.available() is None
+    _memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
+
+
+@pytest.mark.skipif("SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}), reason="no sysconf")
+def test_without_meminfo_all_physical_memory_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "none")
+    assert 2**26 < _memory._unused() < 2**50

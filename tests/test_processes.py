@@ -1,0 +1,100 @@
+"""Workers of joblib's, after JAX has run in the process that starts them."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, _runtime
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+Y = np.sin(X[:, 0]) + X[:, 1]
+OPTIONS = {"n_inducing": 5, "max_iter": 20, "random_state": 0}
+
+
+@pytest.fixture
+def no_warning_about_forks():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*fork.*")
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+@pytest.mark.usefixtures("no_warning_about_forks")
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_two_jobs_equal_one(backend):
+    model, grid = NGDSVGPRegressor(**OPTIONS), {"gamma_schedule": [0.1, 0.5]}
+    one = cross_val_score(model, X, Y, cv=3)
+    searched = GridSearchCV(model, grid, cv=3).fit(X, Y)
+    with joblib.parallel_config(backend, n_jobs=2):
+        two = cross_val_score(model, X, Y, cv=3)
+        search = GridSearchCV(model, grid, cv=3, error_score="raise").fit(X, Y)
+    assert_allclose(two, one, rtol=1e-10)
+    assert_allclose(search.cv_results_["mean_test_score"], searched.cv_results_["mean_test_score"], rtol=1e-10)
+    assert_array_equal(search.predict(X), searched.predict(X))
+
+
+def test_both_estimators_at_once_in_threads():
+    models = [NGDSVGPRegressor(**OPTIONS), NGDSVGPClassifier(**OPTIONS)] * 2
+    targets = [Y, Y > 0] * 2
+    alone = [model.fit(X, y).predict(X) for model, y in zip(models, targets, strict=True)]
+    with joblib.parallel_config("threading", n_jobs=4):
+        work = (joblib.delayed(model.fit)(X, y) for model, y in zip(models, targets, strict=True))
+        together = joblib.Parallel()(work)
+    for got, want in zip(together, alone, strict=True):
+        assert_allclose(got.predict(X), want, rtol=1e-10)
+
+
+def threads_after_a_computation(nproc):
+    """In a worker: the threads before and after JAX has started, and the variable that XLA has read."""
+    if nproc is not None:
+        os.environ["NPROC"] = nproc
+    import jax
+
+    before = len(os.listdir("/proc/self/task"))
+    with _runtime.computation():
+        jax.numpy.ones(3).sum().block_until_ready()
+    return len(os.listdir("/proc/self/task")) - before, os.environ.pop("NPROC", None)
+
+
+def in_a_worker(share, nproc=None):
+    """Run it in a fresh worker of joblib's, which allows it ``share`` threads."""
+    joblib.externals.loky.get_reusable_executor().shutdown()
+    with joblib.parallel_config("loky", n_jobs=2, inner_max_num_threads=share):
+        return joblib.Parallel()([joblib.delayed(threads_after_a_computation)(nproc)])[0]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
+def test_a_worker_has_no_more_threads_than_its_share():
+    """XLA has two pools: a share of nine threads instead of one costs sixteen."""
+    (one, left), (nine, also_left), (own, kept) = in_a_worker(1), in_a_worker(9), in_a_worker(1, nproc="9")
+    assert nine - one == 16
+    assert left is also_left is None
+    assert (own, kept) == (nine, "9")
+
+
+def test_outside_of_workers_nothing_is_shared(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert _runtime._share_of_cores() is None
+
+
+def test_a_computation_leaves_the_environment_alone():
+    code = """
+import os
+os.environ["OMP_NUM_THREADS"] = "3"
+before = dict(os.environ)
+from skgp_natgrad import _runtime
+assert os.environ == before
+with _runtime.computation():
+    pass
+assert os.environ == before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
