@@ -46,8 +46,6 @@ from .schedules import Auto, Cosine, LineSearch
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
 # Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
-
-
 # Arguments that leave the result alone; what a warm start changes is looked at itself, and the one value
 # of dtype has many names.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start", "dtype")

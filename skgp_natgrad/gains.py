@@ -7,11 +7,11 @@ shows its slope with noise. The best step for such a parabola is the gain
     gamma = |E slope|^2 / E |slope|^2
 
 (Schaul, Zhang and LeCun 2013, "No more pesky learning rates", eq. 5): one without
-noise, and the smaller the less of what a minibatch says is news. Both norms are
-those of the mean's part in the Fisher metric, and the upper one needs no large
-average: slopes of two minibatches in a row have independent noise, so that their
-inner product estimates it without bias, once the part that the step between them
-has removed is put back.
+noise, and the smaller the less of what a minibatch says is news. The slope is
+that of the mean, in the Fisher metric. The upper norm needs no long average:
+directions of two minibatches in a row have independent noise, so that their
+product estimates it without bias, once the part that the step between them has
+removed is put back: in natural coordinates, that is gamma times the first.
 """
 
 from __future__ import annotations
@@ -34,48 +34,51 @@ class Gain(NamedTuple):
     Attributes
     ----------
     gamma : scalar
-        The next step size.
-    velocity : array of shape (K, M)
-        The last natural gradient's part in the mean of q.
-    signal, power : scalars
-        Averages of the two norms.
-    last : scalar
-        The last slope's norm.
+        The size of the last step; before the first one, the size to begin with.
+    direction : pair of arrays of shape (K, M) and (K, M, M)
+        The last natural gradient, in natural parameters.
+    average : scalar
+        Of the ratio of the two norms.
     """
 
     gamma: jax.Array
-    velocity: jax.Array
-    signal: jax.Array
-    power: jax.Array
-    last: jax.Array
+    direction: tuple
+    average: jax.Array
 
 
 def initial(q):
     """Return the gain before the first step."""
-    zero = jnp.zeros((), dtype=float)
-    return Gain(jnp.full((), _FIRST, dtype=float), jnp.zeros_like(q.mean), zero, zero, zero)
+    first = jnp.full((), _FIRST, dtype=float)
+    return Gain(first, (jnp.zeros_like(q.mean), jnp.zeros_like(q.cov)), first)
 
 
-def updated(gain, q, dm):
-    """Take in the slope at ``q``: ``dm`` (K, M) is that of the expected log-likelihood in its mean.
+def updated(gain, q, direction):
+    """Take in the natural gradient at ``q``; the gain that is returned holds the size of the next step.
 
     Parameters
     ----------
     gain : Gain
         Its ``gamma`` is the size of the step that led to ``q``.
     q : Gaussian
-    dm : array of shape (K, M)
+    direction : pair of arrays of shape (K, M) and (K, M, M)
 
     Returns
     -------
     gain : Gain
     """
-    slope = dm - q.mean
-    velocity = jnp.einsum("kij,kj->ki", q.cov, slope)
+    before, now = _slope(gain.direction, q), _slope(direction, q)
+    toward = jnp.einsum("kij,kj->ki", q.cov, before)
+    power = (toward * before).sum()
+    # The ratio of averages would be that of the first steps for long, whose slopes are the largest by far.
+    ratio = (toward * (now + gain.gamma * before)).sum() / jnp.where(power > 0.0, power, 1.0)
+    ratio = jnp.where(power > 0.0, jnp.clip(ratio, 0.0, 1.0), gain.average)
     share = 1.0 / jnp.clip(1.0 / jnp.maximum(gain.gamma, _SMALLEST), _SHORTEST, _LONGEST)
-    signal = gain.signal + share * ((gain.velocity * slope).sum() + gain.gamma * gain.last - gain.signal)
-    power = gain.power + share * (gain.last - gain.power)
-    known = gain.last > 0.0
-    gamma = jnp.clip(jnp.where(known, signal / jnp.where(known, power, 1.0), _FIRST), _SMALLEST, 1.0)
-    gamma = jnp.minimum(gamma, _GROWTH * jnp.maximum(gain.gamma, _SMALLEST))
-    return Gain(gamma, velocity, jnp.where(known, signal, 0.0), jnp.where(known, power, 0.0), (velocity * slope).sum())
+    average = gain.average + share * (ratio - gain.average)
+    gamma = jnp.clip(average, _SMALLEST, _GROWTH * jnp.maximum(gain.gamma, _SMALLEST))
+    return Gain(gamma, direction, average)
+
+
+def _slope(direction, q):
+    """The gradient in the mean that belongs to a direction in natural parameters."""
+    shift, precision = direction
+    return shift - jnp.einsum("kij,kj->ki", precision, q.mean)

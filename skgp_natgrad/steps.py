@@ -67,7 +67,7 @@ class State(NamedTuple):
     best : Best
     shrink : scalar
         Factor of both step sizes: halved when a step had to be taken back.
-    gain : gains.Gain
+    gain : gains.Gain, optional
         The natural gradient's step size where it is found while training.
     """
 
@@ -77,7 +77,7 @@ class State(NamedTuple):
     optimizer: object
     best: Best
     shrink: jax.Array
-    gain: gains.Gain
+    gain: gains.Gain | None
 
 
 class Report(NamedTuple):
@@ -114,7 +114,11 @@ def initial_state(q, parameters, problem, method):
     # A strong type, as the steps return it: a weak one would be compiled for on its own.
     best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters, metric)
     shrink = jnp.ones((), dtype=float)
-    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, shrink, gains.initial(q))
+    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, shrink, _first_gain(q, method))
+
+
+def _first_gain(q, method):
+    return gains.initial(q) if method.adaptive else None
 
 
 @functools.partial(jax.jit, static_argnames="method", donate_argnames="state")
@@ -203,10 +207,13 @@ def step(state, problem, batch, gamma, rate, method):
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, a)
     if natural:
-        gain = gains.updated(state.gain, q, dm) if method.adaptive else state.gain
-        gamma = jnp.minimum(gamma, gain.gamma) if method.adaptive else gamma
+        gain = state.gain
+        if method.adaptive:
+            gain = gains.updated(gain, q, natural_gradient.direction(q, dm, dS))
+            gamma = jnp.minimum(gamma, gain.gamma)
         moved = _natural_step(state, problem, batch, latent, value, (dm, dS), gamma, method)
-        state = state._replace(gain=gain._replace(gamma=moved.gamma) if method.adaptive else gain)
+        if method.adaptive:
+            state = state._replace(gain=gain._replace(gamma=moved.gamma))
     else:
         moved = natural_gradient.step(q, xi_direction, rate, method.parameterization)
     rejected = (moved.n_halvings > 0) | skipped
@@ -345,7 +352,7 @@ def keep_or_redo(start, state, report, method):
 
 def _back_to(best, shrink, method):
     fresh = _fresh_optimizer(best.q, best.parameters, method)
-    return State(best.q, best.parameters, best.metric, fresh, best, shrink, gains.initial(best.q))
+    return State(best.q, best.parameters, best.metric, fresh, best, shrink, _first_gain(best.q, method))
 
 
 def _choose(condition, yes, no):

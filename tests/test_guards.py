@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import Auto, Constant, NGDSVGPClassifier, NGDSVGPRegressor, gains, gaussians, objectives, steps
+from skgp_natgrad import Auto, NGDSVGPClassifier, NGDSVGPRegressor, gains, gaussians, objectives, steps
+from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.likelihoods import RobustMax, StudentT
 from skgp_natgrad.methods import Method
 
@@ -102,17 +103,30 @@ def test_robust_max_from_the_first_step(gamma):
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.usefixtures("x64")
 def test_minibatches_go_back_to_the_last_sound_state(rng):
-    """An optimizer whose steps are absurd drives the kernel to where its matrix has no factor."""
-    X = rng.normal(size=(200, 2))
-    y = np.sin(2.0 * X[:, 0])
-    model = NGDSVGPRegressor(
-        1.0 * RBF(1.0, (1e-300, 1e300)), batch_size=50, learning_rate=Constant(10.0), max_iter=200, random_state=0
-    ).fit(X, y)
-    assert model.n_rejected_steps_ > 0
-    assert np.isfinite(model.elbo_)
-    assert np.all(np.isfinite(model.elbo_curve_))
-    assert np.all(np.isfinite(model.predict(X)))
+    """A chunk in which the bound is not finite leaves no trace but smaller steps and a count."""
+    parameters, q, batch, problem = make_problem(StudentT(), rng)
+    method = Method()
+    good = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], STEPS_PER_CALL, axis=0), batch)
+    y = good.y.copy()
+    y[3, 0, 0] = np.nan
+    sizes = np.full(STEPS_PER_CALL, 0.05)
+
+    def chunk(state, batches):
+        return steps.run_chunk(state, problem, batches, sizes, sizes, STEPS_PER_CALL, method)
+
+    state, first = chunk(steps.initial_state(q, parameters, problem, method), good)
+    before = jax.tree.map(np.asarray, (state.q, state.parameters))
+    assert not np.any(first.rejected)
+    state, report = chunk(state, good._replace(y=y))
+    for got, want in zip(jax.tree.leaves((state.q, state.parameters)), jax.tree.leaves(before), strict=True):
+        assert_array_equal(got, want)
+    assert float(state.shrink) == 0.5
+    assert np.all(np.isfinite(report.elbo))
+    assert report.rejected[3]
+    _, third = chunk(state, good)
+    assert np.all(np.asarray(third.gamma) == 0.025)
 
 
 # -- the step size that is found while training ----------------------------------------------
@@ -126,7 +140,7 @@ def test_the_gain_is_that_of_a_noisy_parabola(noise, rng):
 
     @jax.jit
     def follow(gain, q, target):
-        gain = gains.updated(gain, q, target)  # the slope is target - mean
+        gain = gains.updated(gain, q, (target - q.mean, jax.numpy.zeros_like(q.cov)))
         mean = q.mean + gain.gamma * (target - q.mean)
         return gain, q._replace(mean=mean, shift=mean)
 
@@ -147,9 +161,9 @@ def test_without_noise_the_gain_is_one(rng):
     X = rng.normal(size=(100, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=100)
     options = {"kernel": RBF(1.0), "n_inducing": 20, "optimizer": None, "random_state": 0}
-    model = NGDSVGPRegressor(gamma_schedule="auto", max_iter=30, n_iter_no_change=10, **options).fit(X, y)
-    exact = NGDSVGPRegressor(gamma_schedule=1.0, max_iter=30, n_iter_no_change=10, **options).fit(X, y)
-    assert model.step_sizes_.max() == 1.0
+    model = NGDSVGPRegressor(gamma_schedule="auto", max_iter=80, n_iter_no_change=40, **options).fit(X, y)
+    exact = NGDSVGPRegressor(gamma_schedule=1.0, max_iter=80, n_iter_no_change=40, **options).fit(X, y)
+    assert model.step_sizes_[-1] > 0.9
     assert_allclose(model.elbo_, exact.elbo_, rtol=1e-10)
 
 
