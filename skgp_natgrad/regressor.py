@@ -78,7 +78,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         number for every iteration, an object such as
         :class:`~skgp_natgrad.LogLinear`, tunable as
         ``gamma_schedule__final``, or "constant", "linear", "log_linear",
-        "cosine", "line_search" for one with its defaults.
+        "cosine", "auto", "line_search" for one with its defaults.
+        "auto" finds the step size while training
+        (:class:`~skgp_natgrad.Auto`);
         :class:`~skgp_natgrad.LineSearch` needs the full batch.
     optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"} or None, default="adam"
         Optimizer of the hyperparameters, the places of all points and the
