@@ -1,9 +1,16 @@
 """Shared fixtures: 64-bit JAX around each test that asks for it, and random problems."""
 
 import os
+import tempfile
 
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# Before jax is imported: all processes of a run compile a program once for all of them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _PROGRAMS = tempfile.TemporaryDirectory()  # removed at exit
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _PROGRAMS.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import jax
 import numpy as np
@@ -15,15 +22,24 @@ from skgp_natgrad import bases, gaussians, kernels, likelihoods, objectives
 JITTER = 1e-8
 
 
-_TESTS_PER_CACHE = 40
+# Linux allows a process 65530 memory maps; a compiled program takes three or more.
+_MOST_MAPS = 20_000
+
+
+def n_maps():
+    """Number of memory maps of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/maps") as maps:
+            return sum(1 for _ in maps)
+    except OSError:
+        return 0
 
 
 @pytest.fixture(autouse=True)
-def _bounded_cache(request):
-    """Drop compiled programs now and then: a process can map only so many, and they take memory."""
+def _bounded_cache():
+    """Drop compiled programs before the process runs out of memory maps."""
     yield
-    request.config.n_tests_run = getattr(request.config, "n_tests_run", 0) + 1
-    if request.config.n_tests_run % _TESTS_PER_CACHE == 0:
+    if n_maps() > _MOST_MAPS:
         jax.clear_caches()
 
 
@@ -42,7 +58,7 @@ def random_gaussian(rng, n_latent, size):
     """A random q(v) with a well conditioned covariance."""
     root = rng.normal(size=(n_latent, size, size)) / np.sqrt(size)
     precision = np.eye(size) + root @ root.transpose(0, 2, 1)
-    return gaussians.from_natural(rng.normal(size=(n_latent, size)), precision)
+    return jax.jit(gaussians.from_natural)(rng.normal(size=(n_latent, size)), precision)
 
 
 def targets_for(likelihood, rng, n_targets, n_classes, n_rows):

@@ -52,7 +52,7 @@ def test_grid_search_over_numbers_compiles_once(rng):
         max_iter=40,
         random_state=0,
     )
-    grid = {
+    values = {
         "likelihood__df": [3.0, 5.0],
         "gamma_schedule__final": [0.1, 0.5],
         "learning_rate": [0.01, 0.05],
@@ -60,6 +60,9 @@ def test_grid_search_over_numbers_compiles_once(rng):
         "max_iter": [30, 45],
         "jitter": [1e-8, 1e-6],
     }
+    # All first values, all second ones, and each parameter's second one alone.
+    first, second = ({name: pair[i : i + 1] for name, pair in values.items()} for i in (0, 1))
+    grid = [first, second, *({**first, name: second[name]} for name in values)]
     with count_compilations() as counts:
         GridSearchCV(model, grid, cv=5, error_score="raise").fit(X, y).predict(X)
         model.set_params(kernel__k1__constant_value_bounds="fixed").fit(X, y).predict(X[:7], return_std=True)
