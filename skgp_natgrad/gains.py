@@ -21,8 +21,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-_FIRST = 0.1
-_SMALLEST = 1e-3
+# The prior is far from the posterior: the first steps are small, as in the natural gradient paper's section 5.
+_FIRST = _SMALLEST = 1e-3
 _GROWTH = 1.5
 # Averages reach back over as many steps as q itself does, within limits.
 _SHORTEST, _LONGEST = 5.0, 50.0
@@ -72,7 +72,7 @@ def updated(gain, q, direction):
     # The ratio of averages would be that of the first steps for long, whose slopes are the largest by far.
     ratio = (toward * (now + gain.gamma * before)).sum() / jnp.where(power > 0.0, power, 1.0)
     ratio = jnp.where(power > 0.0, jnp.clip(ratio, 0.0, 1.0), gain.average)
-    share = 1.0 / jnp.clip(1.0 / jnp.maximum(gain.gamma, _SMALLEST), _SHORTEST, _LONGEST)
+    share = jnp.clip(gain.gamma, 1.0 / _LONGEST, 1.0 / _SHORTEST)
     average = gain.average + share * (ratio - gain.average)
     gamma = jnp.clip(average, _SMALLEST, _GROWTH * jnp.maximum(gain.gamma, _SMALLEST))
     return Gain(gamma, direction, average)

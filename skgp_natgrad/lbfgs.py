@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
 from . import bases, gaussians, natural_gradient, objectives, steps
+from ._runtime import quick_jit
 from .methods import is_collapsed
 from .parameterizations import PARAMETERIZATIONS
 
@@ -96,8 +97,7 @@ def _coordinates(state, method):
     return PARAMETERIZATIONS[method.parameterization].from_gaussian(state.q)
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def solution(position, q, problem, batch, method):
+def _solution(position, q, problem, batch, method):
     """q and the parameters at a position."""
     xi, parameters = position
     if xi is not None:
@@ -105,6 +105,9 @@ def solution(position, q, problem, batch, method):
     elif is_collapsed(method, parameters.log_likelihood):
         q = optimal_q(q, parameters, problem, batch, method)
     return q, parameters
+
+
+solution = quick_jit(_solution, static_argnames="method")
 
 
 def optimal_q(q, parameters, problem, batch, method):
@@ -116,15 +119,15 @@ def optimal_q(q, parameters, problem, batch, method):
     return natural_gradient.candidate(prior, dm, dS, 1.0)
 
 
-@functools.partial(jax.jit, static_argnames="method")
+@functools.partial(quick_jit, static_argnames="method")
 def value_and_gradient(position, q, problem, batch, method):
     """The bound, collapsed where it can be, and its gradient in the position."""
     if position[0] is None:
-        fixed = solution(position, q, problem, batch, method)[0]
+        fixed = _solution(position, q, problem, batch, method)[0]
         return jax.value_and_grad(lambda at: steps.bound(fixed, at[1], problem, batch, method))(position)
 
     def bound(position):
-        return steps.bound(*solution(position, q, problem, batch, method), problem, batch, method)
+        return steps.bound(*_solution(position, q, problem, batch, method), problem, batch, method)
 
     return jax.value_and_grad(bound)(position)
 

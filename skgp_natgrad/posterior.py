@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import bases, objectives
+from ._runtime import quick_jit
 
 CHUNK_ROWS = 256
 
@@ -48,7 +49,7 @@ class Posterior(NamedTuple):
     offset: np.ndarray
 
 
-@functools.partial(jax.jit, static_argnames="basis")
+@functools.partial(quick_jit, static_argnames="basis")
 def condition(basis, parameters, q, problem):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     kernels = objectives.exponential(parameters.log_kernels)
@@ -120,7 +121,7 @@ def log_density(kernels, likelihood, posterior, X, y):
     return likelihood.log_predictive_density(*latent_moments(kernels, likelihood, posterior, X), y)
 
 
-@functools.partial(jax.jit, static_argnames="function")
+@functools.partial(quick_jit, static_argnames="function")
 def _evaluate(function, *arguments):
     return function(*arguments)
 
@@ -155,7 +156,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, y=None):
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1)[..., : len(X)], *pieces)
 
 
-@jax.jit
+@quick_jit
 def _covariance_block(kernels, posterior, X1, X2):
     A1, B1 = _projections(posterior, _covariances(kernels, posterior.Z, X1))
     A2, B2 = _projections(posterior, _covariances(kernels, posterior.Z, X2))

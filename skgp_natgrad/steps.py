@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from . import bases, gains, gaussians, natural_gradient, objectives
 from ._linalg import jittered_cholesky, triangular_inverse
+from ._runtime import quick_jit
 from .batches import STEPS_PER_CALL
 from .methods import NATURAL_MEAN_SOLVERS, SOLVERS
 from .parameterizations import PARAMETERIZATIONS
@@ -41,6 +42,8 @@ _RECOVERY = 1.05
 _MAX_HALVINGS = 30
 # A fall of the bound by so many units of rounding is none.
 _ROUNDING = 100.0
+# Points times rows of a batch up to which the compilation of a fit's steps costs more than the steps.
+_LARGEST_QUICK = 150_000
 
 
 class Best(NamedTuple):
@@ -107,7 +110,7 @@ def _fresh_optimizer(q, parameters, method):
     return _transformation(method).init(ravel_pytree((_coordinates(q, method), parameters))[0])
 
 
-@functools.partial(jax.jit, static_argnames="method")
+@functools.partial(quick_jit, static_argnames="method")
 def initial_state(q, parameters, problem, method):
     """Return the state at the start of training."""
     metric = mean_metric(parameters, problem, method)
@@ -121,7 +124,6 @@ def _first_gain(q, method):
     return gains.initial(q) if method.adaptive else None
 
 
-@functools.partial(jax.jit, static_argnames="method", donate_argnames="state")
 def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     """Take ``n_steps`` steps, on the batches in turn.
 
@@ -143,6 +145,12 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     report : Report
         Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
     """
+    size = state.q.mean.shape[-1] * batches.weight.shape[-1]
+    compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
+    return compiled(state, problem, batches, gammas, rates, n_steps, method)
+
+
+def _chunk(state, problem, batches, gammas, rates, n_steps, method):
     # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
     start = state = refresh_metric(state, problem, method)
     zeros, no = jnp.zeros(STEPS_PER_CALL), jnp.zeros(STEPS_PER_CALL, bool)
@@ -160,7 +168,11 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     return (state, report) if n_batches == 1 else keep_or_redo(start, state, report, method)
 
 
-@functools.partial(jax.jit, static_argnames="method")
+_run_chunk = jax.jit(_chunk, static_argnames="method", donate_argnames="state")
+_run_chunk_quick = quick_jit(_chunk, static_argnames="method", donate_argnames="state")
+
+
+@functools.partial(quick_jit, static_argnames="method")
 def try_step(state, problem, batch, gamma, rate, method):
     """One step with the present metric, and the bound where it ends: for a line search.
 
@@ -287,7 +299,7 @@ def refresh_metric(state, problem, method):
     return state._replace(parameters=parameters, metric=metric)
 
 
-refreshed = jax.jit(refresh_metric, static_argnames="method")
+refreshed = quick_jit(refresh_metric, static_argnames="method")
 
 
 def _inverse(K, jitter):

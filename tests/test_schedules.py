@@ -62,7 +62,7 @@ def test_the_schedule_reaches_the_step(rng):
         (-0.1, "within"),
         (LogLinear(0.0, 0.1), "must be positive"),
         (Linear(n_steps=0), "n_steps must be at least 1"),
-        ("auto", "not available"),
+        ("automatic", "not available"),
         ("loglinear", "Did you mean 'log_linear'"),
         (True, "must be a number"),
         (lambda t: 0.1, "must be a number"),
