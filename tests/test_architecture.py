@@ -15,6 +15,7 @@ LEVELS = [
     {"_linalg", "_runtime"},
     {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
     {"bases", "gains", "parameterizations", "_validation"},
+    {"sites"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
     {"batches"},
     {"steps", "posterior", "_rows", "_progress"},
