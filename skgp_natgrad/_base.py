@@ -395,7 +395,7 @@ class BaseNGDSVGP(BaseEstimator):
         if n_inducing is None or isinstance(self.inducing_init, str):
             together = functools.reduce(operator.add, self._fitted_kernels())
             Z = inducing.follow(Z, X, together, n_inducing, random_state)
-        points, masks = _pad_points((Z, previous.parameters.points.Z_mean), (n_inducing or batches.bucket(len(Z)), 0))
+        points, masks = _pad_points((Z, parameters.points.Z_mean), (n_inducing or batches.bucket(len(Z)), 0))
         site = sites.of_posterior(self._posterior.Z, self._posterior.whiten, previous.q)
         kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
         q = sites.best_q(site, kernels_now, points.Z, masks.Z, problem.jitter)
@@ -585,6 +585,7 @@ def _pad_points(placed, requested):
 
 
 def _resumption(fitted_as, state):
+    """The `_Resumption` of a state of training."""
     problem = fitted_as.problem
     arrays = jax.tree.map(np.asarray, (state.q, state.parameters, problem.masks, problem.offset))
     return _Resumption(*arrays, problem.weight, fitted_as.sizes, fitted_as.basis)

@@ -162,7 +162,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     elbo_ : float
         The bound at the solution, in nats: evaluated on the full batch, the
         average of the last estimates with minibatches. With
-        ``mean_solver="exact"`` it is evaluated on all rows.
+        ``mean_solver="exact"`` it is evaluated on all rows. After a later
+        ``partial_fit``, given the rows before.
     elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration (with "lbfgs" after it); an unbiased
         estimate with minibatches.

@@ -160,7 +160,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         The bound at the solution, in nats, for y on the scale of
         ``likelihood_``: evaluated on the full batch, the average of the last
         estimates with minibatches. With ``mean_solver="exact"`` it is
-        evaluated on all rows.
+        evaluated on all rows. After a later ``partial_fit``, given the rows
+        before.
     elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration (with "lbfgs" after it); an unbiased
         estimate with minibatches.
