@@ -1,7 +1,7 @@
 """What earlier data said, as a Gaussian factor on the latent functions at their inducing points.
 
 Bui, Nguyen and Turner (2017), "Streaming sparse Gaussian process approximations",
-eq. 5: of the rows that are gone, the bound of the next ones keeps
+section 3: of the rows that are gone, the bound of the next ones keeps
 
     E_q[log q_old(u_old) / p_old(u_old)],    u_old = f(Z_old) under the new q
 
