@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -35,6 +35,7 @@ from . import (
     likelihoods,
     methods,
     posterior,
+    sites,
     steps,
     training,
 )
@@ -61,6 +62,18 @@ class _Fitted(NamedTuple):
     scales: tuple
     basis: str
     attributes: dict
+
+
+class _Resumption(NamedTuple):
+    """What a later fit goes on from, in NumPy; ``weight`` is that of all rows so far."""
+
+    q: gaussians.Gaussian
+    parameters: Parameters
+    masks: bases.Masks
+    offset: np.ndarray
+    weight: float
+    sizes: tuple
+    basis: str
 
 
 class BaseNGDSVGP(BaseEstimator):
@@ -255,15 +268,20 @@ class BaseNGDSVGP(BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------
 
-    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False, **attributes):
+    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False, streams=False, **attributes):
         """Fit latent functions to the target columns ``y`` (N, T); sets the fitted attributes.
 
-        ``attributes`` are further ones, that the prediction of a subclass needs.
-        Nothing is set before everything has succeeded, so that a fit that fails
-        or is interrupted leaves an estimator that says it is not fitted.
+        With ``streams`` the rows of earlier calls count as well, through their
+        site. ``attributes`` are further ones, that the prediction of a subclass
+        needs. Nothing is set before everything has succeeded, so that a fit that
+        fails or is interrupted leaves an estimator that says it is not fitted, a
+        failed ``partial_fit`` the one that there was.
         """
         settings = self._settings()
-        previous = self._previous()
+        previous = self._previous(streams)
+        streams = streams and previous is not None
+        if streams:
+            likelihood = self._as_before(likelihood)
         random_state = check_random_state(self.random_state)
         rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
         checkpoint = self._checkpoint(rows, n_classes, previous)
@@ -272,15 +290,16 @@ class BaseNGDSVGP(BaseEstimator):
         likelihood = likelihood.prepare(rows.y, n_classes)
         full_batch = batches.is_full(len(rows.weight), settings.batch_size)
         methods.check(settings.method, likelihood, full_batch, settings.searched is not None)
-        x_scale, y_scale, rows = self._standardise(rows, scale_y and likelihood.standardises, previous)
+        x_scale, y_scale, rows = self._standardise(rows, scale_y and likelihood.standardises, previous, streams)
         with _runtime.computation(self.device):
             kernel, state, problem, sizes = self._start(
-                rows, likelihood, n_classes, x_scale, random_state, previous, settings.method
+                rows, likelihood, n_classes, x_scale, random_state, previous, settings.method, streams
             )
             fitted_as = _Fitted(
                 kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method.basis, attributes
             )
-            with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, problem.weight) as show:
+            weight = float(rows.weight.sum())
+            with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, weight) as show:
                 on_chunk = self._on_chunk(show, fitted_as)
                 result = training.run(state, problem, rows, settings, random_state, on_chunk, checkpoint)
             resume = _resumption(fitted_as, result.state)
@@ -341,9 +360,9 @@ class BaseNGDSVGP(BaseEstimator):
 
         return on_chunk
 
-    def _previous(self):
-        """The state that a warm start goes on from, or None."""
-        return self._warm_state if self.warm_start and self.__sklearn_is_fitted__() else None
+    def _previous(self, streams=False):
+        """The state that a warm start, or a stream, goes on from, or None."""
+        return self._warm_state if (self.warm_start or streams) and self.__sklearn_is_fitted__() else None
 
     def _forget(self):
         """Unfit the estimator, before anything can fail; a warm start keeps the last fit."""
@@ -358,21 +377,35 @@ class BaseNGDSVGP(BaseEstimator):
         rows = batches.Rows(X[used], y[used].T, weight[used])
         return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
 
-    def _standardise(self, rows, scale_y, previous):
+    def _as_before(self, likelihood):
+        """The likelihood of the next rows of a stream: what the first rows settled stays settled."""
+        if len(self.mean_inducing_points_):
+            raise ValueError(
+                f"partial_fit cannot go on from a fit with {len(self.mean_inducing_points_)} mean-only points: what "
+                "they know cannot be told to later rows. Call fit to start anew."
+            )
+        fitted = self.likelihood_
+        if type(likelihood) is not type(fitted):
+            return likelihood
+        settled = {name: getattr(fitted, name) for name in fitted.options if getattr(likelihood, name) is None}
+        return clone(likelihood).set_params(**settled)
+
+    def _standardise(self, rows, scale_y, previous, streams):
         """Return the scales of X and y, and the rows in these units."""
         if previous is not None:
             x_scale, y_scale = self._x_scale, self._y_scale
             if len(y_scale.scale) != len(rows.y):
-                raise ValueError(f"warm_start=True, but y has {len(rows.y)} columns and had {len(y_scale.scale)}.")
+                raise ValueError(f"{_reason(streams)}, but y has {len(rows.y)} columns and had {len(y_scale.scale)}.")
         else:
             x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X)
             y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
         return x_scale, y_scale, rows._replace(X=x_scale.forward(rows.X), y=y_scale.forward(rows.y.T).T)
 
-    def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method):
+    def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams):
         """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
         n_latent = likelihood.n_latent(len(rows.y), n_classes)
-        sklearn_kernels = self._kernels(rows, n_latent)
+        # A default kernel is that of the first rows.
+        sklearn_kernels = self._fitted_kernels() if streams and self.kernel is None else self._kernels(rows, n_latent)
         specs = [kernels.from_sklearn(kernel, rows.X.shape[1]) for kernel in sklearn_kernels]
         specs = tuple(zip(*specs, strict=True)), likelihood.spec(len(rows.y))
         with np.errstate(divide="ignore"):
@@ -385,8 +418,9 @@ class BaseNGDSVGP(BaseEstimator):
             parameters = Parameters(*start, points, weights)
             offset = likelihood.initial_latent(rows.y, rows.weight, n_classes).reshape(n_latent, 1)
         else:
-            q, parameters, masks, offset, sizes, basis = previous
-            _check_same_structure((method.basis, n_latent, start), (basis, len(q.mean), tuple(parameters[:2])))
+            q, parameters, masks, offset, _, sizes, basis = previous
+            before = basis, len(q.mean), tuple(parameters[:2])
+            _check_same_structure(_reason(streams), (method.basis, n_latent, start), before)
         problem = Problem(
             log_bounds=(lower, upper),
             masks=masks,
@@ -396,7 +430,27 @@ class BaseNGDSVGP(BaseEstimator):
             jitter=float(self.jitter),
             point_rate=float(self._sizes()[0] is not None),
         )
+        if streams:
+            q, parameters, problem, sizes = self._follow(previous, problem, rows.X, random_state)
         return sklearn_kernels, steps.initial_state(q, parameters, problem, method), problem, sizes
+
+    def _follow(self, previous, problem, X, random_state):
+        """Where the next rows of a stream start: q, the parameters, the problem, and the numbers of points."""
+        parameters, n_inducing = previous.parameters, self._sizes()[0]
+        Z = parameters.points.Z[: previous.sizes[0]]
+        if n_inducing is None or isinstance(self.inducing_init, str):
+            together = functools.reduce(operator.add, self._fitted_kernels())
+            Z = inducing.follow(Z, X, together, n_inducing, random_state)
+        points, masks = _pad_points((Z, parameters.points.Z_mean), (n_inducing or batches.bucket(len(Z)), 0))
+        site = sites.of_posterior(self._posterior.Z, self._posterior.whiten, previous.q)
+        kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
+        q = sites.best_q(site, kernels_now, points.Z, masks.Z, problem.jitter)
+        problem = problem._replace(masks=masks, site=site, weight=problem.weight + previous.weight)
+        return q, parameters._replace(points=points), problem, (len(Z), 0)
+
+    def _fitted_kernels(self):
+        """The fitted kernel of all latent functions, or those of each: a tuple."""
+        return tuple(self.kernel_) if isinstance(self.kernel_, list) else (self.kernel_,)
 
     def _kernels(self, rows, n_latent):
         """One kernel for all latent functions, or one for each: a tuple."""
@@ -524,7 +578,7 @@ class BaseNGDSVGP(BaseEstimator):
             f"{' or '.join(sizes[-1:])}.",
         }
         if verdict is not None:
-            warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=4)
+            warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=5)
 
     def _warn_fewer_points(self, sizes):
         """Say that X had too few distinct rows for the points that were asked for.
@@ -573,8 +627,7 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _model(self):
         """Kernels, likelihood and posterior, in the form that `posterior` evaluates."""
-        fitted = self.kernel_ if isinstance(self.kernel_, list) else [self.kernel_]
-        twins = tuple(kernels.from_sklearn(kernel, self.n_features_in_).value for kernel in fitted)
+        twins = tuple(kernels.from_sklearn(kernel, self.n_features_in_).value for kernel in self._fitted_kernels())
         return twins, self.likelihood_.spec(len(self._y_scale.scale))[0], self._posterior
 
     def _evaluate(self, function, X, y=None):
@@ -625,21 +678,27 @@ def _pad_points(placed, requested):
 
 
 def _resumption(fitted_as, state):
-    """What a warm start needs, in NumPy."""
+    """The `_Resumption` of a state of training."""
     problem = fitted_as.problem
     arrays = jax.tree.map(np.asarray, (state.q, state.parameters, problem.masks, problem.offset))
-    return (*arrays, fitted_as.sizes, fitted_as.basis)
+    return _Resumption(*arrays, problem.weight, fitted_as.sizes, fitted_as.basis)
 
 
-def _check_same_structure(start, previous):
-    """Refuse a warm start from another model: basis, number of latent functions, kernels and likelihood."""
+def _reason(streams):
+    """Why a fit goes on from the last one."""
+    return "partial_fit goes on from the rows before" if streams else "warm_start=True"
+
+
+def _check_same_structure(reason, start, previous):
+    """Refuse to go on from another model: basis, number of latent functions, kernels and likelihood."""
 
     def shapes(tree):
         return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
     same = jax.tree.structure(start[2]) == jax.tree.structure(previous[2]) and shapes(start[2]) == shapes(previous[2])
     if not same or start[:2] != previous[:2]:
+        anew = "call fit" if reason != _reason(False) else "set warm_start=False"
         raise ValueError(
-            "warm_start=True, but the basis, the kernel, the likelihood or the number of targets or classes differs "
-            "from the previous fit's; set warm_start=False to start anew."
+            f"{reason}, but the basis, the kernel, the likelihood or the number of targets or classes differs "
+            f"from the previous fit's; {anew} to start anew."
         )

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from . import _inputs, _validation, posterior
 from ._base import BaseNGDSVGP
+from .methods import can_stream
 
 
 class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
@@ -169,7 +171,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     elbo_ : float
         The bound at the solution, in nats: evaluated on the full batch, the
         average of the last estimates with minibatches. With
-        ``mean_solver="exact"`` it is evaluated on all rows.
+        ``mean_solver="exact"`` it is evaluated on all rows. After a later
+        ``partial_fit``, given the rows before.
     elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration (with "lbfgs" after it); an unbiased
         estimate with minibatches.
@@ -299,23 +302,110 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         self : NGDSVGPClassifier
         """
         self._forget()
-        previous = self._previous()
+        return self._learn(X, y, sample_weight)
+
+    @available_if(can_stream)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Learn from further rows; the rows of earlier calls are not needed again.
+
+        The first call is `fit`. After that what the earlier rows said enters
+        through the posterior that they left, at its inducing points [1]_; the
+        inducing points start anew at the best of the old ones and the new rows
+        (if ``inducing_init`` is an array, where they are), and hyperparameters go
+        on being trained. The scale of X stays that of the first call, whose rows
+        should therefore be typical.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that will ever occur; needed at the first call if its y
+            does not hold them all.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the log-likelihood; two is the row twice.
+
+        Returns
+        -------
+        self : NGDSVGPClassifier
+
+        Notes
+        -----
+        Not available with mean-only points: with ``n_mean_inducing`` above zero,
+        ``basis="decoupled"`` or ``mean_solver="exact"``.
+
+        Each call trains for up to ``max_iter`` iterations, so that a few large
+        batches are better than many small ones. ``elbo_`` is then a bound of the
+        new labels' log evidence, given the rows before.
+
+        References
+        ----------
+        .. [1] T. Bui, C. Nguyen, R. Turner (2017). "Streaming Sparse Gaussian
+           Process Approximations." NeurIPS.
+
+        Examples
+        --------
+        The first batch holds two of the three kinds.
+
+        >>> from sklearn.datasets import load_iris
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = NGDSVGPClassifier(n_inducing=20, max_iter=300, tol=0.05, random_state=0)
+        >>> clf = clf.partial_fit(X[:90], y[:90], classes=[0, 1, 2])
+        >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
+        True
+        """
+        return self._learn(X, y, sample_weight, classes, streams=True)
+
+    def _learn(self, X, y, sample_weight, classes=None, streams=False):
+        previous = self._previous(streams)
         with _inputs.located(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
             check_classification_targets(y)
         weight = _inputs.weights(sample_weight, X)
-        classes, position = np.unique(y, return_inverse=True)
-        if previous is not None and not np.array_equal(classes, self.classes_):
-            raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {self.classes_!r}.")
+        classes = self._stream_classes(y, classes, previous) if streams else self._fit_classes(y, previous)
+        position = np.searchsorted(classes, y)
         weight = weight * self._class_weights(classes, position, weight)[position]
         present = classes[np.unique(position[weight > 0])]
-        if len(present) < 2:
+        if len(present) < 2 and not streams:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
             )
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
         labels = position.reshape(-1, 1).astype(float)
-        return self._fit(X, labels, weight, likelihood, n_classes=len(classes), classes_=classes)
+        return self._fit(X, labels, weight, likelihood, n_classes=len(classes), streams=streams, classes_=classes)
+
+    def _fit_classes(self, y, previous):
+        """The sorted labels of ``y``; a warm start needs those that it had."""
+        classes = np.unique(y)
+        if previous is not None and not np.array_equal(classes, self.classes_):
+            raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {self.classes_!r}.")
+        return classes
+
+    def _stream_classes(self, y, classes, previous):
+        """The sorted labels of a stream: those of its first call."""
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} depends on all rows, and partial_fit sees a part of them; give "
+                "a dict of label to weight."
+            )
+        known = np.unique(y if classes is None else classes) if previous is None else self.classes_
+        if len(known) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes; the first call of partial_fit names one, "
+                f"{known.tolist()}. Give all labels that will occur as classes=..."
+            )
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(f"classes={np.unique(classes).tolist()} differs from the first call's, {known.tolist()}.")
+        unseen = sorted(set(y.tolist()) - set(known.tolist()), key=str)
+        if unseen:
+            raise ValueError(
+                f"y holds the labels {unseen}, which are not among classes={known.tolist()}. Name all labels at the "
+                "first call of partial_fit, or call fit to start anew."
+            )
+        return known
 
     def _class_weights(self, classes, position, weight):
         """The factor that `class_weight` puts on each class: (C,)."""

@@ -123,3 +123,15 @@ def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
     both = np.concatenate([given, X])
     both = greedy_variance(both, kernel, len(given) + n_mean_inducing, random_state, n_given=len(given))
     return both[: len(given)], both[len(given) :]
+
+
+def follow(old, X, kernel, n_inducing, random_state):
+    """Return the inducing points of a stream: the best of the old points and the new rows together.
+
+    A stream whose inputs move is followed, and what lies behind it is kept, as
+    far as there are points. ``n_inducing=None`` stands for all.
+    """
+    if n_inducing is None:
+        return np.unique(np.concatenate([old, X]), axis=0)
+    both = np.unique(np.concatenate([old, candidates(X, n_inducing, random_state)]), axis=0)
+    return greedy_variance(both, kernel, min(n_inducing, len(both)), random_state)

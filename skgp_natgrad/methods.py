@@ -98,6 +98,32 @@ def check(method, likelihood, full_batch, searches=False):
     _check_mean_solver(method, solver, basis)
 
 
+def can_stream(estimator):
+    """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
+
+    Mean-only weights move the mean and say nothing of how sure it is, so that no
+    site of theirs exists.
+
+    Raises
+    ------
+    AttributeError
+        With the arguments, and what to change.
+    """
+    needs_q_alone = {
+        "n_mean_inducing": estimator.n_mean_inducing != 0,
+        "basis": estimator.basis == "decoupled",
+        "mean_solver": estimator.mean_solver == "exact",
+    }
+    given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
+    if given:
+        raise AttributeError(
+            f"{type(estimator).__name__} has no partial_fit with {', '.join(given)}: later rows can be told what "
+            "the inducing points know, not what a mean on other points does. Use n_mean_inducing=0, "
+            "basis='orthogonal' and mean_solver='adam'."
+        )
+    return True
+
+
 def _check_unconstrained(method, likelihood):
     if not PARAMETERIZATIONS[method.parameterization].unconstrained:
         raise ValueError(

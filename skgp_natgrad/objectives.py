@@ -1,4 +1,7 @@
-"""The evidence lower bound: expected log-likelihood minus KL divergence."""
+"""The evidence lower bound: expected log-likelihood minus KL divergence.
+
+Where earlier data enter through a posterior, their site's expectation is added.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from . import bases
+from . import bases, sites
 from .likelihoods import Likelihood
 
 
@@ -67,6 +70,8 @@ class Problem(NamedTuple):
         Relative to the kernel's scale.
     point_rate : scalar
         One, or zero where the points stay in place.
+    site : sites.Site, optional
+        What earlier data said; None where there are none.
     """
 
     log_bounds: tuple
@@ -76,6 +81,14 @@ class Problem(NamedTuple):
     weight: jax.Array
     jitter: jax.Array
     point_rate: jax.Array
+    site: sites.Site | None = None
+
+
+class Latent(NamedTuple):
+    """What the bound knows of q: the latent moments at a batch's rows, and the site of earlier data."""
+
+    rows: bases.Moments
+    site: sites.Carried | None
 
 
 def exponential(tree):
@@ -95,11 +108,6 @@ def latent_moments(basis, parameters, m, S, X, problem, columns=None):
 def _positive(moments):
     # Rounding can leave a variance of exactly zero, whose square root has no derivative.
     return moments._replace(var=jnp.maximum(moments.var, jnp.finfo(moments.var.dtype).tiny ** 0.5))
-
-
-def after(latent, dm, dS):
-    """The latent moments after the moments of q(v) have changed by ``dm`` and ``dS``."""
-    return _positive(bases.shifted(latent, dm, dS))
 
 
 def expected_log_likelihood(parameters, mean, var, batch):
@@ -128,17 +136,31 @@ def bound_and_moments(basis, parameters, m, S, batch, problem):
     Returns
     -------
     bound : scalar
-    latent : bases.Moments
-        At the rows of the batch.
+    latent : Latent
     """
     columns = None if batch.columns.shape[-1] == problem.masks.Z_mean.shape[0] else batch.columns
-    latent = latent_moments(basis, parameters, m, S, batch.X, problem, columns)
-    return bound_of_moments(parameters, latent, batch, problem), latent
+    rows = latent_moments(basis, parameters, m, S, batch.X, problem, columns)
+    latent = Latent(rows, _carried_site(parameters, problem))
+    return _bound(parameters, latent, m, S, batch, problem), latent
 
 
-def bound_of_moments(parameters, latent, batch, problem):
-    """The same for given latent moments."""
-    return problem.scale * expected_log_likelihood(parameters, latent.mean, latent.var, batch) - latent.kl
+def _carried_site(parameters, problem):
+    if problem.site is None:
+        return None
+    kernels = exponential(parameters.log_kernels)
+    return sites.carried(problem.site, kernels, parameters.points.Z, problem.masks.Z, problem.jitter)
+
+
+def _bound(parameters, latent, m, S, batch, problem):
+    rows = latent.rows
+    bound = problem.scale * expected_log_likelihood(parameters, rows.mean, rows.var, batch) - rows.kl
+    return bound if latent.site is None else bound + sites.expectation(latent.site, m, S)
+
+
+def bound_after(parameters, latent, q, q_new, batch, problem):
+    """The bound of ``q_new``, less its divergence, from the ``latent`` of ``q``."""
+    rows = _positive(bases.shifted(latent.rows, q_new.mean - q.mean, q_new.cov - q.cov))
+    return _bound(parameters, latent._replace(rows=rows), q_new.mean, q_new.cov, batch, problem)
 
 
 def bound_given_q(*arguments):
@@ -150,7 +172,10 @@ def concave_gradient(parameters, latent, batch, problem):
     """The gradient of the bound in S (K, M, M), of rows whose log-likelihood has negative curvature alone.
 
     The precision after a natural gradient step along it is positive definite
-    whatever the step: the curvature of the other rows is clipped to zero.
+    whatever the step: the curvature of the other rows is clipped to zero, and a
+    site has none of these.
     """
-    v = jax.grad(expected_log_likelihood, argnums=2)(parameters, latent.mean, latent.var, batch)
-    return problem.scale * bases.pulled_back(latent, jnp.minimum(v, 0.0))
+    rows = latent.rows
+    v = jax.grad(expected_log_likelihood, argnums=2)(parameters, rows.mean, rows.var, batch)
+    concave = problem.scale * bases.pulled_back(rows, jnp.minimum(v, 0.0))
+    return concave if latent.site is None else concave - 0.5 * latent.site.precision

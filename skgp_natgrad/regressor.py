@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from . import _inputs, _memory, _validation, posterior
 from ._base import BaseNGDSVGP
+from .methods import can_stream
 
 
 class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
@@ -167,7 +169,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         The bound at the solution, in nats, for y on the scale of
         ``likelihood_``: evaluated on the full batch, the average of the last
         estimates with minibatches. With ``mean_solver="exact"`` it is
-        evaluated on all rows.
+        evaluated on all rows. After a later ``partial_fit``, given the rows
+        before.
     elbo_curve_ : ndarray of shape (n_iter,)
         The bound before each iteration (with "lbfgs" after it); an unbiased
         estimate with minibatches.
@@ -246,13 +249,75 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         self : NGDSVGPRegressor
         """
         self._forget()
-        reset = self._previous() is None
+        return self._learn(X, y, sample_weight)
+
+    @available_if(can_stream)
+    def partial_fit(self, X, y, sample_weight=None):
+        """Learn from further rows; the rows of earlier calls are not needed again.
+
+        The first call is `fit`. After that what the earlier rows said enters
+        through the posterior that they left, at its inducing points [1]_; the
+        inducing points start anew at the best of the old ones and the new rows
+        (if ``inducing_init`` is an array, where they are), and hyperparameters go
+        on being trained. The scales of X and y, and the prior mean, stay those
+        of the first call, whose rows should therefore be typical.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row in the log-likelihood; two is the row twice.
+
+        Returns
+        -------
+        self : NGDSVGPRegressor
+
+        Notes
+        -----
+        Not available with mean-only points: with ``n_mean_inducing`` above zero,
+        ``basis="decoupled"`` or ``mean_solver="exact"``.
+
+        Each call trains for up to ``max_iter`` iterations, so that a few large
+        batches are better than many small ones. The likelihood's parameters,
+        the noise too, are trained on the rows of the call alone. ``elbo_`` is
+        then a bound of the new rows' log evidence, given the rows before.
+
+        References
+        ----------
+        .. [1] T. Bui, C. Nguyen, R. Turner (2017). "Streaming Sparse Gaussian
+           Process Approximations." NeurIPS.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 400)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=400)
+        >>> reg = NGDSVGPRegressor(n_inducing=20, tol=0.02, random_state=0, normalize_X=False)
+        >>> for rows in (slice(0, 200), slice(200, 400)):
+        ...     reg = reg.partial_fit(X[rows], y[rows])
+        >>> bool(reg.score(X[:200], y[:200]) > 0.95), bool(reg.score(X[200:], y[200:]) > 0.95)
+        (True, True)
+        """
+        return self._learn(X, y, sample_weight, streams=True)
+
+    def _learn(self, X, y, sample_weight, streams=False):
+        first = self._previous(streams) is None
         with _inputs.located(X=X, y=y):
-            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=reset)
+            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        columns = y.reshape(len(y), -1)
-        likelihood = self._likelihood(default="gaussian")
-        return self._fit(X, columns, sample_weight, likelihood, scale_y=self.normalize_y, _single_output=y.ndim == 1)
+        return self._fit(
+            X,
+            y.reshape(len(y), -1),
+            sample_weight,
+            self._likelihood(default="gaussian"),
+            scale_y=self.normalize_y,
+            streams=streams,
+            _single_output=y.ndim == 1,
+        )
 
     def _shaped(self, columns):
         """Drop the axis of outputs, which stands last, if y had none."""

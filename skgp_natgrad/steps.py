@@ -238,7 +238,8 @@ def _natural_step(state, problem, batch, latent, value, gradient, gamma, method)
 
     For a conjugate likelihood every step of size up to one raises the batch's
     bound: it shortens the way to the batch's optimum in natural parameters,
-    along which the divergence from that optimum falls.
+    along which the divergence from that optimum falls. A site of earlier data is
+    as conjugate: its expectation is linear in E[v] and E[v v^T].
     """
     q, parameters, (dm, dS) = state.q, state.parameters, gradient
     velocity = natural_gradient.velocity(q, dm, dS, method.parameterization)
@@ -248,8 +249,8 @@ def _natural_step(state, problem, batch, latent, value, gradient, gamma, method)
     rounding = _ROUNDING * jnp.finfo(value.dtype).eps * jnp.abs(before)
 
     def acceptable(q_new):
-        there = objectives.after(latent, q_new.mean - q.mean, q_new.cov - q.cov)
-        bound = objectives.bound_of_moments(parameters, there, batch, problem) - gaussians.kl_to_standard(q_new)
+        given_q = objectives.bound_after(parameters, latent, q, q_new, batch, problem)
+        bound = given_q - gaussians.kl_to_standard(q_new)
         return gaussians.is_finite(q_new) & (bound >= before - rounding)
 
     def fallback():

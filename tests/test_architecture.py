@@ -15,6 +15,7 @@ LEVELS = [
     {"_inputs", "_linalg", "_memory", "_runtime", "_version"},
     {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
     {"bases", "gains", "parameterizations", "_validation", "_persistence", "_checkpoint"},
+    {"sites"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},
     {"batches"},
     {"steps", "posterior", "_rows", "_progress"},

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import Auto, NGDSVGPClassifier, NGDSVGPRegressor, gains, gaussians, objectives, steps
+from skgp_natgrad import Auto, NGDSVGPClassifier, NGDSVGPRegressor, bases, gains, gaussians, objectives, steps
 from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.likelihoods import RobustMax, StudentT
 from skgp_natgrad.methods import Method
@@ -29,7 +29,7 @@ def test_moments_are_affine_in_those_of_q(basis, rng):
         def at(q):
             return objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, problem)
 
-        return objectives.after(at(q), other.mean - q.mean, other.cov - q.cov), at(other)
+        return bases.shifted(at(q), other.mean - q.mean, other.cov - q.cov), at(other)
 
     got, want = both()
     for name in ("mean", "var", "kl"):
@@ -45,9 +45,11 @@ def test_the_clipped_gradient_is_that_of_the_concave_rows(rng):
     @jax.jit
     def everything():
         _, latent = objectives.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, problem)
-        v = jax.grad(objectives.expected_log_likelihood, argnums=2)(parameters, latent.mean, latent.var, batch)
+        v = jax.grad(objectives.expected_log_likelihood, argnums=2)(
+            parameters, latent.rows.mean, latent.rows.var, batch
+        )
         dS = jax.grad(objectives.bound_given_q, argnums=3)("orthogonal", parameters, q.mean, q.cov, batch, problem)
-        return v, dS, latent.factors[0], objectives.concave_gradient(parameters, latent, batch, problem)
+        return v, dS, latent.rows.factors[0], objectives.concave_gradient(parameters, latent, batch, problem)
 
     v, dS, factors, clipped = jax.tree.map(np.asarray, everything())
     A = factors.L_inv @ factors.Kzx

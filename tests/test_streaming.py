@@ -1,0 +1,367 @@
+"""Earlier data as a site: the formula against dense linear algebra, and partial_fit."""
+
+import pickle
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, Matern
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, gaussians, kernels, natural_gradient, objectives, sites
+from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
+
+from .conftest import JITTER, make_problem, random_gaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+# -- the site -----------------------------------------------------------------------------
+
+OLD = (1.4 * RBF(0.8), 0.7 * RBF(1.2))
+NEW = (1.1 * Matern(0.9, nu=2.5), 0.6 * Matern(1.5, nu=2.5))
+
+carried, best_q, expectation = (jax.jit(f) for f in (sites.carried, sites.best_q, sites.expectation))
+
+
+def twins(of):
+    return tuple(kernels.from_sklearn(kernel, 3).value for kernel in of)
+
+
+def jittered(K):
+    return K + JITTER * np.diag(K).mean() * np.eye(len(K))
+
+
+def random_site(rng, old=OLD[:1], n_latent=2, size=5):
+    """A site at points and under kernels of its own, and the points and q that left it."""
+    Z, q = rng.normal(size=(size, 3)), jax.tree.map(np.asarray, random_gaussian(rng, n_latent, size))
+    whiten = np.stack([np.linalg.inv(np.linalg.cholesky(jittered(kernel(Z)))) for kernel in old])
+    return sites.of_posterior(Z, whiten, q), Z, q
+
+
+def expected_log_density(mean, cov, at, spread):
+    """E[log N(u; at, spread)] under N(mean, cov)."""
+    second = cov + np.outer(mean - at, mean - at)
+    return -0.5 * (np.linalg.slogdet(2.0 * np.pi * spread)[1] + np.trace(np.linalg.solve(spread, second)))
+
+
+def dense_expectation(new, Z_new, m, S, old, Z_old, m_old, S_old):
+    """E[log q_old(u) / p_old(u)] of one latent function, unwhitened, from the densities themselves."""
+    A = np.linalg.solve(np.linalg.cholesky(jittered(new(Z_new))), new(Z_new, Z_old))
+    mean, cov = A.T @ m, new(Z_old) - A.T @ A + A.T @ S @ A
+    prior = jittered(old(Z_old))
+    L = np.linalg.cholesky(prior)
+    said = expected_log_density(mean, cov, L @ m_old, L @ S_old @ L.T)
+    return said - expected_log_density(mean, cov, 0.0 * mean, prior)
+
+
+@pytest.mark.parametrize("n_kernels", [1, 2])
+@pytest.mark.usefixtures("x64")
+def test_site_is_the_expected_log_ratio_of_the_old_densities(n_kernels, rng):
+    """At other points and under another kernel than the old ones; a kernel for both functions, or one each."""
+    site, Z_old, q_old = random_site(rng, OLD[:n_kernels])
+    Z, q = rng.normal(size=(7, 3)), jax.tree.map(np.asarray, random_gaussian(rng, 2, 7))
+    want = sum(
+        dense_expectation(NEW[k % n_kernels], Z, q.mean[k], q.cov[k], OLD[k % n_kernels], Z_old, *own)
+        for k, own in enumerate(zip(q_old.mean, q_old.cov, strict=True))
+    )
+    here = carried(site, twins(NEW[:n_kernels]), Z, np.ones(7), JITTER)
+    assert_allclose(expectation(here, q.mean, q.cov), want, rtol=1e-9)
+    mask = np.r_[np.ones(5), 0.0, 0.0]
+    padded = carried(site, twins(NEW[:n_kernels]), Z, mask, JITTER)
+    without = carried(site, twins(NEW[:n_kernels]), Z[:5], np.ones(5), JITTER)
+    assert_allclose(padded.constant, without.constant, rtol=1e-9)
+    assert_allclose(padded.shift, np.pad(without.shift, ((0, 0), (0, 2))), atol=1e-9)
+    assert_allclose(padded.precision, np.pad(without.precision, ((0, 0), (0, 2), (0, 2))), atol=1e-9)
+
+
+def with_site(likelihood, rng):
+    parameters, q, batch, problem = make_problem(likelihood, rng)
+    return parameters, q, batch, problem._replace(site=random_site(rng)[0])
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradients_are_those_of_finite_differences(rng):
+    parameters, q, batch, problem = with_site(Poisson(), rng)
+    direction = jax.tree.map(lambda x: rng.normal(size=np.shape(x)), (parameters, q.mean, q.cov))
+
+    @jax.jit
+    def along(step):
+        at = jax.tree.map(lambda x, d: x + step * d, (parameters, q.mean, q.cov), direction)
+        return objectives.bound_given_q("orthogonal", *at, batch, problem)
+
+    h = 1e-5
+    want = (8.0 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12.0 * h)
+    assert_allclose(jax.jit(jax.grad(along))(0.0), want, rtol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_bound_after_a_step_is_the_bound_there(rng):
+    parameters, q, batch, problem = with_site(Poisson(), rng)
+    there = random_gaussian(rng, 2, 6)
+
+    @jax.jit
+    def both(q, there):
+        latent = objectives.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, problem)[1]
+        moved = objectives.bound_after(parameters, latent, q, there, batch, problem)
+        return moved, objectives.bound_given_q("orthogonal", parameters, there.mean, there.cov, batch, problem)
+
+    assert_allclose(*both(q, there), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+def test_best_q_is_the_optimum_without_rows(rng):
+    parameters, _, batch, problem = with_site(Poisson(), rng)
+    Z, kernel = parameters.points.Z, objectives.exponential(parameters.log_kernels)
+    q = best_q(problem.site, kernel, Z, problem.masks.Z, JITTER)
+    nothing = batch._replace(weight=np.zeros_like(batch.weight))
+    gradient = jax.jit(jax.grad(objectives.bound_given_q, argnums=(2, 3)), static_argnums=0)
+    direction = natural_gradient.direction(q, *gradient("orthogonal", parameters, q.mean, q.cov, nothing, problem))
+    for part in direction:
+        assert_allclose(part, 0.0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_at_the_old_points_and_kernel_the_old_q_is_best_and_loses_nothing(rng):
+    site, Z, q = random_site(rng)
+    here = twins(OLD[:1]), Z, np.ones(len(Z)), JITTER
+    best = best_q(site, *here)
+    assert_allclose(best.mean, q.mean, atol=1e-6)
+    assert_allclose(best.cov, q.cov, atol=1e-6)
+    value = expectation(carried(site, *here), best.mean, best.cov)
+    assert_allclose(value, gaussians.kl_to_standard(best), atol=1e-6)
+
+
+def test_negative_curvature_is_left_out_of_a_site():
+    precision = np.diag([3.0, 0.5])[None]
+    mean = np.array([[1.0, 2.0]])
+    q = random_gaussian(np.random.default_rng(0), 1, 2)._replace(mean=mean, precision=precision)
+    site = sites.of_posterior(np.zeros((2, 1)), np.eye(2)[None], q)
+    assert_allclose(site.precision[0], np.diag([2.0, 0.0]), atol=1e-15)
+    assert_allclose(np.linalg.solve(np.eye(2) + site.precision[0], site.shift[0]), mean[0])
+
+
+# -- streams ------------------------------------------------------------------------------
+
+KNOWN = {
+    "kernel": 2.0 * RBF(0.8),
+    "n_inducing": 10,
+    "inducing_init": np.linspace(0.0, 6.0, 10)[:, None],
+    "optimizer": None,
+    "max_iter": 40,
+    "jitter": 1e-13,
+    "normalize_X": False,
+    "normalize_y": False,
+}
+
+
+def regressor(**own):
+    options = {"kernel": 1.0 * RBF(0.7), "n_inducing": 20, "max_iter": 60, "normalize_X": False, "random_state": 0}
+    return NGDSVGPRegressor(**{**options, **own})
+
+
+@pytest.fixture(scope="module")
+def table():
+    """A hundred and twenty rows; the first sixty lie left of the others."""
+    rng = np.random.default_rng(1)
+    X = np.sort(rng.uniform(0.0, 6.0, size=120))[:, None]
+    return X, np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=120)
+
+
+def halves(X, y):
+    return (X[:60], y[:60]), (X[60:], y[60:])
+
+
+def test_two_batches_are_one_fit_where_the_posterior_is_exact(table):
+    """Gaussian noise, known hyperparameters and points: moments and evidence are those of all rows."""
+    model = NGDSVGPRegressor(likelihood=Gaussian(0.05), gamma_schedule=1.0, **KNOWN)
+    whole = NGDSVGPRegressor(likelihood=Gaussian(0.05), gamma_schedule=1.0, **KNOWN).fit(*table)
+    evidence = 0.0
+    for batch in halves(*table):
+        evidence += model.partial_fit(*batch).elbo_
+    grid = np.linspace(-1.0, 7.0, 50)[:, None]
+    for got, want in zip(model.predict(grid, return_cov=True), whole.predict(grid, return_cov=True), strict=True):
+        assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+    assert evidence == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
+def test_two_batches_come_close_to_one_fit_where_it_is_not(likelihood):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 6.0, size=(120, 1))
+    f = 2.0 * np.sin(1.5 * X[:, 0])
+    if likelihood == "bernoulli":
+        model, y = NGDSVGPClassifier(**KNOWN), (f + rng.logistic(size=120) > 0.0).astype(int)
+    else:
+        model, y = NGDSVGPRegressor(**KNOWN), rng.poisson(np.exp(0.7 * f))
+    model.set_params(likelihood=likelihood, gamma_schedule=0.5)
+    first, second = halves(X, y)
+
+    def predicted():
+        return model.predict_proba(X)[:, 1] if likelihood == "bernoulli" else np.log(model.predict(X))
+
+    model.fit(X, y)
+    whole = predicted()
+    model.fit(*second)
+    alone = predicted()
+    model.fit(*first).partial_fit(*second)
+    assert np.abs(predicted() - whole).max() < 0.05
+    assert np.abs(alone - whole).max() > 0.2
+
+
+def test_a_stream_whose_inputs_move_is_followed_and_remembered():
+    rng = np.random.default_rng(42)
+    X = np.sort(rng.uniform(0.0, 10.0, size=600))[:, None]
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=600)
+    model = regressor(n_inducing=30, max_iter=80)
+    for batch in np.split(np.arange(600), 10):
+        model.partial_fit(X[batch], y[batch])
+    grid = np.linspace(0.1, 9.9, 200)
+    error = np.abs(model.predict(grid[:, None]) - np.sin(2.0 * grid)).reshape(10, 20)
+    assert error.max() < 0.15
+    assert np.histogram(model.inducing_points_, bins=5, range=(0.0, 10.0))[0].min() >= 3
+    last = regressor(n_inducing=30, max_iter=80).fit(X[batch], y[batch])
+    assert np.abs(last.predict(grid[:100, None]) - np.sin(2.0 * grid[:100])).max() > 0.5
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"solver": "adam", "parameterization": "mean_var_sqrt", "learning_rate": 0.05, "max_iter": 300},
+        {"solver": "lbfgs", "n_inducing": None},
+        {"kernel": [1.0 * RBF(0.7), 1.0 * RBF(0.5)], "batch_size": 20, "parameterization": "natural_sqrt"},
+    ],
+    ids=["adam", "lbfgs, a point at every row", "minibatches, two outputs, a kernel for each"],
+)
+def test_every_way_to_train_remembers(own, table):
+    X, y = table
+    y = np.column_stack([y, -2.0 * y]) if isinstance(own.get("kernel"), list) else y
+    model = regressor(**own)
+    for batch in halves(X, y):
+        model.partial_fit(*batch)
+    for batch in halves(X, y):
+        assert model.score(*batch) > 0.95
+
+
+# -- scikit-learn's conventions -----------------------------------------------------------
+
+
+def test_the_first_call_is_fit_and_fit_forgets(table):
+    first, second = halves(*table)
+    X = table[0]
+    model, fresh = regressor().partial_fit(*first), regressor().fit(*first)
+    assert_array_equal(model.predict(X), fresh.predict(X))
+    assert_array_equal(model.elbo_curve_, fresh.elbo_curve_)
+    # From a fit, from a first call, and from a copy that went through a file: the same stream.
+    copy = pickle.loads(pickle.dumps(model)).partial_fit(*second)
+    assert_array_equal(model.partial_fit(*second).predict(X), copy.predict(X))
+    assert_array_equal(fresh.partial_fit(*second).predict(X), copy.predict(X))
+    assert_array_equal(model.fit(*second).predict(X), regressor().fit(*second).predict(X))
+
+
+def test_a_warm_start_goes_on_from_a_stream(table):
+    first, second = halves(*table)
+    model = regressor(warm_start=True).partial_fit(*first).partial_fit(*second)
+    points = model.inducing_points_
+    cold = regressor().fit(*table)
+    assert model.fit(*table).elbo_curve_[0] > cold.elbo_curve_[0] + 50.0
+    assert model.inducing_points_.shape == points.shape
+    assert model.elbo_ > model.elbo_curve_[0] - 1e-6
+
+
+def test_weights_are_repeated_rows(table):
+    first, (X, y) = halves(*table)
+    weight = np.arange(60) % 3
+    weighted = regressor().partial_fit(*first).partial_fit(X, y, sample_weight=weight)
+    rows = np.repeat(np.arange(60), weight)
+    repeated = regressor().partial_fit(*first).partial_fit(X[rows], y[rows])
+    assert_array_equal(weighted.predict(X), repeated.predict(X))
+    plain = regressor().partial_fit(*first).partial_fit(X, y)
+    assert np.any(plain.predict(X) != weighted.predict(X))
+
+
+def test_points_grow_to_their_number(table):
+    X, y = table
+    model = regressor().partial_fit(X[:6], y[:6])
+    assert len(model.inducing_points_) == 6
+    assert len(model.partial_fit(X[6:], y[6:]).inducing_points_) == 20
+    assert model.score(X, y) > 0.9
+
+
+def test_a_failure_leaves_the_last_good_model(table):
+    first, (X, y) = halves(*table)
+    model = regressor()
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(np.full_like(X, np.nan), y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    kept = model.partial_fit(*first).predict(X)
+    for bad, message in (
+        ((np.c_[X, X], y), "2 features"),
+        ((np.full_like(X, np.nan), y), "NaN"),
+        ((X, np.c_[y, y]), "partial_fit goes on.*2 columns and had 1"),
+        ((X, y, np.zeros(60)), "ample.weight"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(*bad)
+    for name, value in (("kernel", RBF()), ("likelihood", "student_t"), ("basis", "hybrid")):
+        changed = regressor(**{name: value})
+        vars(changed).update({key: fitted for key, fitted in vars(model).items() if key not in model.get_params()})
+        with pytest.raises(ValueError, match=r"kernel, the likelihood.*call fit"):
+            changed.partial_fit(X, y)
+    assert_array_equal(model.predict(X), kept)
+
+
+@pytest.mark.parametrize(
+    "own", [{"n_mean_inducing": 5}, {"basis": "decoupled", "solver": "adam"}, {"mean_solver": "exact"}], ids=str
+)
+def test_a_mean_on_other_points_has_no_stream(own, table):
+    name, value = next(iter(own.items()))
+    for estimator in (NGDSVGPRegressor(**own), NGDSVGPClassifier(**own)):
+        assert not hasattr(estimator, "partial_fit")
+        with pytest.raises(AttributeError) as caught:
+            estimator.partial_fit(*table)
+        assert f"{type(estimator).__name__} has no partial_fit with {name}={value!r}" in str(caught.value.__cause__)
+        assert "n_mean_inducing=0" in str(caught.value.__cause__)
+
+
+def test_mean_only_points_of_the_last_fit_are_named(table):
+    model = regressor(n_mean_inducing=3, max_iter=20).fit(*table)
+    with pytest.raises(ValueError, match="3 mean-only points"):
+        model.set_params(n_mean_inducing=0).partial_fit(*table)
+
+
+def test_levels_are_those_of_the_first_call(table):
+    X, y = table
+    level = np.digitize(y, [-0.6, 0.0, 0.6])
+    model = regressor(likelihood=Ordinal(), max_iter=20).partial_fit(X, level)
+    low = level < 2
+    assert model.partial_fit(X[low], level[low]).likelihood_.n_levels == 4
+    with pytest.raises(ValueError, match=r"levels.* 3, but has the value 4"):
+        model.partial_fit(X, level + 1)
+
+
+def test_classes_are_those_of_the_first_call(table):
+    X, y = table
+    label = np.array(["low", "mid", "top"])[np.digitize(y, [-0.5, 0.5])]
+    model = NGDSVGPClassifier(1.0 * RBF(0.7), n_inducing=20, max_iter=60, random_state=0)
+    top = label == "top"
+    with pytest.raises(ValueError, match=r"names one, \['top'\].*classes=\.\.\."):
+        model.partial_fit(X[top], label[top])
+    with pytest.raises(ValueError, match=r"labels \['mid'\], which are not among classes=\['low', 'top'\]"):
+        model.partial_fit(X, label, classes=["top", "low"])
+    # The first batch holds two of the three classes.
+    order = np.random.default_rng(0).permutation(120)
+    first, second = order[:50][label[order[:50]] != "mid"], order[50:]
+    model.partial_fit(X[first], label[first], classes=["top", "mid", "low"])
+    assert model.predict_proba(X).shape == (120, 3)
+    kept = model.partial_fit(X[second], label[second]).predict(X)
+    assert np.mean(kept == label) > 0.7
+    with pytest.raises(ValueError, match=r"labels \['peak'\]"):
+        model.partial_fit(X, np.where(top, "peak", label))
+    with pytest.raises(ValueError, match="differs from the first call's"):
+        model.partial_fit(X, label, classes=["low", "mid"])
+    with pytest.raises(ValueError, match="class_weight='balanced'"):
+        model.set_params(class_weight="balanced").partial_fit(X, label)
+    assert_array_equal(model.predict(X), kept)
