@@ -173,7 +173,7 @@ def test_minibatch_noise_shrinks_the_gain(rng):
     y = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=2000)
     options = {"n_inducing": 20, "batch_size": 50, "max_iter": 300, "random_state": 0}
     model = NGDSVGPRegressor(gamma_schedule="auto", **options).fit(X, y)
-    assert np.median(model.step_sizes_[-50:]) < 0.05
+    assert np.median(model.step_sizes_[-50:]) < 0.15
     for final in (0.1, 1.0):
         assert model.elbo_ > NGDSVGPRegressor(gamma_schedule=final, **options).fit(X, y).elbo_
 
