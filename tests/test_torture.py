@@ -1,0 +1,45 @@
+"""Random fits on awkward tables, drawn by hypothesis; ``SKGP_TORTURE_CASES`` says how many."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+hypothesis = pytest.importorskip("hypothesis", reason="the cases are drawn by hypothesis (the extra `test`)")
+st = hypothesis.strategies
+
+SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "benchmarks" / "torture.py"
+N_CASES = int(os.environ.get("SKGP_TORTURE_CASES", "12"))
+
+spec = importlib.util.spec_from_file_location("torture", SCRIPT)
+torture = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(torture)
+
+CASES = st.builds(
+    lambda pair, *rest: torture.Case(*pair, *rest),
+    st.sampled_from(torture.every_likelihood()),
+    st.sampled_from(torture.PARAMETERIZATIONS),
+    st.sampled_from(torture.BASES),
+    st.sampled_from(torture.GAMMAS),
+    st.booleans(),
+    st.sampled_from(torture.PATHOLOGIES),
+    st.integers(0, 2**31 - 1),
+)
+
+
+@hypothesis.settings(max_examples=N_CASES, deadline=None, derandomize=True, database=None)
+@hypothesis.given(case=CASES)
+def test_every_fit_is_finite_or_refused(case):
+    assert torture.run(case) in ("finite", "refused: one class")
+
+
+def test_what_is_not_finite_is_found():
+    """The check itself can fail."""
+
+    class Model:
+        elbo_, n_clipped_steps_, n_rejected_steps_, n_iter_ = float("nan"), 0, 0, 1
+
+    case = torture.Case("regression", "gaussian", "natural", "coupled", 0.1, False, "none", 0)
+    with pytest.raises(AssertionError, match="elbo_"):
+        torture.check(Model(), case, None)
