@@ -135,8 +135,12 @@ def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypat
     with pytest.raises(MemoryError):
         model.fit(X, Y)
     monkeypatch.setattr(exact_mean, "solve", solve)
-    monkeypatch.setattr(steps, "run_chunk", None)  # training is complete: only the solve is left
+    # Training is complete: only a step of size zero, which looks at the last state, and the solve are left.
+    monkeypatch.setattr(steps, "run_chunk", lambda *args: sizes.append(args[3:5]) or run_chunk(*args))
+    sizes = []
     model.fit(X, Y)
+    assert len(sizes) == 1
+    assert not np.any(sizes)
     monkeypatch.setattr(steps, "run_chunk", run_chunk)
     assert_same(model, regressor(**MINIBATCH, mean_solver="exact").fit(X, Y))
 
