@@ -455,5 +455,5 @@ def test_moments_equal_plain_algebra(rng):
     (kernel,) = objectives.exponential(parameters.log_kernels)
     got = objectives.latent_moments("orthogonal", parameters, q.mean, q.cov, batch.X, problem)
     want = reference_moments(kernel, parameters.points, parameters.weights.a, q.mean, q.cov, batch.X, JITTER)
-    for ours, theirs in zip(got, want, strict=True):
+    for ours, theirs in zip(got[:3], want, strict=True):
         assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
