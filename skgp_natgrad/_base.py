@@ -173,12 +173,13 @@ class BaseNGDSVGP(BaseEstimator):
                 "number or another schedule."
             )
         gamma_schedule = _validation.schedule("gamma_schedule", self.gamma_schedule, max_iter, 1.0)
+        adaptive = isinstance(gamma_schedule, Auto) and methods.SOLVERS[method.solver].natural
         return training.Settings(
-            method=method._replace(adaptive=isinstance(gamma_schedule, Auto)),
+            method=method._replace(adaptive=adaptive),
             gamma_schedule=gamma_schedule,
             rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0),
             batch_size=_validation.integer("batch_size", self.batch_size, 1),
-            n_columns=self._n_columns(),
+            n_columns=self._n_columns(method),
             max_iter=max_iter,
             tol=_validation.number("tol", self.tol, strict=False),
             n_iter_no_change=_validation.integer("n_iter_no_change", self.n_iter_no_change, 1),
@@ -221,8 +222,11 @@ class BaseNGDSVGP(BaseEstimator):
             raise ValueError(f'n_inducing={self.n_inducing!r} must be an integer of at least 1, or None or "all".')
         return _validation.integer("n_inducing", self.n_inducing, 1), n_mean
 
-    def _n_columns(self):
+    def _n_columns(self, method):
         """Columns of the mean-only points' covariance in a minibatch step, at most."""
+        if method.mean_solver in methods.NATURAL_MEAN_SOLVERS:
+            # A sample of the quadratic form need not be positive, and a search for the best step would not end.
+            return self._sizes()[1]
         if isinstance(self.mean_columns, str):
             _validation.choice("mean_columns", self.mean_columns, ("auto",))
             # As many as rows: the step then costs no more than twice as much.
@@ -284,7 +288,7 @@ class BaseNGDSVGP(BaseEstimator):
             likelihood = self._as_before(likelihood)
         random_state = check_random_state(self.random_state)
         rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
-        checkpoint = self._checkpoint(rows, n_classes, previous)
+        checkpoint = self._checkpoint(rows, n_classes, previous, streams)
         if checkpoint is not None:
             random_state = checkpoint.rewound(random_state)
         likelihood = likelihood.prepare(rows.y, n_classes)
@@ -313,7 +317,7 @@ class BaseNGDSVGP(BaseEstimator):
             self._warn_fewer_points(fitted_as.sizes)
         return self
 
-    def _checkpoint(self, rows, n_classes, previous):
+    def _checkpoint(self, rows, n_classes, previous, streams):
         """The file that keeps this fit, or None; what the result depends on is its identity."""
         if self.checkpoint is None:
             return None
@@ -321,6 +325,7 @@ class BaseNGDSVGP(BaseEstimator):
         identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
         identity["estimator"] = type(self).__name__
         identity["number of classes"] = n_classes
+        identity["partial_fit"] = streams
         tables = zip(("X", "y", "sample_weight"), rows, strict=True)
         identity |= {name: _checkpoint.digest([table]) for name, table in tables}
         if previous is not None:
@@ -441,6 +446,7 @@ class BaseNGDSVGP(BaseEstimator):
         if n_inducing is None or isinstance(self.inducing_init, str):
             together = functools.reduce(operator.add, self._fitted_kernels())
             Z = inducing.follow(Z, X, together, n_inducing, random_state)
+        self._require_memory(len(Z))
         points, masks = _pad_points((Z, parameters.points.Z_mean), (n_inducing or batches.bucket(len(Z)), 0))
         site = sites.of_posterior(self._posterior.Z, self._posterior.whiten, previous.q)
         kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
@@ -532,12 +538,13 @@ class BaseNGDSVGP(BaseEstimator):
         parameters, (n_inducing, n_mean) = state.parameters, fitted_as.sizes
         twins, leaves = jax.tree.map(np.exp, parameters[:2])
         fitted_kernels = [kernels.to_sklearn(*pair) for pair in zip(fitted_as.kernels, twins, strict=True)]
+        several = len(fitted_kernels) > 1 or isinstance(self.kernel, (list, tuple))
         likelihood = fitted_as.likelihood
         x_scale, y_scale = fitted_as.scales
         # All in one call, which an interrupt comes before or after: never half of a new fit.
         vars(self).update(
             fitted_as.attributes,
-            kernel_=fitted_kernels if isinstance(self.kernel, (list, tuple)) else fitted_kernels[0],
+            kernel_=fitted_kernels if several else fitted_kernels[0],
             likelihood_=likelihood.fitted([getattr(leaves, name) for name in likelihood.parameters]),
             inducing_points_=x_scale.backward(parameters.points.Z[:n_inducing]),
             mean_inducing_points_=x_scale.backward(parameters.points.Z_mean[:n_mean]),
@@ -574,6 +581,8 @@ class BaseNGDSVGP(BaseEstimator):
             f"{' or '.join(['max_iter', *sizes[-1:]])}, or accept it with a larger tol.",
             "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
             f"{' or '.join(sizes)}.",
+            "unsound": "The ELBO of some minibatches is not finite, whatever the steps; the last sound state is kept. "
+            "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
             "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
             f"{' or '.join(sizes[-1:])}.",
         }
@@ -598,7 +607,7 @@ class BaseNGDSVGP(BaseEstimator):
                 warnings.warn(
                     f"{name}={wanted[name]}, but {used} are used: X has too few distinct rows with weight; lower it.",
                     UserWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
 
     # -- persistence ---------------------------------------------------------------------

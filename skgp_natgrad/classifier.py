@@ -119,8 +119,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     mean_columns : int or "auto", default="auto"
         Columns of the mean-only points' covariance that are drawn for each
         minibatch, to estimate the mean's part of the divergence without bias.
-        "auto" is all of them, but at most ``batch_size``. The full batch uses
-        all.
+        "auto" is all of them, but at most ``batch_size``. The full batch, and
+        the mean solvers "natural" and "diagonal", use all.
     normalize_X : bool, default=True
         Standardise the columns of X; a constant column is left alone.
     normalize_y : bool, default=True
@@ -186,8 +186,9 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         shortened, to keep the covariance positive definite or because it lowered
         the bound of its own batch; the optimizer's step was skipped because a
         gradient was not finite; the iteration was taken back, because the bound
-        of the full batch had fallen or was not finite; or the line search found
-        no larger bound.
+        of the full batch had fallen, or because that of some minibatch of the
+        same twenty iterations was not finite; or the line search found no larger
+        bound.
     n_clipped_steps_ : int
         Number of those in which the shortened step left out the negative
         curvature of a likelihood that is not log-concave.
@@ -308,7 +309,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        The first call is `fit`. After that what the earlier rows said enters
+        On an estimator that is not fitted it is `fit`. After that what the earlier rows said enters
         through the posterior that they left, at its inducing points [1]_; the
         inducing points start anew at the best of the old ones and the new rows
         (if ``inducing_init`` is an array, where they are), and hyperparameters go

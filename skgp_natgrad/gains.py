@@ -69,12 +69,15 @@ def updated(gain, q, direction):
     before, now = _slope(gain.direction, q), _slope(direction, q)
     toward = jnp.einsum("kij,kj->ki", q.cov, before)
     power = (toward * before).sum()
+    finite = jnp.all(jnp.isfinite(now)) & jnp.isfinite(power)
     # The ratio of averages would be that of the first steps for long, whose slopes are the largest by far.
     ratio = (toward * (now + gain.gamma * before)).sum() / jnp.where(power > 0.0, power, 1.0)
-    ratio = jnp.where(power > 0.0, jnp.clip(ratio, 0.0, 1.0), gain.average)
+    ratio = jnp.where(finite & (power > 0.0), jnp.clip(ratio, 0.0, 1.0), gain.average)
     share = jnp.clip(gain.gamma, 1.0 / _LONGEST, 1.0 / _SHORTEST)
     average = gain.average + share * (ratio - gain.average)
     gamma = jnp.clip(average, _SMALLEST, _GROWTH * jnp.maximum(gain.gamma, _SMALLEST))
+    # Without a direction that is finite the step fails, and the last one is remembered.
+    direction = jax.tree.map(lambda new, old: jnp.where(finite, new, old), direction, gain.direction)
     return Gain(gamma, direction, average)
 
 

@@ -94,9 +94,9 @@ def _moved(q, velocity, gamma, parameterization):
 def step(q, velocity, gamma, parameterization="natural", acceptable=gaussians.is_finite, fallback=None):
     """Return the first acceptable step of size ``gamma``, ``gamma / 2``, ``gamma / 4``, ...
 
-    The step of size zero ends where it began, so a small enough one is always
-    acceptable; if even twenty halvings are not enough, or the velocity is not
-    finite, q stays.
+    If even twenty halvings are not enough, or the velocity is not finite, q
+    stays. Along the gradient itself a small enough step is always acceptable; a
+    fallback need not ascend, but may go further.
 
     Parameters
     ----------
@@ -133,4 +133,4 @@ def step(q, velocity, gamma, parameterization="natural", acceptable=gaussians.is
         second, differs = jax.lax.cond(accepted, lambda: (velocity, differs), fallback)
     q_new, gamma, n_halvings, accepted = jax.lax.while_loop(rejected, retry, (q_new, gamma, 0, accepted))
     q_new = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), q_new, q)
-    return Step(q_new, jnp.where(accepted, gamma, 0.0), n_halvings, differs & (n_halvings > 0))
+    return Step(q_new, jnp.where(accepted, gamma, 0.0), n_halvings, differs & accepted & (n_halvings > 0))

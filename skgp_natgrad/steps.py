@@ -42,7 +42,9 @@ _RECOVERY = 1.05
 _MAX_HALVINGS = 30
 # A fall of the bound by so many units of rounding is none.
 _ROUNDING = 100.0
-# Points times rows of a batch up to which the compilation of a fit's steps costs more than the steps.
+# What the bound may fall by in a step of q, as a part of its terms.
+_SLACK = 1e-9
+# Entries of the kernel matrices of a step up to which compiling it costs more than a fit's steps.
 _LARGEST_QUICK = 150_000
 
 
@@ -112,7 +114,7 @@ def _fresh_optimizer(q, parameters, method):
 
 @functools.partial(quick_jit, static_argnames="method")
 def initial_state(q, parameters, problem, method):
-    """Return the state at the start of training."""
+    """Return the state at the start of training; compiled, so that no two of its arrays share memory to donate."""
     metric = mean_metric(parameters, problem, method)
     # A strong type, as the steps return it: a weak one would be compiled for on its own.
     best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters, metric)
@@ -145,7 +147,8 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     report : Report
         Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
     """
-    size = state.q.mean.shape[-1] * batches.weight.shape[-1]
+    n_points = len(state.parameters.points.Z) + len(state.parameters.points.Z_mean)
+    size = len(state.q.mean) * n_points * batches.weight.shape[-1]
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
     return compiled(state, problem, batches, gammas, rates, n_steps, method)
 
@@ -246,7 +249,8 @@ def _natural_step(state, problem, batch, latent, value, gradient, gamma, method)
     if parameters.log_likelihood.conjugate and method.parameterization == "natural":
         return natural_gradient.step(q, velocity, gamma)
     before = value - gaussians.kl_to_standard(q)
-    rounding = _ROUNDING * jnp.finfo(value.dtype).eps * jnp.abs(before)
+    # The bound is a difference of larger numbers, which themselves are sums.
+    rounding = _SLACK * (jnp.abs(value) + gaussians.kl_to_standard(q) + problem.weight)
 
     def acceptable(q_new):
         given_q = objectives.bound_after(parameters, latent, q, q_new, batch, problem)
@@ -345,7 +349,8 @@ def keep_or_take_back(state, moved, report, problem, method):
     fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
     back = _back_to(best, 0.5 * state.shrink, method)
     on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
-    return _choose(fell, back, on), report._replace(rejected=report.rejected | fell)
+    elbo = jnp.where(jnp.isfinite(bound), bound, best.bound)
+    return _choose(fell, back, on), report._replace(elbo=elbo, rejected=report.rejected | fell)
 
 
 def keep_or_redo(start, state, report, method):
@@ -358,9 +363,11 @@ def keep_or_redo(start, state, report, method):
     here = Best(report.elbo[0], start.q, start.parameters, start.metric)
     best = _choose(sound[0], here, start.best)
     failed = ~jnp.all(sound)
-    state = _choose(failed, _back_to(best, 0.5 * start.shrink, method), state._replace(best=best))
+    on = state._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY**STEPS_PER_CALL * state.shrink))
+    state = _choose(failed, _back_to(best, 0.5 * start.shrink, method), on)
     elbo = jnp.where(sound, report.elbo, best.bound)
-    return state, report._replace(elbo=elbo, rejected=report.rejected | ~sound)
+    gamma = jnp.where(failed, 0.0, report.gamma)
+    return state, report._replace(elbo=elbo, gamma=gamma, rejected=report.rejected | failed)
 
 
 def _back_to(best, shrink, method):

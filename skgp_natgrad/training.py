@@ -16,6 +16,8 @@ from .stopping import StoppingRule
 # Steps of the optimizer below this part of the largest say nothing about convergence: where the
 # learning rate has decayed the bound is flat whatever is left to gain.
 _ACTIVE_RATE = 0.1
+# Iterations that are undone one after the other before training gives up.
+_UNSOUND = 10 * STEPS_PER_CALL
 
 
 class Settings(NamedTuple):
@@ -91,15 +93,16 @@ class Monitor:
     ----------
     report : Report
         Of all iterations so far.
-    converged, stuck : bool
-        Set by a solver that knows.
+    converged : bool
+    stuck : str or None
+        Why going on is of no use, if it is of none.
     """
 
     def __init__(self, rule, judged, max_iter, batches, on_chunk, checkpoint):
         self.rule, self.judged, self.max_iter = rule, judged, max_iter
         self.batches, self.on_chunk, self.checkpoint = batches, on_chunk, checkpoint
         self.report = steps.Report(*(np.empty(0, dtype) for dtype in (float, float, bool, bool)))
-        self.converged = self.stuck = False
+        self.converged, self.stuck = False, None
 
     @property
     def n_iter(self):
@@ -109,17 +112,23 @@ class Monitor:
     @property
     def running(self):
         """Whether another iteration is to follow."""
-        return self.n_iter < self.max_iter and not (self.converged or self.stuck)
+        return self.n_iter < self.max_iter and not self.converged and self.stuck is None
 
-    def __call__(self, state, chunk, converged=False, stuck=False):
+    def __call__(self, state, chunk, converged=False, stuck=None):
         """Take in the report of a chunk, and what the solver knows itself; return whether to stop."""
         self.report = steps.Report(*map(np.concatenate, zip(self.report, chunk, strict=True)))
         ended = self.on_chunk is not None and bool(self.on_chunk(self.report, state))
-        self.converged, self.stuck = converged or ended or bool(self.rule.has_stopped(self._curve())), stuck
+        self.converged = converged or ended or bool(self.rule.has_stopped(self._curve()))
+        self.stuck = "unsound" if self._is_unsound() else stuck
         if self.checkpoint is not None:
             # After the callback: its answer is part of what has been reached.
             self.checkpoint.keep(self._tree(state), self._values(), last=not self.running)
-        return self.converged or self.stuck
+        return self.converged or self.stuck is not None
+
+    def _is_unsound(self):
+        """Whether minibatches whose bound is not finite have undone all that was tried of late."""
+        rejected, gamma = (values[-_UNSOUND:] for values in (self.report.rejected, self.report.gamma))
+        return not self.batches.full and len(rejected) == _UNSOUND and bool(np.all(rejected & (gamma == 0.0)))
 
     def _tree(self, state):
         return state, self.report, self.batches.upcoming
@@ -143,8 +152,8 @@ class Monitor:
 
     def verdict(self):
         """Why the fit has not converged, or None."""
-        if self.stuck:
-            return "stuck"
+        if self.stuck is not None:
+            return self.stuck
         return None if self.converged else self.rule.verdict(self._curve())
 
 
@@ -184,8 +193,8 @@ def searched_steps(state, problem, batches, settings, monitor):
             state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters, state.metric))
         chunk = report if improved else report._replace(gamma=0.0, rejected=True)
         # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
-        optimum, stuck = (not improved and known for known in (alone, not alone))
-        monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk], optimum, stuck)
+        stuck = None if improved or alone else "stuck"
+        monitor(state, [np.atleast_1d(np.asarray(value)) for value in chunk], not improved and alone, stuck)
     return state
 
 

@@ -1,15 +1,18 @@
 """Steps that would fail are replaced, and the step size that is found while training."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import Auto, NGDSVGPClassifier, NGDSVGPRegressor, bases, gains, gaussians, objectives, steps
+from skgp_natgrad import Auto, NGDSVGPClassifier, NGDSVGPRegressor, bases, gains, gaussians, objectives, steps, training
 from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.likelihoods import RobustMax, StudentT
 from skgp_natgrad.methods import Method
+from skgp_natgrad.stopping import StoppingRule
 
 from .conftest import make_problem, random_gaussian
 
@@ -125,9 +128,33 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
         assert_array_equal(got, want)
     assert float(state.shrink) == 0.5
     assert np.all(np.isfinite(report.elbo))
-    assert report.rejected[3]
-    _, third = chunk(state, good)
+    assert np.all(report.rejected)
+    assert not np.any(report.gamma)
+    state, third = chunk(state, good)
     assert np.all(np.asarray(third.gamma) == 0.025)
+    assert float(state.shrink) == 1.0
+
+
+def test_minibatches_that_are_never_sound_end_training():
+    monitor = training.Monitor(
+        StoppingRule(50, 0.0, 1.0, noisy=True), np.ones(1000, bool), 1000, SimpleNamespace(full=False), None, None
+    )
+    undone = [np.full(20, -1.0), np.zeros(20), np.ones(20, bool), np.zeros(20, bool)]
+    ended = [monitor(None, undone) for _ in range(10)]
+    assert ended == [False] * 9 + [True]
+    assert monitor.verdict() == "unsound"
+    assert not monitor.running
+
+
+@pytest.mark.parametrize("mean_solver", ["natural", "diagonal"])
+def test_natural_steps_of_the_mean_stay_finite_on_minibatches(mean_solver, rng):
+    """With sampled columns of the KL's quadratic form the bound of a minibatch would have no maximum."""
+    X = rng.uniform(-3, 3, size=(400, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=400)
+    model = NGDSVGPRegressor(
+        n_inducing=8, n_mean_inducing=60, mean_solver=mean_solver, batch_size=40, max_iter=100, random_state=0
+    ).fit(X, y)
+    assert model.score(X, y) > 0.5
 
 
 # -- the step size that is found while training ----------------------------------------------
@@ -155,6 +182,19 @@ def test_the_gain_is_that_of_a_noisy_parabola(noise, rng):
     # Steady state of the variance of a scalar random walk seen in noise.
     kalman = 1.0 if noise == 0.0 else 0.5 * (np.sqrt(ratio**2 + 4.0 * ratio) - ratio)
     assert_allclose(np.mean(taken[100:]), kalman, rtol=0.15, atol=0.01)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_direction_that_is_not_finite_leaves_the_gain():
+    q = jax.tree.map(jax.numpy.asarray, gaussians.standard(1, 4))
+    direction = (jax.numpy.ones((1, 4)), jax.numpy.zeros((1, 4, 4)))
+    update = jax.jit(gains.updated)
+    gain = update(gains.initial(q), q, direction)
+    for bad in (np.nan, np.inf, 1e200):
+        gain = update(gain, q, (bad * direction[0], direction[1]))
+        gain = update(gain, q, direction)
+        assert 0.0 < float(gain.gamma) <= 1.0
+        assert np.isfinite(float(gain.average))
 
 
 def test_without_noise_the_gain_is_one(rng):

@@ -365,3 +365,13 @@ def test_classes_are_those_of_the_first_call(table):
     with pytest.raises(ValueError, match="class_weight='balanced'"):
         model.set_params(class_weight="balanced").partial_fit(X, label)
     assert_array_equal(model.predict(X), kept)
+
+
+def test_kernels_of_their_own_go_on_after_the_argument_is_reset():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(200, 1))
+    y = np.column_stack([np.sin(2.0 * X[:, 0]), np.cos(X[:, 0])])
+    model = NGDSVGPRegressor([RBF(0.5), RBF(2.0)], n_inducing=12, max_iter=60, random_state=0).fit(X, y)
+    model.set_params(kernel=None).partial_fit(X, y)
+    assert len(model.kernel_) == 2
+    assert model.score(X, y) > 0.9
