@@ -224,14 +224,14 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _n_columns(self, method):
         """Columns of the mean-only points' covariance in a minibatch step, at most."""
-        if method.mean_solver in methods.NATURAL_MEAN_SOLVERS:
-            # A sample of the quadratic form need not be positive, and a search for the best step would not end.
-            return self._sizes()[1]
         if isinstance(self.mean_columns, str):
             _validation.choice("mean_columns", self.mean_columns, ("auto",))
             # As many as rows: the step then costs no more than twice as much.
-            return self.batch_size
-        return _validation.integer("mean_columns", self.mean_columns, 1)
+            n_columns = self.batch_size
+        else:
+            n_columns = _validation.integer("mean_columns", self.mean_columns, 1)
+        # A sample of the quadratic form need not be positive, and a search for the best step would not end.
+        return self._sizes()[1] if method.mean_solver in methods.NATURAL_MEAN_SOLVERS else n_columns
 
     def set_params(self, **params):
         """Set parameters, nested ones by ``<argument>__<parameter>``.
