@@ -33,7 +33,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._linalg import jittered_cholesky, symmetrize, triangular_inverse, tril_halved
+from ._linalg import jittered_cholesky, symmetrize, triangular_inverse
+from .projection import Rows, project
 
 _MIN_RESIDUAL = 1e-3
 # The start of R: "near zero" (appendix E), and not zero, where the gradient vanishes.
@@ -105,14 +106,12 @@ class Factors(NamedTuple):
 
     Attributes
     ----------
-    L_inv : array of shape (M, M)
-    Kzx : array of shape (M, B)
+    rows : projection.Rows
     slope : array of shape (K, M)
         Of the KL divergence in the mean of q(v).
     """
 
-    L_inv: jax.Array
-    Kzx: jax.Array
+    rows: Rows
     slope: jax.Array
 
 
@@ -195,36 +194,44 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
 def shifted(moments, dm, dS):
     """The moments after q's have changed by ``dm`` (K, M) and ``dS`` (K, M, M), in which they are affine."""
     mean, var, kl = [], [], moments.kl
-    for (L_inv, Kzx, slope), latents in by_kernel(moments.factors, len(dm)):
-        mean.append((dm[latents] @ L_inv) @ Kzx)
-        var.append((Kzx * ((L_inv.T @ dS[latents] @ L_inv) @ Kzx)).sum(1))
+    for (rows, slope), latents in by_kernel(moments.factors, len(dm)):
+        mean.append(rows.mean(dm[latents]))
+        var.append(rows.var(rows.spread(dS[latents])))
         kl = kl + (slope * dm[latents]).sum()
     return moments._replace(mean=moments.mean + jnp.concatenate(mean), var=moments.var + jnp.concatenate(var), kl=kl)
 
 
 def pulled_back(moments, v):
     """The gradient in q's covariance (K, M, M) of what has the gradients ``v`` (K, B) in the latent variances."""
-    parts = [
-        L_inv @ ((Kzx * v[latents][:, None, :]) @ Kzx.T) @ L_inv.T
-        for (L_inv, Kzx, _), latents in by_kernel(moments.factors, len(v))
-    ]
-    return symmetrize(jnp.concatenate(parts))
+    return jnp.concatenate(
+        [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.factors, len(v))]
+    )
 
 
 def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
-    """The orthogonal and the hybrid basis, for latent functions with one kernel."""
+    """The orthogonal and the hybrid basis, for latent functions with one kernel.
+
+    The rows are seen in their own precision, the points in double.
+    """
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
     jitter = jax.lax.stop_gradient(absolute_jitter(Kzz, masks.Z, jitter))
-    Kzx = kernel(points.Z, X) * masks.Z[:, None]
     a = weights.a * masks.Z_mean
-    at_Z = (a @ kernel(points.Z_mean, points.Z)) * masks.Z
+    Kgz = kernel(points.Z_mean, points.Z) * masks.Z
     removed = float(basis == "orthogonal")
-    mean, var, w, beta, L_inv = project(Kzz, Kzx, kernel.diag(X), m, S, at_Z, removed, jitter)
-    mean = mean + a @ kernel(points.Z_mean, X)
+    row_kernel, (Z, Z_mean) = in_precision_of(X, (kernel, points))
+    Kzx = row_kernel(Z, X) * masks.Z.astype(X.dtype)[:, None]
+    mean, var, w, beta, rows = project(Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, jitter)
+    mean = mean + a.astype(X.dtype) @ row_kernel(Z_mean, X)
+    beta = beta * masks.Z if removed else jnp.zeros_like(beta)
+    kl = 0.5 * quadratic(kernel, points, a, beta, Kgz, columns)
     if removed:
-        return mean, var, 0.5 * quadratic(kernel, points, a, beta * masks.Z, columns), Factors(L_inv, Kzx, 0.0 * w)
-    kl = 0.5 * quadratic(kernel, points, a, jnp.zeros_like(beta), columns) + (m * w).sum()
-    return mean, var, kl, Factors(L_inv, Kzx, w)
+        return mean, var, kl, Factors(rows, 0.0 * w)
+    return mean, var, kl + (m * w).sum(), Factors(rows, w)
+
+
+def in_precision_of(X, tree):
+    """The leaves of ``tree`` as numbers of the type of ``X``."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, X.dtype), tree)
 
 
 def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
@@ -233,13 +240,17 @@ def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     a = weights.a * masks.Z_mean
     root = weights.root * masks.Z[:, None]
     inverse = _decoupled_inverse(Kzz, root)
-    T = inverse @ jnp.swapaxes(root, -1, -2) @ kernel(points.Z, X)
-    mean = a @ kernel(points.Z_mean, X)
-    var = kernel.diag(X) - (T * T).sum(1)
+    row_kernel, (Z, Z_mean), whiten, weight = in_precision_of(
+        X, (kernel, points, inverse @ jnp.swapaxes(root, -1, -2), a)
+    )
+    T = whiten @ row_kernel(Z, X)
+    mean = (weight @ row_kernel(Z_mean, X)).astype(float)
+    var = (row_kernel.diag(X) - (T * T).sum(1)).astype(float)
     # S = (I + L^T B L)^-1 has the eigenvalues of (I + R^T Kzz R)^-1.
     trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
-    mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), columns)
+    Kgz = jnp.zeros((a.shape[1], len(Kzz)))
+    mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), Kgz, columns)
     return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None
 
 
@@ -249,7 +260,7 @@ def _decoupled_inverse(Kzz, root):
     return triangular_inverse(jnp.linalg.cholesky(inner))
 
 
-def quadratic(kernel, points, a, beta, columns=None):
+def quadratic(kernel, points, a, beta, Kgz, columns=None):
     """a^T f(Z_mean) with f = k_xg a - k_xz beta, summed over the latent functions.
 
     With ``columns`` its unbiased estimate from f at some of the points. With
@@ -258,7 +269,7 @@ def quadratic(kernel, points, a, beta, columns=None):
     """
     some = slice(None) if columns is None else columns
     Z_mean, own = points.Z_mean[some], a[:, some]
-    f = a @ kernel(points.Z_mean, Z_mean) - beta @ kernel(points.Z, Z_mean)
+    f = a @ kernel(points.Z_mean, Z_mean) - beta @ Kgz[some].T
     return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
 
 
@@ -294,76 +305,12 @@ def _own_prediction_factors(basis, kernel, points, masks, weights, q, jitter):
     if basis == "orthogonal":
         a = weights.a * masks.Z_mean
         m = m - ((a @ kernel(points.Z_mean, points.Z)) * masks.Z) @ whiten.T
-    # From the precision, which every step has kept positive definite.
-    spread = jnp.swapaxes(triangular_inverse(jnp.linalg.cholesky(q.precision)), -1, -2)
+    # From the precision, which every step has kept positive definite: but for rounding, where it is
+    # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
+    rounding = jnp.finfo(q.precision.dtype).eps * jnp.trace(q.precision, axis1=-2, axis2=-1)
+    root, _ = jax.vmap(jittered_cholesky)(q.precision, rounding)
+    spread = jnp.swapaxes(triangular_inverse(root), -1, -2)
     return m @ whiten * masks.Z, (whiten * masks.Z)[None], spread, used
-
-
-@jax.custom_vjp
-def project(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
-    """The part of the latent moments that runs through Kzz^-1.
-
-    Parameters
-    ----------
-    Kzz : array of shape (M, M)
-    Kzx : array of shape (M, B)
-    kxx : array of shape (B,)
-    m, S : arrays of shape (K, M) and (K, M, M)
-    at_Z : array of shape (K, M)
-        The mean-only part's values at Z.
-    removed : scalar
-        The share of these that the projection removes: one in the orthogonal
-        basis, zero in the hybrid; a constant.
-    jitter : scalar
-        Added to the diagonal of Kzz, raised as far as needed; a constant.
-
-    Returns
-    -------
-    mean, var : arrays of shape (K, B)
-        k_xz Kzz^-1 (L m - removed at_Z), and the latent variance.
-    w, beta : arrays of shape (K, M)
-        L^-1 at_Z, and Kzz^-1 at_Z.
-    L_inv : array of shape (M, M)
-        A constant: no gradient flows through it.
-
-    Notes
-    -----
-    With L^-1 formed once, both directions need two products with a batch
-    dimension for each latent function, and no triangular solve of that size
-    (the derivation is in the developer's notes of the documentation).
-    """
-    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter)[0]
-
-
-def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
-    L, _ = jittered_cholesky(Kzz, jitter)
-    L_inv = triangular_inverse(L)
-    w = at_Z @ L_inv.T
-    residual = S - jnp.eye(len(Kzz), dtype=Kzz.dtype)
-    alpha = (m - removed * w) @ L_inv
-    W = (L_inv.T @ residual @ L_inv) @ Kzx
-    mean = alpha @ Kzx
-    var = kxx + (Kzx * W).sum(1)
-    return (mean, var, w, w @ L_inv, L_inv), (L_inv, Kzx, m, residual, w, removed, alpha, W)
-
-
-def _project_backward(saved, cotangents):
-    L_inv, Kzx, m, residual, w, removed, alpha, W = saved
-    g, v, w_bar, beta_bar, _ = cotangents
-    d_m = (g @ Kzx.T) @ L_inv.T
-    weighted = Kzx * v[:, None, :]
-    d_S = L_inv @ (weighted @ Kzx.T) @ L_inv.T
-    d_Kzx = 2.0 * (W * v[:, None, :]).sum(0) + alpha.T @ g
-    from_beta = beta_bar @ L_inv.T
-    w_total = w_bar - removed * d_m + from_beta
-    # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
-    inner = (m - removed * w).T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (residual @ d_S).sum(0)
-    d_Kzz = -symmetrize(L_inv.T @ tril_halved(inner) @ L_inv)
-    constant = jnp.zeros(())
-    return d_Kzz, d_Kzx, v.sum(0), d_m, symmetrize(d_S), w_total @ L_inv, constant, constant
-
-
-project.defvjp(_project_forward, _project_backward)
 
 
 def residual_variance(kernel, points, masks, jitter):

@@ -21,6 +21,17 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from .distances import (
+    gaussian,
+    matern12,
+    matern32,
+    matern52,
+    safe_sqrt,
+    scaled,
+    scaled_squared_distance,
+    squared_distance,
+)
+
 __all__ = [
     "Kernel",
     "KernelSpec",
@@ -31,8 +42,6 @@ __all__ = [
     "to_sklearn",
 ]
 
-_SQRT3 = 3.0**0.5
-_SQRT5 = 5.0**0.5
 _TWINS = {}
 
 
@@ -123,77 +132,7 @@ def _twin_of(sklearn_class):
     return _TWINS.get(sklearn_class) or vars(sklearn_class).get("_skgp_twin")
 
 
-# -- distances and radial functions -------------------------------------------------------
-
-
-def squared_distance(X, Z):
-    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
-    # One matrix product; the clamp removes what cancellation leaves below zero.
-    square = (X * X).sum(1)[:, None] + (Z * Z).sum(1)[None, :] - 2.0 * (X @ Z.T)
-    return jnp.maximum(square, 0.0)
-
-
-def scaled_squared_distance(X, Z, length_scale):
-    """Squared distances in units of ``length_scale`` (scalar, or one a column)."""
-    if jnp.size(length_scale) == 1:
-        # Terms of a sum that have one lengthscale each share this product.
-        return squared_distance(X, Z) / length_scale**2
-    return squared_distance(X / length_scale, Z / length_scale)
-
-
-def _safe_sqrt(square):
-    positive = square > 0.0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
-
-
-# The Matern functions take the squared distance and carry their own derivative in it,
-# which is smooth (nu > 1/2) where the chain rule through the square root is 0/0.
-
-
-@jax.custom_jvp
-def _matern12(square):
-    return jnp.exp(-_safe_sqrt(square))
-
-
-@_matern12.defjvp
-def _(primals, tangents):
-    r = _safe_sqrt(primals[0])
-    value = jnp.exp(-r)
-    slope = jnp.where(r > 0.0, -0.5 * value / jnp.where(r > 0.0, r, 1.0), 0.0)
-    return value, slope * tangents[0]
-
-
-@jax.custom_jvp
-def _matern32(square):
-    r = _SQRT3 * _safe_sqrt(square)
-    return (1.0 + r) * jnp.exp(-r)
-
-
-@_matern32.defjvp
-def _(primals, tangents):
-    r = _SQRT3 * _safe_sqrt(primals[0])
-    decay = jnp.exp(-r)
-    return (1.0 + r) * decay, -1.5 * decay * tangents[0]
-
-
-@jax.custom_jvp
-def _matern52(square):
-    r = _SQRT5 * _safe_sqrt(square)
-    return (1.0 + r + r * r / 3.0) * jnp.exp(-r)
-
-
-@_matern52.defjvp
-def _(primals, tangents):
-    r = _SQRT5 * _safe_sqrt(primals[0])
-    decay = jnp.exp(-r)
-    return (1.0 + r + r * r / 3.0) * decay, -(5.0 / 6.0) * (1.0 + r) * decay * tangents[0]
-
-
-def _gaussian(square):
-    return jnp.exp(-0.5 * square)
-
-
-_MATERN = {0.5: _matern12, 1.5: _matern32, 2.5: _matern52, float("inf"): _gaussian}
+_MATERN = {0.5: matern12, 1.5: matern32, 2.5: matern52, float("inf"): gaussian}
 
 
 # -- the twins ----------------------------------------------------------------------------
@@ -224,7 +163,7 @@ class RBF(_UnitVariance):
     length_scale: jax.Array
 
     def __call__(self, X, Z):
-        return _gaussian(scaled_squared_distance(X, Z, self.length_scale))
+        return gaussian(scaled_squared_distance(X, Z, self.length_scale))
 
 
 class Matern(_UnitVariance):
@@ -260,7 +199,7 @@ class ExpSineSquared(_UnitVariance):
     periodicity: jax.Array
 
     def __call__(self, X, Z):
-        distance = _safe_sqrt(squared_distance(X, Z))
+        distance = safe_sqrt(squared_distance(X, Z))
         sine = jnp.sin(jnp.pi * distance / self.periodicity)
         return jnp.exp(-2.0 * (sine / self.length_scale) ** 2)
 
@@ -297,6 +236,9 @@ class Product(Kernel):
     k2: Kernel
 
     def __call__(self, X, Z):
+        for factor, kernel in ((self.k1, self.k2), (self.k2, self.k1)):
+            if isinstance(factor, Constant):
+                return scaled(factor.constant_value, kernel(X, Z))
         return self.k1(X, Z) * self.k2(X, Z)
 
     def diag(self, X):

@@ -12,8 +12,8 @@ import skgp_natgrad
 PACKAGE = Path(skgp_natgrad.__file__).parent
 
 LEVELS = [
-    {"_inputs", "_linalg", "_memory", "_runtime", "_version"},
-    {"kernels", "likelihoods", "gaussians", "schedules", "stopping"},
+    {"_inputs", "_linalg", "_memory", "_runtime", "_version", "distances"},
+    {"kernels", "likelihoods", "gaussians", "projection", "schedules", "stopping"},
     {"bases", "gains", "parameterizations", "_validation", "_persistence", "_checkpoint"},
     {"sites"},
     {"objectives", "methods", "natural_gradient", "inducing", "lengthscales"},

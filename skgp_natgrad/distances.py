@@ -1,0 +1,148 @@
+"""Squared distances, and the radial functions of them that make stationary kernels.
+
+Both carry their own derivatives. Those of a distance need products with a
+cotangent alone, whose rows and columns are summed by the same products; the rows of
+a minibatch, which nothing moves, get none. Those of a radial function are taken in
+the squared distance, where they are smooth (but for Matern 1/2): the chain rule
+through its square root is 0/0 where two points coincide.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+_SQRT3 = 3.0**0.5
+_SQRT5 = 5.0**0.5
+
+
+# Terms of a sum kernel that have one lengthscale each share their distances if X has more columns. The
+# product that makes distances of fewer takes less time than dividing shared ones by a lengthscale,
+# there and back.
+_FEW_COLUMNS = 32
+
+
+def squared_distance(X, Z):
+    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
+    return _distance(X, Z, jnp.ones(X.shape[1], X.dtype))
+
+
+def scaled_squared_distance(X, Z, length_scale):
+    """Squared distances in units of ``length_scale`` (scalar, or one a column)."""
+    rate = 1.0 / length_scale
+    if jnp.size(rate) == 1 and X.shape[1] > _FEW_COLUMNS:
+        return scaled(jnp.reshape(rate, ()) ** 2, squared_distance(X, Z))
+    return _distance(X, Z, jnp.broadcast_to(rate, X.shape[1:]))
+
+
+@jax.custom_vjp
+def scaled(factor, A):
+    """The scalar ``factor`` times the matrix ``A``.
+
+    Its derivative in the factor sums a matrix by a product with ones: a plain sum
+    of so many numbers waits for each of its additions on a CPU.
+    """
+    return factor * A
+
+
+def _scaled_backward(saved, cotangent):
+    factor, A = saved
+    return ((cotangent * A) @ jnp.ones(A.shape[1], A.dtype)).sum(), factor * cotangent
+
+
+scaled.defvjp(lambda factor, A: (factor * A, (factor, A)), _scaled_backward)
+
+
+@jax.custom_vjp
+def _distance(X, Z, rate):
+    """Squared distances of ``X`` and ``Z``, both multiplied by ``rate`` (D,)."""
+    x, z = X * rate, Z * rate
+    # One matrix product; the clamp removes what cancellation leaves below zero.
+    left = jnp.column_stack([-2.0 * x, (x * x).sum(1), jnp.ones_like(x[:, 0])])
+    right = jnp.column_stack([z, jnp.ones_like(z[:, 0]), (z * z).sum(1)])
+    return jnp.maximum(left @ right.T, 0.0)
+
+
+def _distance_forward(X, Z, rate):
+    values = X.value, Z.value, rate.value
+    # Which of them anything asks the derivative of, as a tree's structure: it is no number.
+    moves = tuple(() if argument.perturbed else None for argument in (X, Z, rate))
+    return _distance(*values), (values, moves)
+
+
+def _distance_backward(saved, cotangent):
+    (X, Z, rate), (X_moves, Z_moves, rate_moves) = saved
+    x, z = X * rate, Z * rate
+    X_bar, Z_bar, rate_bar = jax.tree.map(jnp.zeros_like, (X, Z, rate))
+    if X_moves is not None or rate_moves is not None:
+        total, of_z, of_square = _products(cotangent, z, squares=rate_moves is not None)
+        X_bar = 2.0 * rate * (total * x - of_z)
+        if rate_moves is not None:
+            rate_bar = 2.0 / rate * ((total * x - 2.0 * of_z) * x + of_square).sum(0)
+    if Z_moves is not None:
+        total, of_x, _ = _products(cotangent.T, x)
+        Z_bar = 2.0 * rate * (total * z - of_x)
+    return X_bar, Z_bar, rate_bar
+
+
+def _products(cotangent, z, squares=False):
+    """The cotangent times ones, ``z``, and with ``squares`` the squares of ``z``: in one pass over it."""
+    columns = [jnp.ones_like(z[:, :1]), z, *([z * z] if squares else [])]
+    products = cotangent @ jnp.concatenate(columns, axis=1)
+    return jnp.split(products, [1, 1 + z.shape[1]], axis=1)
+
+
+_distance.defvjp(_distance_forward, _distance_backward, symbolic_zeros=True)
+
+
+def _radial(value_and_slope):
+    """A function of squared distances, given with its derivative."""
+
+    @jax.custom_vjp
+    def function(square):
+        return value_and_slope(square)[0]
+
+    def backward(square, cotangent):
+        return (cotangent * value_and_slope(square)[1],)
+
+    function.defvjp(lambda square: (function(square), square), backward)
+    return functools.wraps(value_and_slope)(function)
+
+
+@_radial
+def matern12(square):
+    """exp(-r), r the root of ``square``."""
+    r = jnp.sqrt(square)
+    value = jnp.exp(-r)
+    return value, jnp.where(r > 0.0, -0.5 * value / jnp.where(r > 0.0, r, 1.0), 0.0)
+
+
+@_radial
+def matern32(square):
+    """(1 + sqrt(3) r) exp(-sqrt(3) r)."""
+    r = _SQRT3 * jnp.sqrt(square)
+    decay = jnp.exp(-r)
+    return (1.0 + r) * decay, -1.5 * decay
+
+
+@_radial
+def matern52(square):
+    """(1 + sqrt(5) r + 5/3 r^2) exp(-sqrt(5) r)."""
+    r = _SQRT5 * jnp.sqrt(square)
+    decay = jnp.exp(-r)
+    return (1.0 + r + r * r / 3.0) * decay, -(5.0 / 6.0) * (1.0 + r) * decay
+
+
+@_radial
+def gaussian(square):
+    """exp(-r^2 / 2)."""
+    value = jnp.exp(-0.5 * square)
+    return value, -0.5 * value
+
+
+def safe_sqrt(square):
+    """The root, whose derivative at zero is zero."""
+    positive = square > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
