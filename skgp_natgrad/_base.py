@@ -47,9 +47,10 @@ from .schedules import Auto, Cosine, LineSearch
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
 # Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
-# Arguments that leave the result alone; what a warm start changes is looked at itself, and the one value
-# of dtype has many names.
-_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start", "dtype")
+# Arguments that leave the result alone; what a warm start changes is looked at itself.
+_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
+# With rows in single precision, covariances of rows and points have no more digits than this allows for.
+_LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
 
 
 class _Fitted(NamedTuple):
@@ -95,7 +96,7 @@ class BaseNGDSVGP(BaseEstimator):
         inducing_init="greedy_variance",
         solver="ngd",
         parameterization="natural",
-        gamma_schedule="log_linear",
+        gamma_schedule="auto",
         optimizer="adam",
         learning_rate=0.02,
         batch_size=1024,
@@ -150,7 +151,6 @@ class BaseNGDSVGP(BaseEstimator):
         method = self._method()
         self._check_checkpoint()
         _validation.choice("device", self.device, _runtime.DEVICES)
-        _validation.dtype("dtype", self.dtype, _runtime.DTYPES)
         _validation.integer("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, 0)
         _validation.number("jitter", self.jitter)
         for name in ("normalize_X", "normalize_y", "warm_start"):
@@ -183,7 +183,12 @@ class BaseNGDSVGP(BaseEstimator):
             max_iter=max_iter,
             tol=_validation.number("tol", self.tol, strict=False),
             n_iter_no_change=_validation.integer("n_iter_no_change", self.n_iter_no_change, 1),
+            dtype=self._dtype(),
         )
+
+    def _dtype(self):
+        """The name of the type in which rows are computed."""
+        return _validation.dtype("dtype", self.dtype, _runtime.DTYPES)
 
     def _method(self):
         """The algorithm's parts by name, checked one by one."""
@@ -324,6 +329,8 @@ class BaseNGDSVGP(BaseEstimator):
         arguments = {k: v for k, v in self.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
         identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
         identity["estimator"] = type(self).__name__
+        # It has many names.
+        identity["dtype"] = self._dtype()
         identity["number of classes"] = n_classes
         identity["partial_fit"] = streams
         tables = zip(("X", "y", "sample_weight"), rows, strict=True)
@@ -404,7 +411,12 @@ class BaseNGDSVGP(BaseEstimator):
         else:
             x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X)
             y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
-        return x_scale, y_scale, rows._replace(X=x_scale.forward(rows.X), y=y_scale.forward(rows.y.T).T)
+        X = x_scale.forward(rows.X)
+        if not np.all(np.abs(X) <= np.finfo(self._dtype()).max):
+            raise ValueError(
+                f"X holds values beyond the range of dtype={self.dtype!r}; use dtype='float64', or normalize_X=True."
+            )
+        return x_scale, y_scale, rows._replace(X=X, y=y_scale.forward(rows.y.T).T)
 
     def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams):
         """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
@@ -432,7 +444,7 @@ class BaseNGDSVGP(BaseEstimator):
             offset=offset,
             scale=len(rows.weight) / min(len(rows.weight), self.batch_size),
             weight=float(rows.weight.sum()),
-            jitter=float(self.jitter),
+            jitter=max(float(self.jitter), _LEAST_JITTER[self._dtype()]),
             point_rate=float(self._sizes()[0] is not None),
         )
         if streams:

@@ -13,7 +13,7 @@ import os
 import jax
 
 DEVICES = ("auto", "cpu", "gpu")
-DTYPES = ("float64",)
+DTYPES = ("float64", "float32")
 
 
 @contextlib.contextmanager

@@ -76,14 +76,13 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         The coordinates of q in which a step is straight [1]_: "natural",
         "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or
         "mean_var_log".
-    gamma_schedule : float, schedule or name, default="log_linear"
-        Step size of the natural gradient, in (0, 1], for ``solver="ngd"``: a
+    gamma_schedule : float, schedule or name, default="auto"
+        Step size of the natural gradient, in (0, 1], for ``solver="ngd"``.
+        "auto" finds it while training (:class:`~skgp_natgrad.Auto`). Else a
         number for every iteration, an object such as
         :class:`~skgp_natgrad.LogLinear`, tunable as
         ``gamma_schedule__final``, or "constant", "linear", "log_linear",
-        "cosine", "auto", "line_search" for one with its defaults.
-        "auto" finds the step size while training
-        (:class:`~skgp_natgrad.Auto`);
+        "cosine", "line_search" for one with its defaults;
         :class:`~skgp_natgrad.LineSearch` needs the full batch.
     optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"} or None, default="adam"
         Optimizer of the hyperparameters, the places of all points and the
@@ -145,8 +144,13 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         line every 20 iterations.
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
-    dtype : {"float64"}, default="float64"
-        Precision of the computation.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of what has the size of a batch: with "float32" the
+        covariances of rows and points, and products with them, while training
+        and predicting. What concerns the points alone, and the mean solver
+        "exact", is computed in double precision, with a jitter of at least
+        1e-6. Faster where single precision is, on a GPU above all; see the user
+        guide for what it costs in accuracy.
     callback : callable or None, default=None
         Called as ``callback(n_iter, model)`` after every 20 iterations (after
         each one of L-BFGS or a line search), ``model`` a fitted copy of the
@@ -234,7 +238,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         inducing_init="greedy_variance",
         solver="ngd",
         parameterization="natural",
-        gamma_schedule="log_linear",
+        gamma_schedule="auto",
         optimizer="adam",
         learning_rate=0.02,
         batch_size=1024,

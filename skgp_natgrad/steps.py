@@ -209,12 +209,15 @@ def step(state, problem, batch, gamma, rate, method):
     (value, latent), (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2), has_aux=True)(
         parameters, q.mean, q.cov
     )
+    natural, gain = SOLVERS[method.solver].natural, state.gain
+    if method.adaptive:
+        gain = gains.updated(gain, q, natural_gradient.direction(q, dm, dS))
+        gamma = jnp.minimum(gamma, gain.gamma)
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         a = _natural_mean_step(
             lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma
         )
         gradient = _with_a(gradient, jnp.zeros_like(a))
-    natural = SOLVERS[method.solver].natural
     xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
     (xi_direction, parameters), optimizer, skipped = _optimizer_step(
         state, problem, (xi_gradient, gradient), rate, method
@@ -222,10 +225,6 @@ def step(state, problem, batch, gamma, rate, method):
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, a)
     if natural:
-        gain = state.gain
-        if method.adaptive:
-            gain = gains.updated(gain, q, natural_gradient.direction(q, dm, dS))
-            gamma = jnp.minimum(gamma, gain.gamma)
         moved = _natural_step(state, problem, batch, latent, value, (dm, dS), gamma, method)
         if method.adaptive:
             state = state._replace(gain=gain._replace(gamma=moved.gamma))

@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     max_iter: int
     tol: float
     n_iter_no_change: int
+    dtype: str = "float64"
 
     @property
     def searched(self):
@@ -69,6 +70,7 @@ def run(state, problem, rows, settings, random_state, on_chunk=None, checkpoint=
     -------
     result : Result
     """
+    rows = rows._replace(X=rows.X.astype(settings.dtype))
     batches = BatchStream(rows, settings.batch_size, len(problem.masks.Z_mean), settings.n_columns, random_state)
     weight = float(rows.weight.sum())
     rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not batches.full)

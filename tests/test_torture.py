@@ -22,6 +22,7 @@ CASES = st.builds(
     st.sampled_from(torture.PARAMETERIZATIONS),
     st.sampled_from(torture.BASES),
     st.sampled_from(torture.GAMMAS),
+    st.sampled_from(torture.DTYPES),
     st.booleans(),
     st.sampled_from(torture.PATHOLOGIES),
     st.integers(0, 2**31 - 1),
@@ -40,6 +41,6 @@ def test_what_is_not_finite_is_found():
     class Model:
         elbo_, n_clipped_steps_, n_rejected_steps_, n_iter_ = float("nan"), 0, 0, 1
 
-    case = torture.Case("regression", "gaussian", "natural", "coupled", 0.1, False, "none", 0)
+    case = torture.Case("regression", "gaussian", "natural", "coupled", 0.1, "float64", False, "none", 0)
     with pytest.raises(AssertionError, match="elbo_"):
         torture.check(Model(), case, None)

@@ -259,7 +259,7 @@ def test_mean_only_points_raise_the_bound(rng):
         ("normalize_X", "yes"),
         ("jitter", 0.0),
         ("device", "tpu"),
-        ("dtype", "float32"),
+        ("dtype", "float16"),
         ("verbose", "yes"),
     ],
 )

@@ -1,0 +1,190 @@
+"""Derivatives written by hand against JAX's own, and rows in single precision against double."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.linalg import solve_triangular
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process import kernels as sk
+from sklearn.metrics import r2_score
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, distances, objectives
+from skgp_natgrad.likelihoods import Gaussian, Softmax, StudentT
+from skgp_natgrad.projection import Rows, project
+
+from .conftest import make_problem
+
+JITTER = 1e-6
+
+
+def plain_distance(X, Z, length_scale):
+    return (((X[:, None] - Z[None]) / length_scale) ** 2).sum(-1)
+
+
+def gradients(function, *arguments):
+    return jax.grad(function, argnums=tuple(range(len(arguments))))(*arguments)
+
+
+def assert_trees_close(got, want, **tolerance):
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert_allclose(one, other, **tolerance)
+
+
+# -- distances and radial functions --------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_columns", [3, distances._FEW_COLUMNS + 1])
+@pytest.mark.parametrize("anisotropic", [True, False])
+@pytest.mark.usefixtures("x64")
+def test_scaled_squared_distance(n_columns, anisotropic, rng):
+    X, Z, C = rng.normal(size=(6, n_columns)), rng.normal(size=(5, n_columns)), rng.normal(size=(6, 5))
+    length_scale = rng.uniform(0.5, 2.0, size=n_columns) if anisotropic else np.asarray(0.7)
+    got, want = distances.scaled_squared_distance(X, Z, length_scale), plain_distance(X, Z, length_scale)
+    assert_allclose(got, want, rtol=1e-12)
+    ours = gradients(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), X, Z, length_scale)
+    theirs = gradients(lambda *a: (C * plain_distance(*a)).sum(), X, Z, length_scale)
+    assert_trees_close(ours, theirs, rtol=1e-10, atol=1e-11)
+    for i in range(3):  # one argument moves, and the others do not
+        alone = jax.grad(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), argnums=i)(X, Z, length_scale)
+        assert_allclose(alone, theirs[i], rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain"),
+    [
+        (distances.matern12, lambda s: jnp.exp(-jnp.sqrt(s))),
+        (distances.matern32, lambda s: (1 + jnp.sqrt(3 * s)) * jnp.exp(-jnp.sqrt(3 * s))),
+        (distances.matern52, lambda s: (1 + jnp.sqrt(5 * s) + 5 * s / 3) * jnp.exp(-jnp.sqrt(5 * s))),
+        (distances.gaussian, lambda s: jnp.exp(-s / 2)),
+    ],
+)
+@pytest.mark.usefixtures("x64")
+def test_radial_functions(ours, plain, rng):
+    square, C = rng.uniform(0.01, 9.0, size=(4, 5)), rng.normal(size=(4, 5))
+    assert_allclose(ours(square), plain(square), rtol=1e-13)
+    got = jax.grad(lambda s: (C * ours(s)).sum())(square)
+    assert_allclose(got, jax.grad(lambda s: (C * plain(s)).sum())(square), rtol=1e-11)
+    assert np.all(np.isfinite(jax.grad(lambda s: ours(s).sum())(np.zeros((2, 2)))))
+
+
+@pytest.mark.usefixtures("x64")
+def test_scaled(rng):
+    A, C = rng.normal(size=(4, 5)), rng.normal(size=(4, 5))
+    got = gradients(lambda c, A: (C * distances.scaled(c, A)).sum(), 1.7, A)
+    assert_trees_close(got, ((C * A).sum(), 1.7 * C), rtol=1e-13)
+
+
+# -- the projection ------------------------------------------------------------------------
+
+
+def plain_project(Kzz, Kzx, kxx, m, S, at_Z, removed, jitter):
+    """The same moments, differentiated by JAX through the Cholesky factorisation."""
+    L = jnp.linalg.cholesky(0.5 * (Kzz + Kzz.T) + jitter * jnp.eye(len(Kzz)))
+    A, w = solve_triangular(L, Kzx, lower=True), solve_triangular(L, at_Z.T, lower=True).T
+    var = kxx - (A * A).sum(0) + jnp.einsum("ib,kij,jb->kb", A, S, A)
+    return (m - removed * w) @ A, var, w, solve_triangular(L, w.T, lower=True, trans=1).T
+
+
+def random_projection(rng, n_latent=2, size=6, n_rows=9):
+    """Arguments of `project`, and cotangents of what it returns."""
+    Z, X = rng.normal(size=(size, 2)), rng.normal(size=(n_rows, 2))
+    root = rng.normal(size=(n_latent, size, size))
+    kernel = sk.RBF(1.1)
+    arguments = (
+        kernel(Z),
+        kernel(Z, X),
+        np.ones(n_rows),
+        rng.normal(size=(n_latent, size)),
+        root @ np.swapaxes(root, -1, -2) / size,
+        rng.normal(size=(n_latent, size)),
+    )
+    shapes = [(n_latent, n_rows), (n_latent, n_rows), (n_latent, size), (n_latent, size)]
+    return arguments, [rng.normal(size=shape) for shape in shapes]
+
+
+@pytest.mark.parametrize("removed", [1.0, 0.0])
+@pytest.mark.usefixtures("x64")
+def test_projection_and_its_gradients_equal_autodiff(removed, rng):
+    arguments, cotangents = random_projection(rng)
+
+    def weighted(function):
+        def total(*arguments):
+            parts = function(*arguments, removed, JITTER)[: len(cotangents)]
+            return sum((c * part).sum() for c, part in zip(cotangents, parts, strict=True))
+
+        return total
+
+    assert_trees_close(project(*arguments, removed, JITTER)[:4], plain_project(*arguments, removed, JITTER), rtol=1e-9)
+    got, want = gradients(weighted(project), *arguments), gradients(weighted(plain_project), *arguments)
+    symmetric = [0.5 * (tree[4] + np.swapaxes(tree[4], -1, -2)) for tree in (got, want)]
+    assert_allclose(*symmetric, rtol=1e-9, atol=1e-9)
+    assert_trees_close(got[:4] + got[5:], want[:4] + want[5:], rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_whitened_rows_are_the_same_rows(rng):
+    (_, Kzx, _, m, S, _), (g, v, _, _) = random_projection(rng)
+    L_inv = np.tril(rng.normal(size=(6, 6))) + 3.0 * np.eye(6)
+    plain, whitened = Rows(L_inv, Kzx), Rows(None, L_inv @ Kzx)
+    for name, argument in {"mean": m, "pulled_back_mean": g, "pulled_back_var": v}.items():
+        assert_allclose(getattr(plain, name)(argument), getattr(whitened, name)(argument), rtol=1e-10, atol=1e-10)
+    spreads = plain.spread(S), whitened.spread(S)
+    assert_allclose(plain.var(spreads[0]), whitened.var(spreads[1]), rtol=1e-10)
+    of_values = [
+        rows.pulled_back_values(m, spread, g, v) for rows, spread in zip((plain, whitened), spreads, strict=True)
+    ]
+    assert_allclose(of_values[0], L_inv.T @ of_values[1], rtol=1e-10, atol=1e-10)
+
+
+# -- single precision ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("basis", sorted(bases.BASES))
+@pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(), Softmax()], ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_rows_in_single_precision(basis, likelihood, rng):
+    """The bound and its gradients agree to single precision, and are double themselves."""
+    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    problem = problem._replace(jitter=1e-4)
+
+    def both(X):
+        rows = batch._replace(X=X)
+        return jax.jit(
+            jax.value_and_grad(lambda p, m, S: objectives.bound_given_q(basis, p, m, S, rows, problem), (0, 1, 2))
+        )(parameters, q.mean, q.cov)
+
+    single, double = both(batch.X.astype("float32")), both(batch.X)
+    assert all(leaf.dtype == "float64" for leaf in jax.tree.leaves(single))
+    for one, other in zip(jax.tree.leaves(single), jax.tree.leaves(double), strict=True):
+        assert_allclose(one, other, atol=2e-4 * max(1.0, np.abs(other).max(initial=0.0)))
+    assert abs(single[0] - double[0]) > 1e-12  # and it is single precision
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("options", [{}, {"n_mean_inducing": 20, "batch_size": 100}, {"solver": "lbfgs"}], ids=repr)
+def test_fits_in_single_precision(options, rng):
+    X = rng.uniform(-3, 3, size=(300, 2))
+    y = np.sin(X).sum(1) + 0.1 * rng.normal(size=300)
+    options = {"n_inducing": 30, "max_iter": 100, "random_state": 0, **options}
+    single, double = (NGDSVGPRegressor(dtype=dtype, **options).fit(X, y) for dtype in (np.float32, "float64"))
+    relative = [model.jitter_ / model.kernel_.diag(X).mean() for model in (single, double)]
+    assert relative[0] > 0.9e-6 > 1e-7 > relative[1]
+    (mean, std), (mean_64, std_64) = (model.predict(X, return_std=True) for model in (single, double))
+    assert mean.dtype == std.dtype == "float64"
+    assert r2_score(mean_64, mean) > 0.999
+    assert_allclose(std, std_64, rtol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_classes_in_single_precision(rng):
+    X = rng.normal(size=(200, 2))
+    options = {"n_inducing": 20, "max_iter": 60, "random_state": 0}
+    single, double = (NGDSVGPClassifier(dtype=dtype, **options).fit(X, X[:, 0] > 0) for dtype in ("float32", "float64"))
+    assert_allclose(single.predict_proba(X), double.predict_proba(X), atol=0.02)
+
+
+def test_rows_beyond_single_precision_are_refused():
+    X = np.array([[0.0], [1e39]])
+    with pytest.raises(ValueError, match=r"X holds values beyond.*dtype='float32'"):
+        NGDSVGPRegressor(dtype="float32", normalize_X=False).fit(X, [0.0, 1.0])
