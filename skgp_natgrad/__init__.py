@@ -1,6 +1,7 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
 from . import kernels, likelihoods
+from ._cache import enable_compilation_cache
 from ._version import __version__
 from .classifier import NGDSVGPClassifier
 from .regressor import NGDSVGPRegressor
@@ -17,6 +18,7 @@ __all__ = [
     "NGDSVGPRegressor",
     "Schedule",
     "__version__",
+    "enable_compilation_cache",
     "kernels",
     "likelihoods",
 ]

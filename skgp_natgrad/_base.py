@@ -642,19 +642,27 @@ class BaseNGDSVGP(BaseEstimator):
             X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
-        if not np.all(np.isfinite(X)):
+        if not np.all(np.abs(X) <= np.finfo(self._dtype()).max):
             raise ValueError("X holds values so far from the training data that they overflow when standardised.")
         return X
 
-    def _model(self):
-        """Kernels, likelihood and posterior, in the form that `posterior` evaluates."""
-        twins = tuple(kernels.from_sklearn(kernel, self.n_features_in_).value for kernel in self._fitted_kernels())
-        return twins, self.likelihood_.spec(len(self._y_scale.scale))[0], self._posterior
+    def _twins(self):
+        """The twins of the fitted kernels."""
+        return tuple(kernels.from_sklearn(kernel, self.n_features_in_).value for kernel in self._fitted_kernels())
 
-    def _evaluate(self, function, X, y=None):
+    def _fitted_likelihood(self):
+        """The fitted likelihood in the form in which it computes."""
+        return self.likelihood_.spec(len(self._y_scale.scale))[0]
+
+    def _evaluate(self, function, X, *targets):
         """Evaluate a function of `posterior` at standardised rows."""
+        model = self._fitted_likelihood(), self._posterior
         with _runtime.computation(self.device, required=False):
-            values = posterior.in_chunks(function, *self._model(), X, y)
+            if len(X) <= posterior.FEW_ROWS:
+                values = posterior.at_few_rows(function, self._fitted_kernels(), *model, X, *targets)
+            else:
+                X = X.astype(self._dtype())
+                values = posterior.in_chunks(function, self._twins(), *model, X, *targets)
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(
                 f"The kernel {self.kernel_} is not defined at some rows of X: the prediction is NaN."
@@ -663,15 +671,14 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _covariance(self, X):
         """Latent covariance (K, N, N) at standardised rows."""
-        twins, _, fitted = self._model()
         with _runtime.computation(self.device, required=False):
-            return posterior.covariance(twins, fitted, X)
+            return posterior.covariance(self._twins(), self._posterior, X)
 
     def _sample_targets(self, X, n_samples, random_state):
         """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
         f = self._sample_latent(X, n_samples, random_state)
         with _runtime.computation(self.device, required=False):
-            y = self._model()[1].sample(f.reshape(len(f), -1), random_state)
+            y = self._fitted_likelihood().sample(f.reshape(len(f), -1), random_state)
         return np.reshape(y, (-1, *f.shape[1:]))
 
     def _sample_latent(self, X, n_samples, random_state):

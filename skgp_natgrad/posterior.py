@@ -1,8 +1,9 @@
-"""What prediction needs, made once after training, and prediction in fixed chunks.
+"""What prediction needs, made once after training, and prediction.
 
-`Posterior` holds NumPy arrays only. Rows are predicted in chunks of one size,
-the last one padded, so that one compiled program serves every table and a row's
-prediction does not depend on its neighbours.
+`Posterior` holds NumPy arrays only. Few rows are predicted by NumPy. More are
+predicted in chunks of one size, the last one padded, so that one compiled program
+serves every table, memory is bounded and a row's prediction does not depend on
+its neighbours.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ import numpy as np
 from . import bases, objectives
 from ._runtime import quick_jit
 
+# Up to so many rows NumPy is faster than the call of a compiled program on a padded chunk.
+FEW_ROWS = 8
 CHUNK_ROWS = 256
+# From so many rows on a faster program is worth the time that it takes to compile.
+MANY_ROWS = 20_000
 
 
 class Posterior(NamedTuple):
@@ -58,75 +63,158 @@ def condition(basis, parameters, q, problem):
     return Posterior(*points, alpha, weights.a * masks.Z_mean, whiten, spread, problem.offset), used
 
 
-def _covariances(kernels, X1, X2):
+def _covariances(kernels, X1, X2, xp=jnp):
     """Prior covariance (1 or K, B1, B2)."""
-    return jnp.stack([kernel(X1, X2) for kernel in kernels])
+    return xp.stack([kernel(X1, X2) for kernel in kernels])
 
 
 def _product(weights, covariances):
     """Weights (K, M) times covariances (1 or K, M, B): (K, B)."""
     if len(covariances) == 1:
         return weights @ covariances[0]
-    return jnp.einsum("km,kmb->kb", weights, covariances)
-
-
-def _mean(posterior, Kzx, Kgx):
-    return posterior.offset + _product(posterior.alpha, Kzx) + _product(posterior.a, Kgx)
+    return (weights[:, None] @ covariances)[:, 0]
 
 
 def _projections(posterior, Kzx):
     """whiten k_zx (1 or K, M, B), and spread^T of it (K, M, B)."""
     A = posterior.whiten @ Kzx
-    return A, jnp.swapaxes(posterior.spread, -1, -2) @ A
+    return A, posterior.spread.swapaxes(-1, -2) @ A
 
 
-def latent_mean(kernels, likelihood, posterior, X):
-    """Latent mean (K, B)."""
-    return _mean(posterior, _covariances(kernels, posterior.Z, X), _covariances(kernels, posterior.Z_mean, X))
+def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
+    """Latent mean and variance (K, B); None for the variance where it is not asked for.
 
-
-def latent_moments(kernels, likelihood, posterior, X):
-    """Latent mean and variance (K, B)."""
-    Kzx, Kgx = (_covariances(kernels, points, X) for points in (posterior.Z, posterior.Z_mean))
+    The algebra is that of JAX, with twins for ``kernels``, or of NumPy (``xp``), with
+    scikit-learn's own.
+    """
+    Kzx, Kgx = (_covariances(kernels, points, X, xp) for points in (posterior.Z, posterior.Z_mean))
+    mean = posterior.offset + _product(posterior.alpha, Kzx) + _product(posterior.a, Kgx)
+    if not with_variance:
+        return mean, None
     A, B = _projections(posterior, Kzx)
-    prior = jnp.stack([kernel.diag(X) for kernel in kernels])
+    prior = xp.stack([kernel.diag(X) for kernel in kernels])
     var = prior - (A * A).sum(1) + (B * B).sum(1)
-    return _mean(posterior, Kzx, Kgx), jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5)
+    return mean, xp.maximum(var, xp.finfo(var.dtype).tiny ** 0.5)
 
 
-def target_mean(kernels, likelihood, posterior, X):
-    """E[y] (T, B); the latent variance is left out where the likelihood does not need it."""
-    if likelihood.mean_needs_variance:
-        return likelihood.predictive_mean(*latent_moments(kernels, likelihood, posterior, X))
-    return likelihood.predictive_mean(latent_mean(kernels, likelihood, posterior, X), None)
+# -- what is predicted: functions of the likelihood and the latent moments (K, B) ---------
 
 
-def target_moments(kernels, likelihood, posterior, X):
+def latent_mean(likelihood, mean, var):
+    """Latent mean (K, B)."""
+    return mean
+
+
+def target_mean(likelihood, mean, var):
+    """E[y] (T, B)."""
+    return likelihood.predictive_mean(mean, var)
+
+
+def target_moments(likelihood, mean, var):
     """Mean and variance of y (T, B)."""
-    return likelihood.predictive_moments(*latent_moments(kernels, likelihood, posterior, X))
+    return likelihood.predictive_moments(mean, var)
 
 
-def class_probabilities(kernels, likelihood, posterior, X):
+def class_probabilities(likelihood, mean, var):
     """p(y = c) (C, B)."""
-    return likelihood.class_probabilities(*latent_moments(kernels, likelihood, posterior, X))
+    return likelihood.class_probabilities(mean, var)
 
 
-def log_class_probabilities(kernels, likelihood, posterior, X):
+def log_class_probabilities(likelihood, mean, var):
     """log p(y = c) (C, B)."""
-    return likelihood.log_class_probabilities(*latent_moments(kernels, likelihood, posterior, X))
+    return likelihood.log_class_probabilities(mean, var)
 
 
-def log_density(kernels, likelihood, posterior, X, y):
+def log_density(likelihood, mean, var, y):
     """log p(y) (B,), of targets y (T, B)."""
-    return likelihood.log_predictive_density(*latent_moments(kernels, likelihood, posterior, X), y)
+    return likelihood.log_predictive_density(mean, var, y)
 
 
-@functools.partial(quick_jit, static_argnames="function")
-def _evaluate(function, *arguments):
-    return function(*arguments)
+def _needs_variance(function, likelihood):
+    return function is not latent_mean and (function is not target_mean or likelihood.mean_needs_variance)
 
 
-def in_chunks(function, kernels, likelihood, posterior, X, y=None):
+def _of_moments(function, likelihood, moments, *targets):
+    # Likelihoods compute in double precision, whatever the kernels were evaluated in.
+    return function(likelihood, *jax.tree.map(lambda moment: moment.astype(float), moments), *targets)
+
+
+def _of_rows(function, kernels, likelihood, posterior, X, *targets):
+    moments = latent_moments(kernels, posterior, X, _needs_variance(function, likelihood))
+    return _of_moments(function, likelihood, moments, *targets)
+
+
+# -- few rows, and many -------------------------------------------------------------------
+
+_compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
+_compiled_of_rows = quick_jit(_of_rows, static_argnames="function")
+_optimised_of_rows = jax.jit(_of_rows, static_argnames="function")
+
+
+def _filled_up(table, size, axis=-1):
+    """The table with its last row repeated, so that there are ``size`` of them."""
+    missing = size - table.shape[axis]
+    if not missing:
+        return table
+    widths = [(0, 0)] * table.ndim
+    widths[axis] = (0, missing)
+    return np.pad(table, widths, mode="edge")
+
+
+def _chunks(X, *targets):
+    """Slices of at most `CHUNK_ROWS` rows, with what stands there, filled up."""
+    for start in range(0, len(X), CHUNK_ROWS):
+        rows = slice(start, min(start + CHUNK_ROWS, len(X)))
+        yield rows, [_filled_up(X[rows], CHUNK_ROWS, axis=0), *(_filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
+
+
+def _one_behind(items):
+    """The items of an iterator, each when the next one has been drawn.
+
+    A program that was called computes while the host prepares the call after it,
+    and the values of no more than two chunks wait to be fetched.
+    """
+    previous = next(items)
+    for item in items:
+        yield previous
+        previous = item
+    yield previous
+
+
+def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
+    """Evaluate one of the functions above at every row of a small ``X`` (N, D).
+
+    NumPy takes microseconds where a compiled program takes milliseconds to be fed
+    with the model. What the likelihood adds is compiled, for one row and for
+    `FEW_ROWS`.
+
+    Parameters
+    ----------
+    function : callable
+    kernels : tuple of sklearn.gaussian_process.kernels.Kernel
+    likelihood : Likelihood
+    posterior : Posterior
+    X : ndarray of shape (N, D)
+        At most `FEW_ROWS` rows.
+    *targets : ndarray of shape (T, N)
+        For `log_density`.
+
+    Returns
+    -------
+    values : ndarray, or tuple of ndarrays, of shape (..., N)
+    """
+    # As in a compiled program, what overflows shows in the values alone.
+    with np.errstate(all="ignore"):
+        mean, var = latent_moments(kernels, posterior, X, _needs_variance(function, likelihood), np)
+    if var is None:
+        return np.asarray(function(likelihood, mean, var))
+    size = 1 if len(X) == 1 else FEW_ROWS
+    mean, var, *targets = (_filled_up(each, size) for each in (mean, var, *targets))
+    values = _compiled_of_moments(function, likelihood, (mean, var), *targets)
+    return jax.tree.map(lambda value: np.asarray(value)[..., : len(X)], values)
+
+
+def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     """Evaluate one of the functions above at every row of ``X`` (N, D).
 
     Parameters
@@ -136,31 +224,33 @@ def in_chunks(function, kernels, likelihood, posterior, X, y=None):
     likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
-    y : ndarray of shape (T, N), optional
-        Targets, for `log_density`.
+        Kernels and latent moments are evaluated in its precision.
+    *targets : ndarray of shape (T, N)
+        For `log_density`.
 
     Returns
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
+        In double precision.
     """
+    program = _optimised_of_rows if len(X) >= MANY_ROWS else _compiled_of_rows
+    kernels, posterior = jax.tree.map(lambda leaf: np.asarray(leaf, X.dtype), (kernels, posterior))
     model = jax.device_put((kernels, likelihood, posterior))
-    pieces = []
-    for start in range(0, len(X), CHUNK_ROWS):
-        rows = X[start : start + CHUNK_ROWS]
-        padding = CHUNK_ROWS - len(rows)
-        arguments = [np.pad(rows, ((0, padding), (0, 0)), mode="edge")]
-        if y is not None:
-            arguments.append(np.pad(y[:, start : start + CHUNK_ROWS], ((0, 0), (0, padding)), mode="edge"))
-        pieces.append(_evaluate(function, *model, *arguments))
-    pieces = [jax.tree.map(np.asarray, piece) for piece in pieces]
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1)[..., : len(X)], *pieces)
+    pieces = ((rows, program(function, *model, *chunk)) for rows, chunk in _chunks(X, *targets))
+    values = None
+    for rows, piece in _one_behind(pieces):
+        if values is None:
+            values = jax.tree.map(lambda part: np.empty((*part.shape[:-1], len(X))), piece)
+        for whole, part in zip(jax.tree.leaves(values), jax.tree.leaves(piece), strict=True):
+            whole[..., rows] = np.asarray(part)[..., : rows.stop - rows.start]
+    return values
 
 
 @quick_jit
 def _covariance_block(kernels, posterior, X1, X2):
     A1, B1 = _projections(posterior, _covariances(kernels, posterior.Z, X1))
     A2, B2 = _projections(posterior, _covariances(kernels, posterior.Z, X2))
-    return _covariances(kernels, X1, X2) - jnp.swapaxes(A1, -1, -2) @ A2 + jnp.swapaxes(B1, -1, -2) @ B2
+    return _covariances(kernels, X1, X2) - A1.swapaxes(-1, -2) @ A2 + B1.swapaxes(-1, -2) @ B2
 
 
 def covariance(kernels, posterior, X):

@@ -5,12 +5,13 @@ import tempfile
 
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
-# Before jax is imported: all processes of a run compile a program once for all of them.
-if "PYTEST_XDIST_WORKER" not in os.environ:
+# Before jax is imported: all processes of a run compile a program once for all of them. Workers
+# inherit the folder; one of the user's own serves the next run as well.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _PROGRAMS = tempfile.TemporaryDirectory()  # removed at exit
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _PROGRAMS.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import numpy as np

@@ -11,7 +11,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, posterior
 from skgp_natgrad.likelihoods import StudentT
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -68,7 +68,9 @@ def test_grid_search_over_numbers_compiles_once(rng):
         model.set_params(kernel__k1__constant_value_bounds="fixed").fit(X, y).predict(X[:7], return_std=True)
     assert counts["_chunk"] == 1
     assert counts["condition"] == 1
-    assert counts["_evaluate"] == 2
+    # The mean of the table's rows in chunks, and what the likelihood adds to the moments of the few.
+    assert counts["_of_rows"] == 1
+    assert counts["_of_moments"] == 1
     # Nothing is dispatched operation by operation: every program is one of a few.
     assert sum(counts.values()) <= 8, counts
 
@@ -82,7 +84,32 @@ def test_minibatch_fits_of_any_size_share_a_program(rng):
         for n in (300, 301, 499):
             model.fit(X[:n], y[:n]).predict_proba(X[: n // 3])
     assert counts["_chunk"] == 1
-    assert counts["_evaluate"] == 1
+    assert counts["_of_rows"] == 1
+
+
+def test_prediction_has_four_programs_at_most(rng):
+    """One for a row, one for few, one for chunks and one for the chunks of large tables."""
+    jax.clear_caches()
+    X = rng.normal(size=(500, 2))
+    model = NGDSVGPClassifier(n_inducing=10, max_iter=20).fit(X, X[:, 0] > 0)
+    many = np.tile(X, (-(-posterior.MANY_ROWS // 500), 1))
+    with count_compilations() as counts:
+        for n in (1, 1, 2, posterior.FEW_ROWS, posterior.FEW_ROWS + 1, 499):
+            model.predict_proba(X[:n])
+        assert counts == {"_of_moments": 2, "_of_rows": 1}
+        for rows in (many, many[:-1], np.concatenate([many, X])):
+            model.predict_proba(rows)
+    assert counts == {"_of_moments": 2, "_of_rows": 2}
+
+
+def test_the_mean_at_few_rows_compiles_nothing(rng):
+    jax.clear_caches()
+    X = rng.normal(size=(50, 2))
+    model = NGDSVGPRegressor(n_inducing=10, max_iter=20).fit(X, X[:, 0])
+    with count_compilations() as counts:
+        model.predict(X[:1])
+        model.predict(X[: posterior.FEW_ROWS])
+    assert not counts
 
 
 def test_folds_across_a_bucket_cost_one_more(rng):

@@ -72,14 +72,23 @@ class Softmax(ClassLikelihood):
         return chosen - _expected_logsumexp(mean, var, points)
 
     def log_class_probabilities(self, mean, var):
-        points = quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, mean.shape[0])
-        # One block of points at a time keeps memory at that of a training step.
-        blocks = jnp.asarray(points).reshape(_PREDICTION_BLOCKS, self.n_points, -1)
-
         def log_sum(block):
             return jax.scipy.special.logsumexp(jax.nn.log_softmax(_spread(mean, var, block), axis=1), axis=0)
 
-        return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(len(points)))
+        blocks = self._prediction_blocks(len(mean))
+        return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(blocks[..., 0].size))
+
+    def class_probabilities(self, mean, var):
+        # Without the logarithm, which keeps what underflows, one exponential a point is enough.
+        def average(block):
+            return _logsumexp_and_softmax(_spread(mean, var, block))[1].mean(0)
+
+        return jax.lax.map(average, self._prediction_blocks(len(mean))).mean(0)
+
+    def _prediction_blocks(self, n_latent):
+        """The points of prediction; one block at a time keeps memory at that of a training step."""
+        points = quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, n_latent)
+        return jnp.asarray(points).reshape(_PREDICTION_BLOCKS, self.n_points, -1)
 
     def conditional_probabilities(self, f):
         return jax.nn.softmax(f, axis=0)

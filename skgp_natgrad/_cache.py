@@ -1,0 +1,84 @@
+"""The compiled programs kept on disk, for processes to come."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+
+def enable_compilation_cache(path=None):
+    """Keep compiled programs in a folder, where later processes find them.
+
+    The first fit of each structure compiles for some seconds. With this call at
+    the top of a program it does so once on a machine, and not once in each
+    process.
+
+    Parameters
+    ----------
+    path : str or path-like, default=None
+        The folder; it is made if it is not there. None is ``skgp_natgrad`` in
+        the user's folder of caches: that of the variable ``XDG_CACHE_HOME``, or
+        ``~/.cache``.
+
+    Returns
+    -------
+    path : pathlib.Path
+        The folder. What is in it may be deleted at any time.
+
+    Raises
+    ------
+    ValueError
+        If nothing can be written there.
+
+    Notes
+    -----
+    This sets JAX's own cache, ``jax_compilation_cache_dir`` and the limits below
+    which nothing is kept, for the whole process: programs of other packages are kept as well.
+    That is why it is not done at import.
+
+    JAX runs what it finds in the folder: use none that others may write to. It does not
+    bound the folder's size unless ``jax_compilation_cache_max_size`` is set.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import skgp_natgrad
+    >>> folder = skgp_natgrad.enable_compilation_cache(tempfile.mkdtemp())
+    >>> folder.is_dir()
+    True
+    """
+    folder = _writable(_default_folder() if path is None else path)
+    # JAX opens its cache once: one that is open already would stay the one in use.
+    compilation_cache.reset_cache()
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # By default a program is kept if it took a second to compile, which few of ours do.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
+
+
+def _default_folder():
+    # An empty or relative value is to be ignored, says the XDG specification.
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (caches if caches.is_absolute() else Path("~/.cache")) / "skgp_natgrad"
+
+
+def _writable(path):
+    """The folder ``path``, made where it is missing, once a file could be written there."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise ValueError(f"path={path!r} must be the path of a folder, or None for that of the user's caches.")
+    try:
+        folder = Path(os.fsdecode(path)).expanduser().absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"path={str(path)!r}: compiled programs cannot be kept there ({error}); "
+            "name a folder that can be written to."
+        ) from error

@@ -1,0 +1,188 @@
+"""Prediction: few rows by NumPy, more in chunks, many by a faster program, all of them alike."""
+
+import pickle
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+)
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, posterior
+from skgp_natgrad.likelihoods import Gaussian, Poisson
+
+from .conftest import all_likelihoods, make_problem
+
+EVERY_KERNEL = (
+    0.7 * RBF([1.0, 2.0, 0.5])
+    + Matern(0.8, nu=0.5) * Matern(1.3, nu=1.5)
+    + ConstantKernel(0.3) * Matern([1.0, 2.0, 3.0], nu=2.5)
+    + RationalQuadratic(1.1, alpha=0.7) * DotProduct(0.4)
+    + ExpSineSquared(1.2, 3.0) ** 2
+)
+SMOOTH = (1.3 * Matern(0.9, nu=2.5),)
+FEW = range(1, posterior.FEW_ROWS + 1, 3)
+
+
+def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
+    """Kernels of scikit-learn, their twins, the likelihood and the `Posterior` of a random model; and its targets."""
+    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    twins = tuple(kernels.from_sklearn(kernel, 3).value for kernel in sklearn_kernels)
+    parameters = parameters._replace(log_kernels=jax.tree.map(np.log, twins))
+    masks = problem.masks._replace(Z=np.arange(len(problem.masks.Z)) < 5.0)
+    problem = problem._replace(offset=rng.normal(size=problem.offset.shape), masks=masks)
+    fitted, _ = posterior.condition(basis, parameters, q, problem)
+    values = jax.tree.map(np.exp, parameters.log_likelihood)
+    return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
+
+
+def check_few_rows_equal_chunks(functions, model, X, y):
+    sklearn_kernels, twins, likelihood, fitted, _ = model
+    for function in functions:
+        targets = [y] if function is posterior.log_density else []
+        all_rows = posterior.in_chunks(function, twins, likelihood, fitted, X, *targets)
+        for n in FEW:
+            some = [each[:, :n] for each in targets]
+            few = posterior.at_few_rows(function, sklearn_kernels, likelihood, fitted, X[:n], *some)
+            for got, expected in zip(jax.tree.leaves(few), jax.tree.leaves(all_rows), strict=True):
+                assert isinstance(got, np.ndarray)
+                assert_allclose(got, expected[..., :n], rtol=1e-10, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("basis", ["orthogonal", "hybrid", "decoupled"])
+@pytest.mark.parametrize("sklearn_kernels", [(EVERY_KERNEL,), (EVERY_KERNEL, 0.5 * RBF(0.8))], ids=["one", "list"])
+@pytest.mark.usefixtures("x64")
+def test_few_rows_have_the_moments_of_chunks(sklearn_kernels, basis, rng):
+    """Two latent functions, with one kernel and with one for each; a masked point."""
+    model = conditioned(Gaussian(), rng, basis, sklearn_kernels)
+    check_few_rows_equal_chunks(
+        [posterior.latent_mean, posterior.target_moments], model, rng.normal(size=(20, 3)), None
+    )
+
+
+@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_few_rows_have_the_predictions_of_chunks(likelihood, rng):
+    regression = "regression" in likelihood.tasks
+    functions = [posterior.target_moments, posterior.log_density] if regression else [posterior.class_probabilities]
+    model = conditioned(likelihood, rng)
+    y = model[-1]
+    check_few_rows_equal_chunks(functions, model, rng.normal(size=(y.shape[1], 3)), y)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_table_of_many_rows(rng, monkeypatch):
+    """The faster program, over several chunks of which the last is not full."""
+    _, twins, likelihood, fitted, _ = conditioned(Poisson(), rng)
+    X = rng.normal(size=(2 * posterior.CHUNK_ROWS + 7, 3))
+    usual = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X)
+    monkeypatch.setattr(posterior, "MANY_ROWS", len(X))
+    fast = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X)
+    for got, expected in zip(fast, usual, strict=True):
+        assert got.shape == expected.shape == (2, len(X))
+        assert_allclose(got, expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_mean_alone_reads_no_covariance(rng):
+    sklearn_kernels, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng)
+    fitted = fitted._replace(whiten=np.nan * fitted.whiten, spread=np.nan * fitted.spread)
+    X = rng.normal(size=(4, 3))
+    for evaluate, each in ((posterior.at_few_rows, sklearn_kernels), (posterior.in_chunks, twins)):
+        assert np.all(np.isfinite(evaluate(posterior.target_mean, each, likelihood, fitted, X)))
+        assert np.all(np.isnan(evaluate(posterior.target_moments, each, likelihood, fitted, X)[1]))
+
+
+@pytest.mark.usefixtures("x64")
+def test_rows_in_single_precision(rng):
+    """The precision of the rows is that of kernels and products; likelihoods, and what is returned, stay double."""
+    _, twins, likelihood, fitted, _ = conditioned(Poisson(), rng)
+    X = rng.normal(size=(30, 3))
+    double = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X)
+    single = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X.astype(np.float32))
+    for got, expected in zip(single, double, strict=True):
+        assert got.dtype == np.float64
+        assert_allclose(got, expected, rtol=1e-2)
+        assert np.abs(got / expected - 1).max() > 1e-9
+    seen = []
+
+    class Spy(Poisson):
+        def predictive_moments(self, mean, var):
+            seen.extend([mean.dtype, var.dtype])
+            return super().predictive_moments(mean, var)
+
+    posterior.in_chunks(posterior.target_moments, twins, Spy(), fitted, X.astype(np.float32))
+    assert seen == [np.float64, np.float64]
+
+
+def test_chunks_are_fetched_one_behind():
+    events = []
+
+    def dispatched():
+        for i in range(3):
+            events.append(f"call {i}")
+            yield i
+
+    events.extend(f"fetch {i}" for i in posterior._one_behind(dispatched()))
+    assert events == ["call 0", "call 1", "fetch 0", "call 2", "fetch 1", "fetch 2"]
+
+
+# -- the estimators -----------------------------------------------------------------------
+
+OPTIONS = {"n_inducing": 12, "n_mean_inducing": 6, "max_iter": 20, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def fitted_models():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(70, 3))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    models = {
+        "two columns": NGDSVGPRegressor(**OPTIONS).fit(X, np.column_stack([y, 50.0 + X[:, 2]])),
+        "counts": NGDSVGPRegressor([1.0 * RBF()], likelihood="poisson", **OPTIONS).fit(X, rng.poisson(np.exp(y))),
+        "two classes": NGDSVGPClassifier(**OPTIONS).fit(X, y > 0),
+        "three classes": NGDSVGPClassifier(**OPTIONS).fit(X, np.digitize(y, [-1.0, 1.0])),
+    }
+    return X, models
+
+
+def predictions(model, X):
+    if isinstance(model, NGDSVGPClassifier):
+        return [model.predict_proba(X), model.predict_log_proba(X)]
+    return [model.predict(X), *model.predict(X, return_std=True)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["two columns", "counts", "two classes", "three classes"])
+def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):
+    X, models = fitted_models
+    together = predictions(models[name], X)
+    for n in (1, 2, posterior.FEW_ROWS, posterior.FEW_ROWS + 1):
+        for got, expected in zip(predictions(models[name], X[:n]), together, strict=True):
+            assert_allclose(got, expected[:n], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_prediction_changes_nothing(fitted_models):
+    X, models = fitted_models
+    for model in models.values():
+        before = pickle.dumps(model)
+        for n in (1, 5, len(X)):
+            predictions(model, X[:n])
+        assert pickle.dumps(model) == before
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rows_far_away_are_predicted_quietly(fitted_models, recwarn):
+    """What overflows in the kernel is no warning, with few rows as with many."""
+    X, models = fitted_models
+    far = 1e160 * X
+    assert_array_equal(models["counts"].predict(far[:2]), models["counts"].predict(far)[:2])
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
