@@ -48,10 +48,11 @@ def parse_arguments(argv=None):
     parser.add_argument("--max-iter", type=int, default=2000)
     parser.add_argument("--tol", type=float, default=0.0)
     parser.add_argument("--gamma-initial", type=float, default=1e-3)
-    parser.add_argument("--gamma", type=float, default=0.1)
+    parser.add_argument("--gamma", type=float, default=0.1, help='the final step size; 0 stands for "auto"')
     parser.add_argument("--gamma-steps", type=int, default=20)
     parser.add_argument("--learning-rate", type=float, default=0.02)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="float64")
     parser.add_argument("--verbose", type=int, default=0)
     return parser.parse_args(argv)
 
@@ -101,13 +102,14 @@ def main(argv=None):
         basis=args.basis,
         solver=args.solver,
         inducing_init=args.inducing_init,
-        gamma_schedule=LogLinear(args.gamma_initial, args.gamma, args.gamma_steps),
+        gamma_schedule=LogLinear(args.gamma_initial, args.gamma, args.gamma_steps) if args.gamma else "auto",
         learning_rate=args.learning_rate,
         batch_size=args.batch_size,
         max_iter=args.max_iter,
         tol=args.tol,
         random_state=args.seed,
         device=args.device,
+        dtype=args.dtype,
         verbose=args.verbose,
     )
     start = time.perf_counter()
