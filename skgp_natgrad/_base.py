@@ -177,7 +177,9 @@ class BaseNGDSVGP(BaseEstimator):
         return training.Settings(
             method=method._replace(adaptive=adaptive),
             gamma_schedule=gamma_schedule,
-            rate_schedule=_validation.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0),
+            rate_schedule=_validation.schedule(
+                "learning_rate", rate, max_iter, 1e9 if is_search else 10.0, without=("auto",)
+            ),
             batch_size=_validation.integer("batch_size", self.batch_size, 1),
             n_columns=self._n_columns(method),
             max_iter=max_iter,

@@ -68,14 +68,18 @@ def boolean(name, value):
     return bool(value)
 
 
-def schedule(name, value, max_iter, upper):
-    """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero."""
+def schedule(name, value, max_iter, upper, without=()):
+    """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero.
+
+    ``without`` holds names of schedules that are none for this argument.
+    """
+    options = [option for option in schedules.names() if option not in without]
     if isinstance(value, str):
-        choice(name, value, schedules.names())
+        choice(name, value, options)
     elif not isinstance(value, (numbers.Real, schedules.Schedule)) or isinstance(value, bool):
         raise ValueError(
             f"{name}={value!r} must be a number, a schedule object such as LogLinear(), or one of "
-            f"{', '.join(map(repr, schedules.names()))}."
+            f"{', '.join(map(repr, options))}."
         )
     result = schedules.as_schedule(value)
     try:

@@ -428,6 +428,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         )
         if not set(given) & set(classes.tolist()):
             raise ValueError(f"class_weight={given!r} names none of the classes of y, {classes.tolist()}.")
+        if np.any(weight) and not np.any(weight * factors[position]):
+            raise ValueError(f"class_weight={given!r} leaves no row of y with a weight above zero.")
         return factors
 
     def predict_proba(self, X):

@@ -321,7 +321,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             self._likelihood(default="gaussian"),
             scale_y=self.normalize_y,
             streams=streams,
-            _single_output=y.ndim == 1,
+            # A stream keeps the form of its first targets.
+            _single_output=y.ndim == 1 if first or not streams else self._single_output,
         )
 
     def _shaped(self, columns):

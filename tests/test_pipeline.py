@@ -143,6 +143,7 @@ def test_class_weight_moves_the_boundary(rng):
     [
         ({0: 0.0, 1: 1.0}, "two classes"),
         ({0: -1.0}, "class_weight"),
+        ({0: 0.0, 1: 0.0}, "class_weight=.*leaves no row"),
         ("balance", "class_weight"),
         ({5: 1.0}, "none of"),
     ],

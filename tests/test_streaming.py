@@ -375,3 +375,9 @@ def test_kernels_of_their_own_go_on_after_the_argument_is_reset():
     model.set_params(kernel=None).partial_fit(X, y)
     assert len(model.kernel_) == 2
     assert model.score(X, y) > 0.9
+
+
+def test_a_stream_keeps_the_form_of_its_first_targets(table):
+    X, y = table
+    model = regressor(n_inducing=5, max_iter=10).partial_fit(X[:40], y[:40])
+    assert model.partial_fit(X[40:80], y[40:80, None]).predict(X).shape == (len(X),)
