@@ -62,12 +62,13 @@ def parser(description, output):
     return p
 
 
-def chosen(contenders, args):
-    """The contenders that ``--contenders`` asks for."""
+def chosen(contenders, args, optional=()):
+    """The contenders that ``--contenders`` asks for; else all but the optional ones."""
     unknown = set(args.contenders or ()) - set(contenders)
     if unknown:
         raise SystemExit(f"--contenders {' '.join(sorted(unknown))}: there are {', '.join(contenders)}")
-    return {name: contenders[name] for name in args.contenders or contenders}
+    names = args.contenders or [name for name in contenders if name not in optional]
+    return {name: contenders[name] for name in names}
 
 
 def interpreter(library, entries):
