@@ -71,17 +71,24 @@ class Clock:
 
 def peak_memory():
     """The largest resident memory of this process so far, in MB."""
+    peak = _of_status("VmHWM")
+    if peak is not None:
+        return peak
+    # On Linux this may be that of the parent, from before this program was loaded.
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size / (1e6 if sys.platform == "darwin" else 1e3)
+    return size * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 def resident_memory():
     """The present resident memory in MB, or None where the system does not tell."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except OSError:
-        return None
+    return _of_status("VmRSS")
+
+
+def _of_status(name):
+    """An entry of Linux' description of this process, in MB; elsewhere None."""
+    with contextlib.suppress(OSError, StopIteration), open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith(f"{name}:")).split()[1]) * 1024 / 1e6
+    return None
 
 
 # -- reports: what a contender that trains is given ---------------------------------------

@@ -172,7 +172,7 @@ def search(data, settings):
     }
     sparse = {
         "module__Z": torch.from_numpy(data["Z"][: settings["n_inducing"]].copy()),
-        "criterion__num_data": int(0.8 * len(data["y"])),
+        "criterion__num_data": len(data["y"]) * (settings["folds"] - 1) // settings["folds"],
     }
     if settings["task"] == "classification":
         model = GPBinaryClassifier(_Sparse, **sparse, **common)
