@@ -151,25 +151,25 @@ class Predictions(Report):
 
     def look(self, n_iter, seconds, make_predictor, final):
         """Wait for the end of training, then time what the model has."""
-        if not final and n_iter < self.settings["max_iter"]:
+        if not final and n_iter < self.settings.get("max_iter", np.inf):
             return False
         predictor = make_predictor()
-        functions = {"mean": predictor.mean, "mean and variance": predictor.moments, "probabilities": predictor.proba}
+        functions = {"mean": predictor.mean, "mean and variance": predictor.moments}
         if self.settings["task"] == "classification":
             functions = {"probabilities": predictor.proba}
+        self.channel.send("trained", peak_memory=peak_memory())
         for n_rows in self.settings["n_rows"]:
             X = np.resize(self.data["X_test"], (n_rows, self.data["X_test"].shape[1]))
             for name, function in functions.items():
-                if function is not None:
-                    self.channel.send("predicted", function=name, rows=n_rows, **self._timed(function, X))
+                self.channel.send("predicted", function=name, rows=n_rows, **self._timed(function, X))
         return True
 
     def _timed(self, function, X):
-        """Seconds of a call, after one to warm up."""
-        size = self.settings["chunk"] or len(X)
+        """Seconds of the calls that predict all rows, after those that warm up: median and best."""
+        size = self.settings["rows_a_call"] or len(X)
         parts = [X[start : start + size] for start in range(0, len(X), size)]
         seconds = []
-        for _ in range(1 + self.settings["repeats"].get(str(len(X)), 1)):
+        for _ in range(1 + max(1, self.settings["rows_in_all"] // len(X))):
             start = time.perf_counter()
             for part in parts:
                 function(part)

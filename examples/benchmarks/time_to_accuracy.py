@@ -102,7 +102,13 @@ def peer(library, args, max_iter=2000, **changes):
 
 def exact(args, ard):
     """scikit-learn's exact Gaussian process on some rows."""
-    settings = {"task": "regression", "n_rows": args.exact_rows, "ard": ard, "noise_variance": 0.1, "seed": args.seed}
+    settings = {
+        "task": "regression",
+        "n_rows_trained": args.exact_rows,
+        "ard": ard,
+        "noise_variance": 0.1,
+        "seed": args.seed,
+    }
     return Contender("sklearn", "sklearn_gp:train", settings | {"n_scores": 1})
 
 

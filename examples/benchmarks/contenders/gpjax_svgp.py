@@ -64,22 +64,23 @@ def train(data, settings, report):
 
 
 def _predictor(family):
-    """Compiled prediction of the marginals."""
+    """Compiled prediction of the marginals, from factors that are made once."""
+    posterior = family.condition(None)
+    noise = gpx.parameters.val(family.model.likelihood.obs_stddev) ** 2
 
     @eqx.filter_jit
-    def latent(family, X):
-        predicted = family.predict(X)
-        return predicted.mean, predicted.variance
+    def latent_mean(posterior, X):
+        return posterior(X, covariance="diagonal").mean
 
     @eqx.filter_jit
-    def target(family, X):
-        mean, variance = latent(family, X)
-        return mean, variance + gpx.parameters.val(family.model.likelihood.obs_stddev) ** 2
+    def target_moments(posterior, X):
+        latent = posterior(X, covariance="diagonal")
+        return latent.mean, latent.variance + noise
 
     def mean(X):
-        return np.asarray(latent(family, jnp.asarray(X))[0]).ravel()
+        return np.asarray(latent_mean(posterior, jnp.asarray(X))).ravel()
 
     def moments(X):
-        return tuple(np.asarray(values).ravel() for values in target(family, jnp.asarray(X)))
+        return tuple(np.asarray(values).ravel() for values in target_moments(posterior, jnp.asarray(X)))
 
     return Predictor(mean, moments)

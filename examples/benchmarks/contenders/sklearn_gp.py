@@ -10,8 +10,8 @@ from contenders import Predictor
 
 
 def train(data, settings, report):
-    """Fit on ``settings["n_rows"]`` random rows; one report, at the end."""
-    rows = np.random.RandomState(settings["seed"]).permutation(len(data["X"]))[: settings["n_rows"]]
+    """Fit on ``settings["n_rows_trained"]`` random rows; one report, at the end."""
+    rows = np.random.RandomState(settings["seed"]).permutation(len(data["X"]))[: settings["n_rows_trained"]]
     classifies = settings["task"] == "classification"
     model = (_classifier if classifies else _regressor)(settings, data["X"].shape[1])
     model.fit(data["X"][rows], data["y"][rows])
