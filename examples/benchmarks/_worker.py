@@ -256,7 +256,8 @@ def main():
             data = dict(data)
         JOBS[job["kind"]](channel, function, data, job["settings"])
     except Exception as error:
-        traceback.print_exc()
+        if not isinstance(error, ImportError):
+            traceback.print_exc()
         channel.send("failed", error=f"{type(error).__name__}: {error}")
     else:
         channel.send("done", peak_memory=peak_memory())

@@ -191,7 +191,9 @@ def draw_cost(axis, sizes, costs, name):
     axis.plot(sizes, costs, "o-", label="measured")
     for power in dict.fromkeys(SWEEPS[name].slopes):
         axis.plot(sizes, costs[-1] * (np.asarray(sizes) / sizes[-1]) ** power, ":", label=f"slope {power:g}")
-    axis.grid(which="both", alpha=0.2)
+    axis.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    axis.minorticks_off()
+    axis.grid(alpha=0.2)
     axis.legend(fontsize=7)
 
 
