@@ -32,6 +32,9 @@ import traceback
 
 import numpy as np
 
+# Rows of the prediction that warms up, at most, and repetitions of one that is timed.
+_WARM_UP, _MOST_REPEATS = 10_000, 200
+
 
 class Channel:
     """Lines of JSON in both directions; the standard output is kept free of anything else."""
@@ -165,16 +168,17 @@ class Predictions(Report):
         return True
 
     def _timed(self, function, X):
-        """Seconds of the calls that predict all rows, after those that warm up: median and best."""
+        """Seconds of calls that predict all rows, after one for some of them: median and best."""
         size = self.settings["rows_a_call"] or len(X)
         parts = [X[start : start + size] for start in range(0, len(X), size)]
+        function(parts[0][:_WARM_UP])
         seconds = []
-        for _ in range(1 + max(1, self.settings["rows_in_all"] // len(X))):
+        for _ in range(np.clip(self.settings["rows_in_all"] // len(X), 1, _MOST_REPEATS)):
             start = time.perf_counter()
             for part in parts:
                 function(part)
             seconds.append(time.perf_counter() - start)
-        return {"seconds": float(np.median(seconds[1:])), "best": min(seconds[1:]), "peak_memory": peak_memory()}
+        return {"seconds": float(np.median(seconds)), "best": min(seconds), "peak_memory": peak_memory()}
 
 
 def score(predictor, X, y, chunk=2048):

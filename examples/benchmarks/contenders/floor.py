@@ -111,8 +111,9 @@ def predict(data, settings, report):
     alpha, Z, whiten, spread = jax.device_put((alpha, Z, whiten, spread))
 
     def in_chunks(function, X):
-        starts = range(0, len(X), CHUNK_ROWS)
-        parts = [function(X[start : start + CHUNK_ROWS]) for start in starts]
+        if len(X) > CHUNK_ROWS:
+            X = np.pad(X, ((0, -len(X) % CHUNK_ROWS), (0, 0)))
+        parts = [function(X[start : start + CHUNK_ROWS]) for start in range(0, len(X), CHUNK_ROWS)]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     def mean(X):
