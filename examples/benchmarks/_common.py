@@ -43,10 +43,19 @@ class Contender(NamedTuple):
 
 
 def parser(description, output):
-    """The argument parser of a script; its own arguments are added to it."""
+    """What all scripts take; their own arguments are added to it."""
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--output", type=Path, default=Path(output), help="file of JSON lines, which is added to")
+    p.add_argument("--only-print", action="store_true", help="run nothing, show what there is")
+    p.add_argument("--rst", action="store_true", help="print rst tables")
+    return p
+
+
+def contest_parser(description, output):
+    """The same with what those take that compare libraries on real data."""
+    p = parser(description, output)
+    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
     p.add_argument("--max-rows", type=int, help="use a random part of the table")
     p.add_argument(
         "--peer-python",
@@ -56,9 +65,6 @@ def parser(description, output):
         help="interpreter of the peers, or of one of them (gpflow, gpytorch, gpjax); may be repeated",
     )
     p.add_argument("--contenders", nargs="+", metavar="NAME", help="default: all")
-    p.add_argument("--output", type=Path, default=Path(output), help="file of JSON lines, which is added to")
-    p.add_argument("--only-print", action="store_true", help="run nothing, show what there is")
-    p.add_argument("--rst", action="store_true", help="print an rst table")
     return p
 
 

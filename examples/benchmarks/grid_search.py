@@ -17,7 +17,7 @@ candidates were trained, and no more.
 
 from __future__ import annotations
 
-from _common import Contender, Results, chosen, machine, number, parser, prepared, run_alone, show, where
+from _common import Contender, Results, chosen, contest_parser, machine, number, prepared, run_alone, show, where
 
 TASKS = {"pima": "classification", "magic": "classification", "kin8nm": "regression", "energy": "regression"}
 AMPLITUDES = [0.25, 1.0, 4.0, 16.0]
@@ -25,7 +25,7 @@ LENGTH_SCALES = [0.5, 1.0, 2.0, 4.0, 8.0]
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "grid_search.jsonl")
+    p = contest_parser(__doc__, "grid_search.jsonl")
     p.add_argument("--datasets", nargs="+", choices=list(TASKS), default=["pima", "kin8nm"])
     p.add_argument("--n-rows", type=int, default=1000, help="of each table, at most")
     p.add_argument("--n-inducing", type=int, default=100)

@@ -14,14 +14,14 @@ the calls after one that warms up; a table longer than ``--rows-in-all`` is pred
 
 from __future__ import annotations
 
-from _common import Contender, Results, chosen, machine, number, parser, prepared, run_alone, show, where
+from _common import Contender, Results, chosen, contest_parser, machine, number, prepared, run_alone, show, where
 
 DATASETS = {"regression": "kin40k", "classification": "magic"}
 LIKELIHOODS = {"regression": "gaussian", "classification": "bernoulli"}
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "predict.jsonl")
+    p = contest_parser(__doc__, "predict.jsonl")
     p.add_argument("--tasks", nargs="+", choices=list(DATASETS), default=list(DATASETS))
     p.add_argument("--n-rows", nargs="+", type=int, default=[1, 1000, 100_000], help="lengths of the tables")
     p.add_argument("--n-inducing", type=int, default=300)

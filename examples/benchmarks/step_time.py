@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 
 import numpy as np
-from _common import Contender, Results, Worker, chosen, machine, number, parser, prepared, say, show, where
+from _common import Contender, Results, Worker, chosen, contest_parser, machine, number, prepared, say, show, where
 
 # What each is to be compared with: ours, the others, and which ratio is meant.
 COMPARISONS = {
@@ -32,7 +32,7 @@ FOREVER = 10**6
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "step_time.jsonl")
+    p = contest_parser(__doc__, "step_time.jsonl")
     p.add_argument("--dataset", default="kin40k")
     p.add_argument("--n-inducing", type=int, default=300)
     p.add_argument("--n-mean-inducing", type=int, default=700)

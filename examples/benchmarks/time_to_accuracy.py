@@ -16,7 +16,20 @@ again. ``--max-iter``, ``--n-inducing``, ``--max-rows`` and ``--exact-rows`` mak
 
 from __future__ import annotations
 
-from _common import Contender, Results, chosen, machine, number, parser, prepared, pyplot, run_alone, save, show, where
+from _common import (
+    Contender,
+    Results,
+    chosen,
+    contest_parser,
+    machine,
+    number,
+    prepared,
+    pyplot,
+    run_alone,
+    save,
+    show,
+    where,
+)
 
 OURS = ("ours", "ours short", "ours short paper kernel", "ours exact mean")
 GPFLOW_PAPER = "gpflow paper"
@@ -29,7 +42,7 @@ OPTIONAL = ("sklearn exact ard",)
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "time_to_accuracy.jsonl")
+    p = contest_parser(__doc__, "time_to_accuracy.jsonl")
     p.add_argument("--dataset", default="kin40k")
     p.add_argument("--n-inducing", type=int, default=300)
     p.add_argument("--n-mean-inducing", type=int, default=700, help="of the peers; our mean is solved on 3000")
