@@ -33,6 +33,8 @@ def parse_arguments(argv=None):
     p.add_argument("--n-length-scales", type=int, default=len(LENGTH_SCALES), help="of the grid, from the first")
     p.add_argument("--folds", type=int, default=5)
     args = p.parse_args(argv)
+    if args.max_rows is not None:
+        p.error("--max-rows: say --n-rows here")
     # A tenth of the rows is held out by the split that all benchmarks share.
     args.max_rows = round(args.n_rows / 0.9)
     return args
