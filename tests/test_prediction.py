@@ -71,10 +71,8 @@ def test_few_rows_have_the_moments_of_chunks(sklearn_kernels, basis, rng):
 @pytest.mark.usefixtures("x64")
 def test_few_rows_have_the_predictions_of_chunks(likelihood, rng):
     regression = "regression" in likelihood.tasks
-    functions = [posterior.target_moments, posterior.log_density] if regression else [posterior.class_probabilities]
-    model = conditioned(likelihood, rng)
-    y = model[-1]
-    check_few_rows_equal_chunks(functions, model, rng.normal(size=(y.shape[1], 3)), y)
+    function = posterior.target_moments if regression else posterior.class_probabilities
+    check_few_rows_equal_chunks([function], conditioned(likelihood, rng), rng.normal(size=(12, 3)), None)
 
 
 @pytest.mark.usefixtures("x64")
@@ -145,9 +143,7 @@ def fitted_models():
     X = rng.normal(size=(70, 3))
     y = np.sin(X[:, 0]) + X[:, 1]
     models = {
-        "two columns": NGDSVGPRegressor(**OPTIONS).fit(X, np.column_stack([y, 50.0 + X[:, 2]])),
-        "counts": NGDSVGPRegressor([1.0 * RBF()], likelihood="poisson", **OPTIONS).fit(X, rng.poisson(np.exp(y))),
-        "two classes": NGDSVGPClassifier(**OPTIONS).fit(X, y > 0),
+        "two columns": NGDSVGPRegressor(1.0 * RBF(), **OPTIONS).fit(X, np.column_stack([y, 50.0 + X[:, 2]])),
         "three classes": NGDSVGPClassifier(**OPTIONS).fit(X, np.digitize(y, [-1.0, 1.0])),
     }
     return X, models
@@ -155,12 +151,12 @@ def fitted_models():
 
 def predictions(model, X):
     if isinstance(model, NGDSVGPClassifier):
-        return [model.predict_proba(X), model.predict_log_proba(X)]
+        return [model.predict_proba(X)]
     return [model.predict(X), *model.predict(X, return_std=True)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ["two columns", "counts", "two classes", "three classes"])
+@pytest.mark.parametrize("name", ["two columns", "three classes"])
 def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):
     X, models = fitted_models
     together = predictions(models[name], X)
@@ -184,5 +180,5 @@ def test_rows_far_away_are_predicted_quietly(fitted_models, recwarn):
     """What overflows in the kernel is no warning, with few rows as with many."""
     X, models = fitted_models
     far = 1e160 * X
-    assert_array_equal(models["counts"].predict(far[:2]), models["counts"].predict(far)[:2])
+    assert_array_equal(models["two columns"].predict(far[:2]), models["two columns"].predict(far)[:2])
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
