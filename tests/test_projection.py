@@ -10,6 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import r2_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, distances, objectives
+from skgp_natgrad._linalg import triangular_inverse
 from skgp_natgrad.likelihoods import Gaussian, Softmax, StudentT
 from skgp_natgrad.projection import Rows, project
 
@@ -73,6 +74,13 @@ def test_scaled(rng):
     A, C = rng.normal(size=(4, 5)), rng.normal(size=(4, 5))
     got = gradients(lambda c, A: (C * distances.scaled(c, A)).sum(), 1.7, A)
     assert_trees_close(got, ((C * A).sum(), 1.7 * C), rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (65, 65), (2, 301, 301)])
+@pytest.mark.usefixtures("x64")
+def test_triangular_inverse(shape, rng):
+    L = np.tril(rng.normal(size=shape)) + 3.0 * np.sqrt(shape[-1]) * np.eye(shape[-1])
+    assert_allclose(triangular_inverse(L), np.linalg.inv(L), atol=1e-13)
 
 
 # -- the projection ------------------------------------------------------------------------
