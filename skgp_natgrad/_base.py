@@ -51,6 +51,8 @@ _MATRICES_OF_A_FIT = 4
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
 # With rows in single precision, covariances of rows and points have no more digits than this allows for.
 _LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
+# What rows of a fit may hold at most: where squares overflow, single precision has no distances.
+_LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
 
 
 class _Fitted(NamedTuple):
@@ -413,10 +415,13 @@ class BaseNGDSVGP(BaseEstimator):
         else:
             x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X)
             y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
-        X = x_scale.forward(rows.X)
-        if not np.all(np.abs(X) <= np.finfo(self._dtype()).max):
+        with np.errstate(over="ignore"):
+            X = x_scale.forward(rows.X)
+        largest = np.abs(X).max()
+        if not largest <= _LARGEST[self._dtype()]:
             raise ValueError(
-                f"X holds values beyond the range of dtype={self.dtype!r}; use dtype='float64', or normalize_X=True."
+                f"X holds values up to {largest:g} in the units of the model, which dtype={self.dtype!r} cannot "
+                "square; rescale X (normalize_X=True does), or use dtype='float64'."
             )
         return x_scale, y_scale, rows._replace(X=X, y=y_scale.forward(rows.y.T).T)
 
@@ -586,7 +591,11 @@ class BaseNGDSVGP(BaseEstimator):
     def _warn_not_converged(self, settings, verdict):
         """One ConvergenceWarning that says what was seen and what to change."""
         window = f"n_iter_no_change={settings.n_iter_no_change}"
-        sizes = [f"{name}={getattr(self, name)!r}" for name in methods.SOLVERS[self.solver].step_sizes]
+        sizes = [
+            f"{name}={getattr(self, name)!r}"
+            for name in methods.SOLVERS[self.solver].step_sizes
+            if not (name == "gamma_schedule" and settings.method.adaptive)
+        ]
         change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
         messages = {
             "too few": f"max_iter={settings.max_iter} is too few iterations to tell whether the ELBO has converged: "
@@ -644,7 +653,7 @@ class BaseNGDSVGP(BaseEstimator):
             X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
-        if not np.all(np.abs(X) <= np.finfo(self._dtype()).max):
+        if not np.all(np.isfinite(X)):
             raise ValueError("X holds values so far from the training data that they overflow when standardised.")
         return X
 
@@ -663,7 +672,6 @@ class BaseNGDSVGP(BaseEstimator):
             if len(X) <= posterior.FEW_ROWS:
                 values = posterior.at_few_rows(function, self._fitted_kernels(), *model, X, *targets)
             else:
-                X = X.astype(self._dtype())
                 values = posterior.in_chunks(function, self._twins(), *model, X, *targets)
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(

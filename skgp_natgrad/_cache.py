@@ -38,7 +38,8 @@ def enable_compilation_cache(path=None):
     -----
     This sets JAX's own cache, ``jax_compilation_cache_dir`` and the limits below
     which nothing is kept, for the whole process: programs of other packages are kept as well.
-    That is why it is not done at import.
+    The variables that say so to JAX are set, too, so that the workers of ``n_jobs`` share the
+    folder. That is why it is not done at import.
 
     JAX runs what it finds in the folder: use none that others may write to. It does not
     bound the folder's size unless ``jax_compilation_cache_max_size`` is set.
@@ -59,6 +60,10 @@ def enable_compilation_cache(path=None):
     # By default a program is kept if it took a second to compile, which few of ours do.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # For the processes that this one starts, such as joblib's workers.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     return folder
 
 

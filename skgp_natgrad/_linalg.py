@@ -15,9 +15,6 @@ from jax.scipy.linalg import solve_triangular
 
 _JITTER_GROWTH = 10.0
 _JITTER_ATTEMPTS = 10
-# How often a matrix is halved for its blocks, and the size below which it is not.
-_DEPTH = 2
-_SMALLEST_SPLIT = 64
 
 
 def symmetrize(A):
@@ -34,21 +31,11 @@ def tril_halved(A):
     return jnp.tril(A) - 0.5 * jnp.diag(jnp.diag(A))
 
 
-def triangular_inverse(L, depth=_DEPTH):
-    """Return the inverse of the lower triangular matrices ``L`` (..., M, M).
-
-    By blocks: products are faster than the solves that they stand for.
-    """
-    size = L.shape[-1]
-    if depth == 0 or size < _SMALLEST_SPLIT:
-        return solve_triangular(L, jnp.broadcast_to(jnp.eye(size, dtype=L.dtype), L.shape), lower=True)
-    half = size // 2
-    top = triangular_inverse(L[..., :half, :half], depth - 1)
-    bottom = triangular_inverse(L[..., half:, half:], depth - 1)
-    below = -(bottom @ L[..., half:, :half]) @ top
-    above = jnp.zeros_like(jnp.swapaxes(below, -1, -2))
-    rows = [top, above], [below, bottom]
-    return jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
+def triangular_inverse(L):
+    """Return the inverse of the lower triangular matrices ``L`` (..., M, M)."""
+    # By a solve: products of inverses of blocks are faster, and lose digits where L is ill-conditioned.
+    identity = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
+    return solve_triangular(L, identity, lower=True)
 
 
 def jittered_cholesky(K, jitter):

@@ -28,7 +28,8 @@ def computation(device="auto", required=True):
     RuntimeError
         If ``device="gpu"`` and JAX sees none.
     """
-    with jax.enable_x64(True):
+    # Of single precision GPUs would by default keep ten bits in products.
+    with jax.enable_x64(True), jax.default_matmul_precision("float32"):
         _start_backend()
         try:
             found = None if device == "auto" else jax.devices(device)[0]

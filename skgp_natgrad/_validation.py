@@ -57,7 +57,8 @@ def path(name, value):
 def dtype(name, value, allowed):
     """Return the name of the floating type ``value`` if it is one of ``allowed``."""
     with contextlib.suppress(TypeError):
-        value = np.dtype(value).name
+        # NumPy takes None for a type of its own.
+        value = value if value is None else np.dtype(value).name
     return choice(name, value, allowed)
 
 

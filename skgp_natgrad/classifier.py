@@ -145,12 +145,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
     dtype : {"float64", "float32"}, default="float64"
-        Precision of what has the size of a batch: with "float32" the
-        covariances of rows and points, and products with them, while training
-        and predicting. What concerns the points alone, and the mean solver
-        "exact", is computed in double precision, with a jitter of at least
-        1e-6. Faster where single precision is, on a GPU above all; see the user
-        guide for what it costs in accuracy.
+        Precision of what has the size of a batch while training: with
+        "float32" the covariances of rows and points, and products with them.
+        What concerns the points alone, the mean solver "exact" and predictions
+        are computed in double precision, the jitter is at least 1e-6, and X
+        should be standardised. Faster where single precision is; the
+        documentation's page of benchmarks says what it costs in accuracy.
     callback : callable or None, default=None
         Called as ``callback(n_iter, model)`` after every 20 iterations (after
         each one of L-BFGS or a line search), ``model`` a fitted copy of the

@@ -25,12 +25,18 @@ _FEW_COLUMNS = 32
 
 
 def squared_distance(X, Z):
-    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
+    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M).
+
+    Differentiable in reverse mode.
+    """
     return _distance(X, Z, jnp.ones(X.shape[1], X.dtype))
 
 
 def scaled_squared_distance(X, Z, length_scale):
-    """Squared distances in units of ``length_scale`` (scalar, or one a column)."""
+    """Squared distances in units of ``length_scale`` (scalar, or one a column).
+
+    Differentiable in reverse mode.
+    """
     rate = 1.0 / length_scale
     if jnp.size(rate) == 1 and X.shape[1] > _FEW_COLUMNS:
         return scaled(jnp.reshape(rate, ()) ** 2, squared_distance(X, Z))
@@ -49,7 +55,8 @@ def scaled(factor, A):
 
 def _scaled_backward(saved, cotangent):
     factor, A = saved
-    return ((cotangent * A) @ jnp.ones(A.shape[1], A.dtype)).sum(), factor * cotangent
+    total = ((cotangent * A) @ jnp.ones(A.shape[1], A.dtype)).sum()
+    return jnp.broadcast_to(total, jnp.shape(factor)), factor * cotangent
 
 
 scaled.defvjp(lambda factor, A: (factor * A, (factor, A)), _scaled_backward)
@@ -58,11 +65,19 @@ scaled.defvjp(lambda factor, A: (factor * A, (factor, A)), _scaled_backward)
 @jax.custom_vjp
 def _distance(X, Z, rate):
     """Squared distances of ``X`` and ``Z``, both multiplied by ``rate`` (D,)."""
-    x, z = X * rate, Z * rate
-    # One matrix product; the clamp removes what cancellation leaves below zero.
+    x, z = _centred(X, Z, rate)
+    # One matrix product; the clip removes what cancellation leaves below zero, and keeps the radial
+    # functions from infinity, where they would multiply it by zero.
     left = jnp.column_stack([-2.0 * x, (x * x).sum(1), jnp.ones_like(x[:, 0])])
     right = jnp.column_stack([z, jnp.ones_like(z[:, 0]), (z * z).sum(1)])
-    return jnp.maximum(left @ right.T, 0.0)
+    return jnp.clip(left @ right.T, 0.0, jnp.finfo(x.dtype).max / 16.0)
+
+
+def _centred(X, Z, rate):
+    """Both scaled, in coordinates around one point of ``X``: far from the origin squares have no digits left."""
+    # A sum, for an X without rows. Not the mean: a set of points may be padded with zeros.
+    centre = X[:1].sum(0)
+    return (X - centre) * rate, (Z - centre) * rate
 
 
 def _distance_forward(X, Z, rate):
@@ -74,7 +89,7 @@ def _distance_forward(X, Z, rate):
 
 def _distance_backward(saved, cotangent):
     (X, Z, rate), (X_moves, Z_moves, rate_moves) = saved
-    x, z = X * rate, Z * rate
+    x, z = _centred(X, Z, rate)
     X_bar, Z_bar, rate_bar = jax.tree.map(jnp.zeros_like, (X, Z, rate))
     if X_moves is not None or rate_moves is not None:
         total, of_z, of_square = _products(cotangent, z, squares=rate_moves is not None)

@@ -9,6 +9,7 @@ table.
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 _ROWS = 300
@@ -45,7 +46,10 @@ def default_kernel(X, Y, spread):
 
 def _evidence(K, Y):
     """Largest log marginal likelihood of unit-variance targets over a few noise variances."""
-    values, vectors = np.linalg.eigh(K)
-    projected = ((vectors.T @ Y) ** 2).sum(1)
-    total = np.maximum(values, 0.0)[:, None] * (1.0 - np.array(_NOISE)) + _NOISE
-    return float((-0.5 * (projected[:, None] / total + Y.shape[1] * np.log(total)).sum(0)).max())
+    return max(_log_marginal_likelihood((1.0 - noise) * K + noise * np.eye(len(K)), Y) for noise in _NOISE)
+
+
+def _log_marginal_likelihood(covariance, Y):
+    L = np.linalg.cholesky(covariance)
+    half = solve_triangular(L, Y, lower=True, check_finite=False)
+    return -0.5 * float((half**2).sum()) - Y.shape[1] * float(np.log(np.diag(L)).sum())

@@ -87,8 +87,11 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     The algebra is that of JAX, with twins for ``kernels``, or of NumPy (``xp``), with
     scikit-learn's own.
     """
-    Kzx, Kgx = (_covariances(kernels, points, X, xp) for points in (posterior.Z, posterior.Z_mean))
-    mean = posterior.offset + _product(posterior.alpha, Kzx) + _product(posterior.a, Kgx)
+    Kzx = _covariances(kernels, posterior.Z, X, xp)
+    mean = posterior.offset + _product(posterior.alpha, Kzx)
+    # A kernel of a user need not accept a table without rows.
+    if len(posterior.Z_mean):
+        mean = mean + _product(posterior.a, _covariances(kernels, posterior.Z_mean, X, xp))
     if not with_variance:
         return mean, None
     A, B = _projections(posterior, Kzx)
@@ -135,8 +138,7 @@ def _needs_variance(function, likelihood):
 
 
 def _of_moments(function, likelihood, moments, *targets):
-    # Likelihoods compute in double precision, whatever the kernels were evaluated in.
-    return function(likelihood, *jax.tree.map(lambda moment: moment.astype(float), moments), *targets)
+    return function(likelihood, *moments, *targets)
 
 
 def _of_rows(function, kernels, likelihood, posterior, X, *targets):
@@ -224,17 +226,14 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
-        Kernels and latent moments are evaluated in its precision.
     *targets : ndarray of shape (T, N)
         For `log_density`.
 
     Returns
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
-        In double precision.
     """
     program = _optimised_of_rows if len(X) >= MANY_ROWS else _compiled_of_rows
-    kernels, posterior = jax.tree.map(lambda leaf: np.asarray(leaf, X.dtype), (kernels, posterior))
     model = jax.device_put((kernels, likelihood, posterior))
     pieces = ((rows, program(function, *model, *chunk)) for rows, chunk in _chunks(X, *targets))
     values = None

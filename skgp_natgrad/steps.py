@@ -215,7 +215,7 @@ def step(state, problem, batch, gamma, rate, method):
         gamma = jnp.minimum(gamma, gain.gamma)
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         a = _natural_mean_step(
-            lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma
+            lambda a: bound_of(_with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma, batch.X.dtype
         )
         gradient = _with_a(gradient, jnp.zeros_like(a))
     xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
@@ -249,7 +249,8 @@ def _natural_step(state, problem, batch, latent, value, gradient, gamma, method)
         return natural_gradient.step(q, velocity, gamma)
     before = value - gaussians.kl_to_standard(q)
     # The bound is a difference of larger numbers, which themselves are sums.
-    rounding = _SLACK * (jnp.abs(value) + gaussians.kl_to_standard(q) + problem.weight)
+    slack = max(_SLACK, _ROUNDING * jnp.finfo(batch.X.dtype).eps)
+    rounding = slack * (jnp.abs(value) + gaussians.kl_to_standard(q) + problem.weight)
 
     def acceptable(q_new):
         given_q = objectives.bound_after(parameters, latent, q, q_new, batch, problem)
@@ -311,18 +312,18 @@ def _inverse(K, jitter):
     return L_inv.T @ L_inv
 
 
-def _natural_mean_step(bound_of_a, value, gradient, state, gamma):
+def _natural_mean_step(bound_of_a, value, gradient, state, gamma, dtype):
     """A step along the natural gradient of the mean-only weights.
 
     The posterior's covariance has no part in this metric, so that a step of size
     one can go far too far. The step is the largest of ``gamma / 2^i`` that
     raises the batch's bound by half of what its slope promises; for a parabola
-    that is at most the step to its top.
+    that is at most the step to its top. ``dtype`` is that of the rows.
     """
     a, slope, metric = state.parameters.weights.a, gradient.weights.a, state.metric
     direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)
     promised = (slope * direction).sum()
-    rounding = _ROUNDING * jnp.finfo(a.dtype).eps * jnp.abs(value)
+    rounding = _ROUNDING * jnp.finfo(dtype).eps * jnp.abs(value)
 
     def falls_short(carry):
         size, n_halvings = carry

@@ -31,7 +31,7 @@ class Settings(NamedTuple):
     max_iter: int
     tol: float
     n_iter_no_change: int
-    dtype: str = "float64"
+    dtype: str
 
     @property
     def searched(self):

@@ -13,7 +13,7 @@ from skgp_natgrad import _cache
 
 FIT = """
 import json, sys
-import jax, numpy as np
+import jax, joblib, numpy as np
 import skgp_natgrad
 
 jax.jit(lambda x: x + 1)(1.0)  # JAX runs before the call, with a cache in another folder
@@ -30,6 +30,8 @@ X = np.linspace(0, 5, 40)[:, None]
 model = skgp_natgrad.NGDSVGPRegressor(n_inducing=5, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
 model.predict(X, return_std=True)
 print(json.dumps(counts))
+worker, = joblib.Parallel(n_jobs=2)([joblib.delayed(lambda: __import__("jax").config.jax_compilation_cache_dir)()])
+assert worker == sys.argv[1], worker
 """
 
 

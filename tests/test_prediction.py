@@ -98,28 +98,6 @@ def test_the_mean_alone_reads_no_covariance(rng):
         assert np.all(np.isnan(evaluate(posterior.target_moments, each, likelihood, fitted, X)[1]))
 
 
-@pytest.mark.usefixtures("x64")
-def test_rows_in_single_precision(rng):
-    """The precision of the rows is that of kernels and products; likelihoods, and what is returned, stay double."""
-    _, twins, likelihood, fitted, _ = conditioned(Poisson(), rng)
-    X = rng.normal(size=(30, 3))
-    double = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X)
-    single = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X.astype(np.float32))
-    for got, expected in zip(single, double, strict=True):
-        assert got.dtype == np.float64
-        assert_allclose(got, expected, rtol=1e-2)
-        assert np.abs(got / expected - 1).max() > 1e-9
-    seen = []
-
-    class Spy(Poisson):
-        def predictive_moments(self, mean, var):
-            seen.extend([mean.dtype, var.dtype])
-            return super().predictive_moments(mean, var)
-
-    posterior.in_chunks(posterior.target_moments, twins, Spy(), fitted, X.astype(np.float32))
-    assert seen == [np.float64, np.float64]
-
-
 def test_chunks_are_fetched_one_behind():
     events = []
 

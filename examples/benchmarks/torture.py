@@ -1,12 +1,13 @@
 """Random fits on awkward tables: every prediction must be finite, every refusal explained.
 
-    python examples/benchmarks/torture.py --n-cases 200 --seed 0
+    python examples/benchmarks/torture.py --n-cases 2000 --seed 0
 
 A case is a likelihood, a parameterization, a basis, a step size, a precision and a
 pathology of the data. The counts of outcomes are printed at the end, with every case that
-failed; the exit status says whether there was one. A combination that is new
-costs a compilation, which takes most of the time: setting
-``XLA_FLAGS=--xla_backend_optimization_level=0`` halves it.
+failed; the exit status says whether there was one. Most of the time is compilation:
+``--cases-per-program`` cases in a row share all that is compiled in, and differ in the
+data, their pathology and the step size, and
+``XLA_FLAGS=--xla_backend_optimization_level=0`` halves what a program takes.
 """
 
 from __future__ import annotations
@@ -70,19 +71,26 @@ def every_likelihood():
     return [(task, name) for task in ("regression", "classification") for name in names(task)]
 
 
+def one_of(rng, options):
+    """Draw one of the options."""
+    return options[rng.integers(len(options))]
+
+
 def random_case(rng):
     """Draw a case."""
-    likelihoods = every_likelihood()
-    task, likelihood = likelihoods[rng.integers(len(likelihoods))]
-    chosen = [options[rng.integers(len(options))] for options in (PARAMETERIZATIONS, BASES, GAMMAS, DTYPES)]
-    return Case(
-        task,
-        likelihood,
-        *chosen,
-        bool(rng.integers(2)),
-        PATHOLOGIES[rng.integers(len(PATHOLOGIES))],
-        int(rng.integers(2**31)),
-    )
+    task, likelihood = one_of(rng, every_likelihood())
+    chosen = [one_of(rng, options) for options in (PARAMETERIZATIONS, BASES, GAMMAS, DTYPES)]
+    return Case(task, likelihood, *chosen, bool(rng.integers(2)), one_of(rng, PATHOLOGIES), int(rng.integers(2**31)))
+
+
+def random_cases(rng, n_cases, cases_per_program):
+    """Draw cases, so many in a row with one program: it knows a fixed step size from one that is found alone."""
+    for i in range(n_cases):
+        if i % cases_per_program == 0:
+            first = random_case(rng)
+        fixed = [gamma for gamma in GAMMAS if gamma != "auto"]
+        gamma = "auto" if first.gamma == "auto" else one_of(rng, fixed)
+        yield first._replace(gamma=gamma, pathology=one_of(rng, PATHOLOGIES), seed=int(rng.integers(2**31)))
 
 
 def table(case):
@@ -133,9 +141,9 @@ def targets(case, f, rng):
 def estimator(case, X):
     """The estimator of a case."""
     lengthscale = {"short lengthscale": 1e-5, "long lengthscale": 1e5}.get(case.pathology)
-    kernel = ConstantKernel() * RBF(np.ones(N_FEATURES)) + Matern(nu=2.5)
-    if lengthscale is not None:
-        kernel = RBF(lengthscale, "fixed")
+    bounds = (1e-5, 1e5) if lengthscale is None else "fixed"
+    lengthscale = lengthscale or 1.0
+    kernel = ConstantKernel() * RBF(np.full(N_FEATURES, lengthscale), bounds) + Matern(lengthscale, bounds, nu=2.5)
     points = "greedy_variance"
     if case.pathology == "duplicated points":
         points = np.repeat(X[:3], 2, axis=0)
@@ -205,6 +213,7 @@ def check(model, case, X):
 def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n-cases", type=int, default=200)
+    parser.add_argument("--cases-per-program", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--likelihoods", nargs="+", help="only these")
     parser.add_argument("--traceback", action="store_true", help="of every failure")
@@ -214,8 +223,7 @@ def parse_arguments(argv=None):
 def main(argv=None):
     args = parse_arguments(argv)
     rng, counts, failures, start = np.random.default_rng(args.seed), collections.Counter(), [], time.perf_counter()
-    for i in range(args.n_cases):
-        case = random_case(rng)
+    for i, case in enumerate(random_cases(rng, args.n_cases, args.cases_per_program)):
         if args.likelihoods and case.likelihood not in args.likelihoods:
             continue
         try:

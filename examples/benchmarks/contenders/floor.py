@@ -32,7 +32,7 @@ def _distances(U, V, both):
 
 
 def _coupled(K, P, Z, X):
-    """The products of ``bases.project`` and its reverse pass, and those of the natural gradient step."""
+    """The products of ``projection.project`` and its reverse pass, and those of the natural gradient step."""
     _, at_Z = _distances(Z, Z, both=True)
     Kzx, at_X = _distances(Z, X, both=False)
     L_inv = _inverse_factor(K)
