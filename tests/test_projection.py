@@ -10,7 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import r2_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, distances, objectives
-from skgp_natgrad.likelihoods import Gaussian, Softmax, StudentT
+from skgp_natgrad.likelihoods import Gaussian, StudentT
 from skgp_natgrad.projection import Rows, project
 
 from .conftest import make_problem
@@ -23,7 +23,7 @@ def plain_distance(X, Z, length_scale):
 
 
 def gradients(function, *arguments):
-    return jax.grad(function, argnums=tuple(range(len(arguments))))(*arguments)
+    return jax.jit(jax.grad(function, argnums=tuple(range(len(arguments)))))(*arguments)
 
 
 def assert_trees_close(got, want, **tolerance):
@@ -46,7 +46,8 @@ def test_scaled_squared_distance(n_columns, anisotropic, rng):
     theirs = gradients(lambda *a: (C * plain_distance(*a)).sum(), X, Z, length_scale)
     assert_trees_close(ours, theirs, rtol=1e-10, atol=1e-11)
     for i in range(3):  # one argument moves, and the others do not
-        alone = jax.grad(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), argnums=i)(X, Z, length_scale)
+        one = jax.jit(jax.grad(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), argnums=i))
+        alone = one(X, Z, length_scale)
         assert_allclose(alone, theirs[i], rtol=1e-10, atol=1e-11)
 
 
@@ -154,7 +155,7 @@ def test_whitened_rows_are_the_same_rows(rng):
 
 
 @pytest.mark.parametrize("basis", sorted(bases.BASES))
-@pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(), Softmax()], ids=repr)
+@pytest.mark.parametrize("likelihood", [Gaussian(), StudentT()], ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_rows_in_single_precision(basis, likelihood, rng):
     """The bound and its gradients agree to single precision, and are double themselves."""
@@ -175,7 +176,7 @@ def test_rows_in_single_precision(basis, likelihood, rng):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("options", [{}, {"n_mean_inducing": 20, "batch_size": 100}, {"solver": "lbfgs"}], ids=repr)
+@pytest.mark.parametrize("options", [{"n_mean_inducing": 20, "batch_size": 100}, {"solver": "lbfgs"}], ids=repr)
 def test_fits_in_single_precision(options, rng):
     X = rng.uniform(-3, 3, size=(300, 2))
     y = np.sin(X).sum(1) + 0.1 * rng.normal(size=300)
