@@ -9,6 +9,8 @@ is positive definite.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import NamedTuple
 
 import jax
@@ -69,8 +71,8 @@ def from_root(mean, root):
 
 
 def is_finite(q):
-    """Whether every moment of ``q`` is finite: its precision was positive definite."""
-    return jnp.all(jnp.isfinite(q.mean)) & jnp.all(jnp.isfinite(q.cov)) & jnp.all(jnp.isfinite(q.log_det_cov))
+    """Whether ``q`` is a Gaussian: its precision was positive definite, and none of its coordinates overflows."""
+    return functools.reduce(operator.and_, (jnp.all(jnp.isfinite(each)) for each in q))
 
 
 def kl_to_standard(q):

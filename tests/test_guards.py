@@ -225,3 +225,12 @@ def test_auto_is_for_gamma_alone():
             NGDSVGPRegressor(learning_rate=value).fit(X, y)
     with pytest.raises(ValueError, match=r"gamma_schedule=Auto\(maximum=2.0\)"):
         NGDSVGPRegressor(gamma_schedule=Auto(maximum=2.0)).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_precision_that_overflows_is_no_gaussian():
+    """Its covariance may be finite, where it is the exponential of a logarithm."""
+    model = NGDSVGPRegressor(
+        1.0 * RBF(), likelihood="chained_beta", parameterization="natural_log", gamma_schedule=0.5, max_iter=20
+    ).fit([[0.3]], [0.95])
+    assert np.all(np.isfinite(model.predict([[0.3], [5.0]], return_std=True)))
