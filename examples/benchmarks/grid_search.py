@@ -92,7 +92,7 @@ def summary(events):
 
 def table(records, rst):
     """Seconds, compilations and memory, and ours against the fastest of the others."""
-    header = ["data set", "", "fits", "seconds", "first fit, s", "compilations (of the step)", "best score"]
+    header = ["data set", "contender", "fits", "seconds", "first fit, s", "compilations (of the step)", "best score"]
     header += ["memory after a fifth, MB", "at the end", "at most"]
     rows = [
         [

@@ -25,7 +25,7 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
-# Of naval the noise is a thousandth of the signal: the hardest case for single precision.
+# naval has little noise, which asks more of single precision.
 DATASETS = {**DATASETS, "naval": "gaussian"}
 DTYPES = ("float64", "float32")
 HEADER = ("data set", "likelihood", *DTYPES, "largest difference", "seconds, ratio")

@@ -102,7 +102,7 @@ def results(args):
 
 def table(records, args):
     """A row for each contender and function; short tables in milliseconds, long ones in rows a second."""
-    header = ["", "predicts", *map(heading, args.n_rows), "memory before, MB", "at most"]
+    header = ["contender", "predicts", *map(heading, args.n_rows), "memory before, MB", "at most"]
     rows = []
     for record in records:
         for function in dict.fromkeys(one["function"] for one in record["predicted"]):

@@ -197,7 +197,7 @@ def comparisons(found):
 
 def table(found, rst):
     """The end of each run, and the comparisons."""
-    header = ["", "iterations", "seconds", "RMSE", "log density", "peak memory, MB"]
+    header = ["contender", "iterations", "seconds", "RMSE", "log density", "peak memory, MB"]
     rows = [
         [
             f"{name} {record['version'] or ''}".strip(),
