@@ -29,7 +29,7 @@ def squared_distance(X, Z):
 
     Differentiable in reverse mode.
     """
-    return _distance(X, Z, jnp.ones(X.shape[1], X.dtype))
+    return _distance(X, Z, jnp.ones(X.shape[1], jnp.result_type(X)))
 
 
 def scaled_squared_distance(X, Z, length_scale):

@@ -132,7 +132,14 @@ def record(name, worker, facts, times):
 
 def table(records, rst):
     """The times, and ours against the others."""
-    header = ["contender", "ms an iteration, median", "best", "s to the first iteration", "s of import", "peak memory, MB"]
+    header = [
+        "contender",
+        "ms an iteration, median",
+        "best",
+        "s to the first iteration",
+        "s of import",
+        "peak memory, MB",
+    ]
     rows = [
         [
             f"{one['contender']} {one['version'] or ''}".strip(),
