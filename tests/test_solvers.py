@@ -117,7 +117,7 @@ def test_a_line_search_finds_gamma_one_for_a_gaussian(table):
     assert_allclose(model.elbo_curve_[1], model.elbo_, rtol=1e-8)
 
 
-@pytest.mark.parametrize("parameterization", sorted(PARAMETERIZATIONS))
+@pytest.mark.parametrize("parameterization", ["natural", "natural_log", "mean_var_sqrt"])
 def test_searched_steps_never_lose(parameterization, table):
     X, y = table
     options = {"optimizer": None, "n_inducing": 10, "max_iter": 6, "tol": 0.0, "parameterization": parameterization}

@@ -10,7 +10,7 @@ hypothesis = pytest.importorskip("hypothesis", reason="the cases are drawn by hy
 st = hypothesis.strategies
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "benchmarks" / "torture.py"
-N_CASES = int(os.environ.get("SKGP_TORTURE_CASES", "6"))
+N_CASES = int(os.environ.get("SKGP_TORTURE_CASES", "4"))
 
 spec = importlib.util.spec_from_file_location("torture", SCRIPT)
 torture = importlib.util.module_from_spec(spec)
