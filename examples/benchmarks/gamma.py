@@ -23,6 +23,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _common import show
 from accuracy import DEFAULT_DATA, load, split
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
@@ -114,7 +115,7 @@ def results(args):
     return records
 
 
-def show(records, args):
+def compare(records, args):
     """A row a data set; the last column says who is ahead."""
     header = ["data set", "likelihood", *(f"{final:g}" for final in args.finals), "auto", "auto - best"]
     body, matches, wins = [], 0, 0
@@ -124,20 +125,17 @@ def show(records, args):
         )
         matches, wins = matches + (ours >= max(theirs) - TIE), wins + (ours >= max(theirs))
         body.append([name, DATASETS[name], *(f"{value:.3f}" for value in (*theirs, ours, ours - max(theirs)))])
-    widths = [max(len(row[i]) for row in (header, *body)) for i in range(len(header))]
-    rule = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *body)]
-    print("\n".join([rule, lines[0], rule, *lines[1:], rule] if args.rst else lines))
-    print(
-        f"\nauto beats the best hand-chosen value on {wins} of {len(body)} sets, and is no more than {TIE} nats a row "
+    summary = (
+        f"auto beats the best hand-chosen value on {wins} of {len(body)} sets, and is no more than {TIE} nats a row "
         f"below it on {matches}."
     )
+    show(header, body, args.rst, [summary])
 
 
 def main(argv=None):
     args = parse_arguments(argv)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    show(results(args), args)
+    compare(results(args), args)
 
 
 if __name__ == "__main__":

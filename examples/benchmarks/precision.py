@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _common import show
 from accuracy import DEFAULT_DATA, load, split
 from gamma import DATASETS
 from sklearn.exceptions import ConvergenceWarning
@@ -80,18 +81,10 @@ def compare(name, args):
     return [name, DATASETS[name], *figures, f"{seconds[1] / seconds[0]:.2f}"]
 
 
-def show(rows, rst):
-    """Print the table."""
-    widths = [max(len(row[i]) for row in (HEADER, *rows)) for i in range(len(HEADER))]
-    rule = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (HEADER, *rows)]
-    print("\n".join([rule, lines[0], rule, *lines[1:], rule] if rst else lines))
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    show([compare(name, args) for name in args.datasets], args.rst)
+    show(HEADER, [compare(name, args) for name in args.datasets], args.rst)
 
 
 if __name__ == "__main__":
