@@ -16,6 +16,7 @@ import numpy as np
 
 from contenders import Predictor, train_in_blocks
 from skgp_natgrad._linalg import triangular_inverse
+from skgp_natgrad._runtime import single_threaded_blas
 from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.posterior import CHUNK_ROWS
 
@@ -76,7 +77,8 @@ def train(data, settings, report):
         for _ in range(n_steps // STEPS_PER_CALL):
             jax.block_until_ready(_steps(*operands, n_steps=STEPS_PER_CALL))
 
-    train_in_blocks(run, None, settings, report)
+    with single_threaded_blas:
+        train_in_blocks(run, None, settings, report)
 
 
 def _operands(data, settings):
