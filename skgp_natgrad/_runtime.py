@@ -51,8 +51,7 @@ class _SingleThreadedBLAS(contextlib.ContextDecorator):
     """Context manager: BLAS with one thread, for the process, until the last that entered has left.
 
     XLA calls the BLAS of SciPy for factorisations and triangular solves, and has threads of its own for
-    all else. BLAS's threads spin for some milliseconds after a call, on the cores that XLA's then want: a
-    training step takes up to twice the time.
+    all else. BLAS's threads spin for some milliseconds after a call, on the cores that XLA's then want.
     """
 
     def __init__(self):
@@ -76,7 +75,7 @@ single_threaded_blas = _SingleThreadedBLAS()
 
 @functools.cache
 def _blas():
-    """The BLAS libraries of this process; sought once JAX, which loads SciPy's, is there."""
+    """The BLAS libraries of this process, which importing JAX has loaded."""
     return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 

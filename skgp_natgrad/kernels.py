@@ -50,7 +50,8 @@ class Kernel:
 
     A subclass declares its fields by annotation, names those that are part of
     the structure (not trained, compiled in) in ``static``, and defines
-    ``__call__`` and ``diag``.
+    ``__call__`` and ``diag``. ``per_column`` names the fields that may have one
+    value for each column of X; by default all may.
 
     Examples
     --------
@@ -71,6 +72,7 @@ class Kernel:
     """
 
     static: ClassVar[tuple] = ()
+    per_column: ClassVar[tuple | None] = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -149,6 +151,7 @@ class Constant(Kernel):
     """k(x, z) = constant_value."""
 
     constant_value: jax.Array
+    per_column: ClassVar[tuple] = ()
 
     def __call__(self, X, Z):
         return jnp.broadcast_to(self.constant_value, (X.shape[0], Z.shape[0]))
@@ -186,6 +189,7 @@ class RationalQuadratic(_UnitVariance):
 
     length_scale: jax.Array
     alpha: jax.Array
+    per_column: ClassVar[tuple] = ()
 
     def __call__(self, X, Z):
         square = scaled_squared_distance(X, Z, self.length_scale)
@@ -197,6 +201,7 @@ class ExpSineSquared(_UnitVariance):
 
     length_scale: jax.Array
     periodicity: jax.Array
+    per_column: ClassVar[tuple] = ()
 
     def __call__(self, X, Z):
         distance = safe_sqrt(squared_distance(X, Z))
@@ -208,6 +213,7 @@ class DotProduct(Kernel):
     """k(x, z) = sigma_0^2 + x . z."""
 
     sigma_0: jax.Array
+    per_column: ClassVar[tuple] = ()
 
     def __call__(self, X, Z):
         return self.sigma_0**2 + X @ Z.T
@@ -299,7 +305,7 @@ def _unsupported(kernel):
     )
 
 
-def _leaf(kernel, name, n_features):
+def _leaf(kernel, name, n_features, per_column):
     """Value, lower and upper bound of one hyperparameter, as float arrays."""
     try:
         value = np.asarray(getattr(kernel, name), dtype=float)
@@ -307,6 +313,11 @@ def _leaf(kernel, name, n_features):
         raise ValueError(
             f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}: not a number."
         ) from None
+    if not per_column and value.size > 1:
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__}({name}={getattr(kernel, name)!r}), which takes one number for "
+            "all columns; give one, or use a kernel with a value for each, such as RBF."
+        )
     if value.ndim > 1 or value.size not in (1, n_features):
         raise ValueError(
             f"kernel contains {type(kernel).__name__}({name}={getattr(kernel, name)!r}): {value.size} "
@@ -369,7 +380,8 @@ def from_sklearn(kernel, n_features):
         elif isinstance(value, sklearn_kernels.Kernel):
             parts = from_sklearn(value, n_features)
         else:
-            parts = _leaf(kernel, field.name, n_features)
+            per_column = twin.per_column is None or field.name in twin.per_column
+            parts = _leaf(kernel, field.name, n_features, per_column)
         for column, part in zip(columns, parts, strict=True):
             column.append(part)
     return KernelSpec(*(twin(*column) for column in columns))

@@ -89,6 +89,8 @@ def test_default_kernel_starts_from_the_data(rng):
         ("rbf", TypeError, "must be a kernel"),
         (sk.RBF, TypeError, "must be a kernel"),
         (sk.RBF([1.0, 2.0, 3.0]), ValueError, "3 values for X with 2 columns"),
+        (sk.RationalQuadratic([1.0, 2.0]), ValueError, "one number for all columns"),
+        (sk.ConstantKernel([1.0, 2.0]), ValueError, "one number for all columns"),
         (sk.Matern(nu=1.0), ValueError, "0.5, 1.5, 2.5 and inf"),
         (sk.ConstantKernel(-1.0), ValueError, "positive"),
         (sk.DotProduct(0.0), ValueError, "fixed"),

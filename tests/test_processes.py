@@ -1,5 +1,6 @@
 """Workers of joblib's, after JAX has run in the process that starts them."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
+import threadpoolctl
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -99,3 +101,49 @@ with _runtime.computation():
 assert os.environ == before
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- BLAS ---------------------------------------------------------------------------------
+
+
+def blas_threads():
+    return {info["num_threads"] for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_blas_threads():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        if blas_threads() != {2}:
+            pytest.skip("threadpoolctl does not set the threads of this BLAS")
+        yield
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_training_leaves_the_cores_to_xla():
+    seen = []
+    model = NGDSVGPRegressor(**OPTIONS, callback=lambda n_iter, model: seen.append(blas_threads()))
+    model.fit(X, Y)
+    assert seen
+    assert all(threads == {1} for threads in seen)
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_has_its_threads_back_after_a_fit_that_fails():
+    def interrupt(n_iter, model):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        NGDSVGPRegressor(**OPTIONS, callback=interrupt).fit(X, Y)
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_has_its_threads_back_with_the_last_of_overlapping_fits():
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(_runtime.single_threaded_blas)
+    second.enter_context(_runtime.single_threaded_blas)
+    first.close()
+    assert blas_threads() == {1}
+    second.close()
+    assert blas_threads() == {2}

@@ -24,7 +24,7 @@ from skgp_natgrad import (
     steps,
     stopping,
 )
-from skgp_natgrad._linalg import jittered_cholesky, normal_nodes
+from skgp_natgrad._linalg import jittered_cholesky, normal_nodes, triangular_inverse
 from skgp_natgrad.likelihoods import Gaussian
 
 from .conftest import random_gaussian
@@ -107,6 +107,19 @@ def test_jitter_is_raised_as_far_as_needed():
     assert np.all(np.isfinite(L))
     assert 1e-6 < float(used) < 1e-3
     assert_allclose(np.asarray(L) @ np.asarray(L).T, K + float(used) * np.eye(5), atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 127, 129, 301])
+@pytest.mark.usefixtures("x64")
+def test_triangular_inverse_has_the_residual_of_a_solve(size, rng):
+    """Columns solve their equations to the last digit, however ill-conditioned the matrix is."""
+    X = rng.normal(size=(2, size, 2))
+    K = np.exp(-0.5 * ((X[:, :, None] - X[:, None]) ** 2).sum(-1)) + 1e-9 * np.eye(size)
+    L = np.linalg.cholesky(K)
+    inverse = np.asarray(jax.jit(triangular_inverse)(L))
+    assert_array_equal(inverse, np.tril(inverse))
+    bound = size * np.finfo(float).eps * np.abs(L) @ np.abs(inverse)
+    assert np.all(np.abs(L @ inverse - np.eye(size)) <= bound)
 
 
 def test_normal_nodes_are_exact_for_polynomials():
