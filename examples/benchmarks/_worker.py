@@ -243,6 +243,7 @@ JOBS = {
     "curve": lambda *arguments: train(*arguments, Curve),
     "predictions": lambda *arguments: train(*arguments, Predictions),
     "search": search,
+    "profile": lambda channel, function, *arguments: channel.send("profiled", **function(*arguments)),
 }
 
 

@@ -18,8 +18,6 @@ A contender whose library is not installed, or that refuses its settings, is lef
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 from _common import Contender, Results, Worker, chosen, contest_parser, machine, number, prepared, say, show, where
 
@@ -100,20 +98,24 @@ def measure(args):
     """All contenders in turn; returns a record for each, with the date of the run that they share."""
     settings = ("dataset", "n_inducing", "n_mean_inducing", "batch_size", "seed", "max_rows")
     common = {name: getattr(args, name) for name in settings} | machine()
-    with contextlib.ExitStack() as stack:
-        data = stack.enter_context(prepared(args.dataset, args, args.n_inducing, args.n_mean_inducing))
-        running, times = {}, {}
-        for name, contender in chosen(contenders(args), args).items():
-            found = start(name, contender, data, args)
-            if found is not None:
-                running[name], times[name] = found, []
-        names = list(running)
-        for i in range(args.rounds):
-            turn = i % len(names) if names else 0
-            for name in names[turn:] + names[:turn]:
-                times[name] += one_turn(running[name][0], args.blocks)
-            say(f"round {i + 1}: " + ", ".join(f"{name} {times[name][-1]:.1f} ms" for name in names))
-        return [record(name, *running[name], times[name]) | common for name in names]
+    with prepared(args.dataset, args, args.n_inducing, args.n_mean_inducing) as data:
+        return [one | common for one in alternating(chosen(contenders(args), args), data, args)]
+
+
+def alternating(wanted, data, args):
+    """Let the contenders take turns; returns a record for each that ran."""
+    running, times = {}, {}
+    for name, contender in wanted.items():
+        found = start(name, contender, data, args)
+        if found is not None:
+            running[name], times[name] = found, []
+    names = list(running)
+    for i in range(args.rounds):
+        turn = i % len(names) if names else 0
+        for name in names[turn:] + names[:turn]:
+            times[name] += one_turn(running[name][0], args.blocks)
+        say(f"round {i + 1}: " + ", ".join(f"{name} {times[name][-1]:.1f} ms" for name in names))
+    return [record(name, *running[name], times[name]) for name in names]
 
 
 def record(name, worker, facts, times):

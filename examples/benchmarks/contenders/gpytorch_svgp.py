@@ -61,14 +61,14 @@ def _decoupled(model, Z, Z_mean):
 def train(data, settings, report):
     """Natural gradients on triangular parameters and Adam; with mean-only points, Adam alone."""
     torch.manual_seed(settings["seed"])
-    X, y = torch.from_numpy(data["X"]), torch.from_numpy(data["y"].astype(float))
-    Z, Z_mean = (torch.from_numpy(data[name].copy()) for name in ("Z", "Z_mean"))
+    device = torch.device("cuda" if settings.get("device") == "gpu" else "cpu")
+    X, y, Z, Z_mean = (torch.from_numpy(data[name].astype(float)).to(device) for name in ("X", "y", "Z", "Z_mean"))
     Z, Z_mean = Z[: settings["n_inducing"]], Z_mean[: settings["n_mean_inducing"]]
     strategy = functools.partial(_coupled, Z=Z, distribution=TrilNaturalVariationalDistribution)
     if len(Z_mean):
         strategy = functools.partial(_decoupled, Z=Z, Z_mean=Z_mean)
-    model = _Model(_kernel(settings, X.shape[1]), strategy)
-    likelihood = _likelihood(settings)
+    model = _Model(_kernel(settings, X.shape[1]), strategy).to(device)
+    likelihood = _likelihood(settings).to(device)
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
     optimizers, scheduler = _optimizers(model, likelihood, settings, len(y))
 
@@ -76,13 +76,15 @@ def train(data, settings, report):
         model.train()
         likelihood.train()
         for _ in range(n_iter):
-            rows = torch.randint(len(y), (settings["batch_size"],))
+            rows = torch.randint(len(y), (settings["batch_size"],), device=device)
             for optimizer in optimizers:
                 optimizer.zero_grad()
             (-objective(model(X[rows]), y[rows])).backward()
             for optimizer in optimizers:
                 optimizer.step()
             scheduler.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
 
     train_in_blocks(run, lambda: _predictor(model, likelihood), settings, report)
 

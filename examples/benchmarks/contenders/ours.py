@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gzip
+import json
 import logging
 import re
+import tempfile
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import jax
@@ -16,6 +20,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from contenders import Predictor
 from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, _runtime, steps
+from skgp_natgrad.batches import STEPS_PER_CALL
 
 ESTIMATORS = {"regression": NGDSVGPRegressor, "classification": NGDSVGPClassifier}
 
@@ -118,6 +123,42 @@ def count_compilations():
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
+
+
+def profile(data, settings):
+    """The device's milliseconds a step by the name of the program's part, from JAX's profiler; and the device."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def record_second_chunk(n_iter, _):
+            if n_iter == STEPS_PER_CALL:
+                jax.profiler.start_trace(folder)
+            if n_iter == 2 * STEPS_PER_CALL:
+                jax.profiler.stop_trace()
+            return n_iter == 2 * STEPS_PER_CALL
+
+        model = make(settings, data["X"].shape[1]).set_params(callback=record_second_chunk)
+        model.fit(data["X"], data["y"])
+        (path,) = Path(folder).rglob("*.trace.json.gz")
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    with _runtime.computation(model.device):
+        kind = jax.numpy.zeros(()).devices().pop().device_kind
+    return {"milliseconds": _on_device(events), "kind": kind}
+
+
+def _on_device(events):
+    """Milliseconds a step by name: of a GPU's streams, else of XLA's threads."""
+    processes = {one["pid"]: one["args"]["name"] for one in events if one.get("name") == "process_name"}
+    threads = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one.get("name") == "thread_name"}
+    gpus = {pid for pid, name in processes.items() if "GPU" in name}
+    total = collections.defaultdict(float)
+    for one in events:
+        place = (one.get("pid"), one.get("tid"))
+        # Of a GPU the rows of its streams: others show the same work again, by the operation it belongs to.
+        of_device = threads.get(place, "").startswith("Stream") and place[0] in gpus
+        of_threads = not gpus and "XLAEigen" in threads.get(place, "") and "::" not in one["name"]
+        if one.get("ph") == "X" and (of_device or of_threads):
+            total[one["name"]] += one["dur"] / 1e3 / STEPS_PER_CALL
+    return total
 
 
 class _Stop(Exception):
