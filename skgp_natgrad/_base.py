@@ -425,7 +425,6 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return x_scale, y_scale, rows._replace(X=X, y=y_scale.forward(rows.y.T).T)
 
-    @_runtime.single_threaded_blas
     def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams):
         """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
         n_latent = likelihood.n_latent(len(rows.y), n_classes)
@@ -549,7 +548,6 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return given
 
-    @_runtime.single_threaded_blas
     def _store(self, fitted_as, state, report, elbo, resume):
         """Set the fitted attributes, if all is finite; a warm start goes on from ``resume``."""
         problem, parameters = fitted_as.problem, state.parameters

@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 
 _JITTER_GROWTH = 10.0
 _JITTER_ATTEMPTS = 10
-# A triangular matrix is halved so often for its inverse, down to so few rows.
+# A triangular matrix is halved so often for its inverse; blocks of so few rows are not.
 _HALVINGS = 2
 _FEW_ROWS = 128
 

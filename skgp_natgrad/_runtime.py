@@ -9,10 +9,8 @@ import contextlib
 import functools
 import multiprocessing
 import os
-import threading
 
 import jax
-import threadpoolctl
 
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
@@ -45,38 +43,6 @@ def computation(device="auto", required=True):
                 ) from error
         with contextlib.nullcontext() if found is None else jax.default_device(found):
             yield
-
-
-class _SingleThreadedBLAS(contextlib.ContextDecorator):
-    """Context manager: BLAS with one thread, for the process, until the last that entered has left.
-
-    XLA calls the BLAS of SciPy for factorisations and triangular solves, and has threads of its own for
-    all else. BLAS's threads spin for some milliseconds after a call, on the cores that XLA's then want.
-    """
-
-    def __init__(self):
-        self._lock, self._n_inside, self._limit = threading.Lock(), 0, None
-
-    def __enter__(self):
-        with self._lock:
-            if self._n_inside == 0:
-                self._limit = _blas().limit(limits=1)
-            self._n_inside += 1
-
-    def __exit__(self, *error):
-        with self._lock:
-            self._n_inside -= 1
-            if self._n_inside == 0:
-                self._limit.restore_original_limits()
-
-
-single_threaded_blas = _SingleThreadedBLAS()
-
-
-@functools.cache
-def _blas():
-    """The BLAS libraries of this process, which importing JAX has loaded."""
-    return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 
 # XLA's newer code generator for the CPU makes slightly faster programs and takes twice the time for it.

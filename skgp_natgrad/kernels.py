@@ -64,6 +64,7 @@ class Kernel:
     ...     "A dot product kernel under a name of its own."
     >>> class LinearTwin(kernels.Kernel):
     ...     sigma_0: object
+    ...     per_column = ()
     ...     def __call__(self, X, Z):
     ...         return self.sigma_0**2 + X @ Z.T
     ...     def diag(self, X):

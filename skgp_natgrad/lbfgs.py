@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
-from . import bases, gaussians, natural_gradient, objectives, steps
+from . import _blas, bases, gaussians, natural_gradient, objectives, steps
 from ._runtime import quick_jit
 from .methods import is_collapsed
 from .parameterizations import PARAMETERIZATIONS
@@ -40,7 +40,9 @@ def minimise(state, problem, batches, settings, monitor):
         return unravel(everything)
 
     def evaluate(x):
-        value, gradient = value_and_gradient(whole(x), state.q, problem, batch, method)
+        with _blas.single_threaded(len(state.parameters.points.Z)):
+            found = value_and_gradient(whole(x), state.q, problem, batch, method)
+            value, gradient = jax.block_until_ready(found)
         return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
 
     lowest = evaluate(start[free])[0]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from . import bases, gains, gaussians, natural_gradient, objectives
+from . import _blas, bases, gains, gaussians, natural_gradient, objectives
 from ._linalg import jittered_cholesky, triangular_inverse
 from ._runtime import quick_jit
 from .batches import STEPS_PER_CALL
@@ -150,7 +150,8 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     n_points = len(state.parameters.points.Z) + len(state.parameters.points.Z_mean)
     size = len(state.q.mean) * n_points * batches.weight.shape[-1]
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
-    return compiled(state, problem, batches, gammas, rates, n_steps, method)
+    with _blas.single_threaded(len(state.parameters.points.Z)):
+        return jax.block_until_ready(compiled(state, problem, batches, gammas, rates, n_steps, method))
 
 
 def _chunk(state, problem, batches, gammas, rates, n_steps, method):
@@ -175,7 +176,6 @@ _run_chunk = jax.jit(_chunk, static_argnames="method", donate_argnames="state")
 _run_chunk_quick = quick_jit(_chunk, static_argnames="method", donate_argnames="state")
 
 
-@functools.partial(quick_jit, static_argnames="method")
 def try_step(state, problem, batch, gamma, rate, method):
     """One step with the present metric, and the bound where it ends: for a line search.
 
@@ -186,6 +186,12 @@ def try_step(state, problem, batch, gamma, rate, method):
         Of the state before the step.
     bound : scalar
     """
+    with _blas.single_threaded(len(state.parameters.points.Z)):
+        return jax.block_until_ready(_try_step(state, problem, batch, gamma, rate, method))
+
+
+@functools.partial(quick_jit, static_argnames="method")
+def _try_step(state, problem, batch, gamma, rate, method):
     moved, report = step(state, problem, batch, gamma, rate, method)
     return moved, report, bound(moved.q, moved.parameters, problem, batch, method)
 

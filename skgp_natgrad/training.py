@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from . import lbfgs, steps
-from ._runtime import single_threaded_blas
 from .batches import STEPS_PER_CALL, BatchStream
 from .methods import SOLVERS, Method
 from .schedules import LineSearch
@@ -51,7 +50,6 @@ class Result(NamedTuple):
     verdict: str | None
 
 
-@single_threaded_blas
 def run(state, problem, rows, settings, random_state, on_chunk=None, checkpoint=None):
     """Train until the bound stops improving, or for ``max_iter`` iterations.
 

@@ -12,7 +12,7 @@ import skgp_natgrad
 PACKAGE = Path(skgp_natgrad.__file__).parent
 
 LEVELS = [
-    {"_cache", "_inputs", "_linalg", "_memory", "_runtime", "_version", "distances"},
+    {"_blas", "_cache", "_inputs", "_linalg", "_memory", "_runtime", "_version", "distances"},
     {"kernels", "likelihoods", "gaussians", "projection", "schedules", "stopping"},
     {"bases", "gains", "parameterizations", "_validation", "_persistence", "_checkpoint"},
     {"sites"},

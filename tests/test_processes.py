@@ -1,6 +1,5 @@
 """Workers of joblib's, after JAX has run in the process that starts them."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-import threadpoolctl
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -105,45 +103,87 @@ assert os.environ == before
 
 # -- BLAS ---------------------------------------------------------------------------------
 
+BLAS_THREADS = """
+import threading
+import threadpoolctl
+from skgp_natgrad import _blas
 
-def blas_threads():
-    return {info["num_threads"] for info in threadpoolctl.threadpool_info() if info["user_api"] == "blas"}
+def n_threads():
+    return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
+
+if n_threads() != {2}:
+    raise SystemExit("skip")
+"""
+
+OVERLAP = """
+class Holder(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.inside, self.leave, self.outside = (threading.Event() for _ in range(3))
+        self.start()
+        self.inside.wait()
+    def run(self):
+        with _blas.single_threaded(10):
+            self.inside.set()
+            self.leave.wait()
+        self.outside.set()
+        threading.Event().wait()
+    def go(self):
+        self.leave.set()
+        self.outside.wait()
+
+first, second = Holder(), Holder()
+assert n_threads() == {1}
+first.go()
+assert n_threads() == {1}
+second.go()
+assert n_threads() == {2}
+with _blas.single_threaded(10):
+    assert n_threads() == {1}
+assert n_threads() == {2}
+with _blas.single_threaded(_blas._LARGEST + 1):
+    assert n_threads() == {2}
+"""
+
+FITS = """
+import warnings
+import numpy as np
+from skgp_natgrad import NGDSVGPRegressor, steps
+warnings.simplefilter("ignore")
+
+training, own = [], []
+chunk = steps._run_chunk_quick
+
+def watched(*arguments):
+    training.append(n_threads())
+    return chunk(*arguments)
+
+steps._run_chunk_quick = watched
+X = np.random.default_rng(0).normal(size=(30, 2))
+model = NGDSVGPRegressor(n_inducing=3, max_iter=40, tol=0.0, callback=lambda n_iter, model: own.append(n_threads()))
+model.fit(X, X[:, 0])
+assert len(training) == 3 and all(threads == {1} for threads in training)
+assert len(own) == 2 and all(threads == {2} for threads in own)
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
+
+steps._run_chunk_quick = interrupted
+try:
+    model.fit(X, X[:, 0])
+except KeyboardInterrupt:
+    assert n_threads() == {2}
+else:
+    raise AssertionError
+"""
 
 
-@pytest.fixture
-def two_blas_threads():
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        if blas_threads() != {2}:
-            pytest.skip("threadpoolctl does not set the threads of this BLAS")
-        yield
-
-
-@pytest.mark.usefixtures("two_blas_threads")
-def test_training_leaves_the_cores_to_xla():
-    seen = []
-    model = NGDSVGPRegressor(**OPTIONS, callback=lambda n_iter, model: seen.append(blas_threads()))
-    model.fit(X, Y)
-    assert seen
-    assert all(threads == {1} for threads in seen)
-    assert blas_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_blas_threads")
-def test_blas_has_its_threads_back_after_a_fit_that_fails():
-    def interrupt(n_iter, model):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        NGDSVGPRegressor(**OPTIONS, callback=interrupt).fit(X, Y)
-    assert blas_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_blas_threads")
-def test_blas_has_its_threads_back_with_the_last_of_overlapping_fits():
-    first, second = contextlib.ExitStack(), contextlib.ExitStack()
-    first.enter_context(_runtime.single_threaded_blas)
-    second.enter_context(_runtime.single_threaded_blas)
-    first.close()
-    assert blas_threads() == {1}
-    second.close()
-    assert blas_threads() == {2}
+@pytest.mark.parametrize("code", [OVERLAP, FITS], ids=["threads that overlap", "fits"])
+def test_blas_has_one_thread_while_xla_trains_and_then_its_own(code):
+    """In a fresh process, whose BLAS nobody else has set."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    code = BLAS_THREADS + code
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if done.stderr.strip() == "skip":
+        pytest.skip("BLAS is none whose threads threadpoolctl sets, or the machine has one core")
+    assert done.returncode == 0, done.stderr

@@ -27,8 +27,11 @@ HERE = Path(__file__).resolve().parent
 INSTALLED = ("skgp_natgrad", "sklearn")
 ENVIRONMENTS = {
     "gpflow": {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-    "gpjax": {"JAX_ENABLE_X64": "1"},
+    # XLA and OpenBLAS would take the cores from each other, as the developer's notes say of ours.
+    "gpjax": {"JAX_ENABLE_X64": "1", "OPENBLAS_NUM_THREADS": "1"},
 }
+# What is compiled is part of what is measured.
+_CACHES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 
 
 class Contender(NamedTuple):
@@ -117,6 +120,12 @@ def written(**arrays):
 # -- workers ------------------------------------------------------------------------------
 
 
+def _environment(library):
+    """The environment of a worker."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _CACHES}
+    return inherited | ENVIRONMENTS.get(library, {})
+
+
 class Worker:
     """A process that runs one contender.
 
@@ -135,7 +144,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | ENVIRONMENTS.get(contender.library, {}),
+            env=_environment(contender.library),
         )
         self.tell(job)
 

@@ -32,8 +32,8 @@ import traceback
 
 import numpy as np
 
-# Rows of the prediction that warms up, at most, and repetitions of one that is timed.
-_WARM_UP, _MOST_REPEATS = 10_000, 200
+# Rows of the prediction that warms up, at most (enough for all that is compiled), and repetitions of one that is timed.
+_WARM_UP, _MOST_REPEATS = 50_000, 200
 
 
 class Channel:

@@ -114,6 +114,9 @@ def alternating(wanted, data, args):
         turn = i % len(names) if names else 0
         for name in names[turn:] + names[:turn]:
             times[name] += one_turn(running[name][0], args.blocks)
+        for name in [name for name in names if len(times[name]) < (i + 1) * args.blocks]:
+            say(f"{name}: LEFT OUT, it ended in round {i + 1}: {running[name][0].failure}")
+            names.remove(name)
         say(f"round {i + 1}: " + ", ".join(f"{name} {times[name][-1]:.1f} ms" for name in names))
     return [record(name, *running[name], times[name]) for name in names]
 

@@ -33,7 +33,8 @@ from _common import (
 
 OURS = ("ours", "ours short", "ours short paper kernel", "ours exact mean")
 GPFLOW_PAPER = "gpflow paper"
-PEERS = ("gpflow", "gpytorch", "gpytorch orthogonal", "gpjax")
+LIBRARIES = ("gpflow", "gpytorch", "gpjax")
+PEERS = (*(f"{library} short" for library in LIBRARIES), "gpflow", "gpytorch", "gpytorch orthogonal", "gpjax")
 EXACT = ("sklearn exact", "sklearn exact ard")
 # The settings of the orthogonal paper's appendix E.
 PAPER = {"ard": False, "gamma": 0.005, "learning_rate": 0.001, "decay": False, "noise_variance": 1.0}
@@ -65,6 +66,7 @@ def contenders(args):
         "sklearn exact": exact(args, ard=False),
         "sklearn exact ard": exact(args, ard=True),
         GPFLOW_PAPER: peer("gpflow", args, 5000, **PAPER),
+        **{f"{library} short": peer(library, args, 300, learning_rate=0.05) for library in LIBRARIES},
         "gpflow": peer("gpflow", args),
         "gpytorch": peer("gpytorch", args),
         "gpytorch orthogonal": peer("gpytorch", args, n_mean_inducing=args.n_mean_inducing),

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from contenders import Predictor, train_in_blocks
+from skgp_natgrad._blas import single_threaded
 from skgp_natgrad._linalg import triangular_inverse
-from skgp_natgrad._runtime import single_threaded_blas
 from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.posterior import CHUNK_ROWS
 
@@ -77,7 +77,7 @@ def train(data, settings, report):
         for _ in range(n_steps // STEPS_PER_CALL):
             jax.block_until_ready(_steps(*operands, n_steps=STEPS_PER_CALL))
 
-    with single_threaded_blas:
+    with single_threaded(settings["n_inducing"]):
         train_in_blocks(run, None, settings, report)
 
 
