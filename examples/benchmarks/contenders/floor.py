@@ -44,16 +44,16 @@ def _coupled(K, P, Z, X):
     return d_K + at_Z + at_X, P_inv.T @ P_inv
 
 
-def _mean_only(a, Z, Z_mean, X):
+def _mean_only(a, Z, Z_mean, X, n_columns):
     """What the mean-only points add: their kernel matrices with the rows, Z and each other, times the weights."""
     at_X, used_X = _distances(Z_mean, X, both=False)
     at_Z, used_Z = _distances(Z_mean, Z, both=True)
-    own, used = _distances(Z_mean, Z_mean, both=True)
-    return a + (used_X + used_Z + used) + (a @ at_X).sum() + (a @ at_Z).sum() + a @ own
+    own, used = _distances(Z_mean, Z_mean[:n_columns], both=True)
+    return a + (used_X + used_Z + used) + (a @ at_X).sum() + (a @ at_Z).sum() + (a @ own).sum()
 
 
-@functools.partial(jax.jit, static_argnames="n_steps")
-def _steps(zero, K, P, a, Z, Z_mean, X, n_steps):
+@functools.partial(jax.jit, static_argnames=("n_steps", "n_columns"))
+def _steps(zero, K, P, a, Z, Z_mean, X, n_steps, n_columns):
     if len(a):
         # The metric of the mean-only weights, once for each chunk of steps.
         a = a + zero * (_inverse_factor(K) @ (Z @ Z_mean.T)).sum()
@@ -61,7 +61,7 @@ def _steps(zero, K, P, a, Z, Z_mean, X, n_steps):
     def body(_, carry):
         K, P, a = carry
         if len(a):
-            a = a + zero * _mean_only(a, Z + zero * K.sum(), Z_mean + zero * a.sum(), X)
+            a = a + zero * _mean_only(a, Z + zero * K.sum(), Z_mean + zero * a.sum(), X, n_columns)
         d_K, cov = _coupled(K, P, Z + zero * K.sum(), X)
         return K + zero * d_K, P + zero * cov, a
 
@@ -75,7 +75,7 @@ def train(data, settings, report):
 
     def run(n_steps):
         for _ in range(n_steps // STEPS_PER_CALL):
-            jax.block_until_ready(_steps(*operands, n_steps=STEPS_PER_CALL))
+            jax.block_until_ready(_steps(*operands, n_steps=STEPS_PER_CALL, n_columns=settings["mean_columns"]))
 
     with single_threaded(settings["n_inducing"]):
         train_in_blocks(run, None, settings, report)
