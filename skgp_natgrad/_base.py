@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import (
+    _blas,
     _checkpoint,
     _inputs,
     _memory,
@@ -551,8 +552,9 @@ class BaseNGDSVGP(BaseEstimator):
     def _store(self, fitted_as, state, report, elbo, resume):
         """Set the fitted attributes, if all is finite; a warm start goes on from ``resume``."""
         problem, parameters = fitted_as.problem, state.parameters
-        fitted, jitter = posterior.condition(fitted_as.basis, parameters, state.q, problem)
-        fitted, state, jitter = jax.tree.map(np.asarray, (fitted, state, jitter))
+        with _blas.single_threaded(len(parameters.points.Z)):
+            fitted, jitter = posterior.condition(fitted_as.basis, parameters, state.q, problem)
+            fitted, state, jitter = jax.tree.map(np.asarray, (fitted, state, jitter))
         self._check_finite(fitted, elbo)
         parameters, (n_inducing, n_mean) = state.parameters, fitted_as.sizes
         twins, leaves = jax.tree.map(np.exp, parameters[:2])

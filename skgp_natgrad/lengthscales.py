@@ -12,6 +12,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
+from . import _blas
+
 _ROWS = 300
 _FACTORS = (1.0, 0.3, 0.1, 0.03)
 _NOISE = (0.01, 0.1, 0.5)
@@ -38,7 +40,8 @@ def default_kernel(X, Y, spread):
     # A constant column may have a deviation of rounding, and a tiny one may have none: its square is zero.
     deviation = Y.std(0)
     Y = (Y - Y.mean(0)) / np.where((np.ptp(Y, axis=0) > 0) & (deviation > 0), deviation, 1.0)
-    evidence = [_evidence(Matern(factor * longest, nu=2.5)(X), Y) for factor in _FACTORS]
+    with _blas.single_threaded(len(X)):
+        evidence = [_evidence(Matern(factor * longest, nu=2.5)(X), Y) for factor in _FACTORS]
     length_scale = _FACTORS[int(np.argmax(evidence))] * longest
     bounds = (1e-5 * longest.min(), 1e5 * longest.max())
     return ConstantKernel(1.0) * Matern(length_scale, bounds, nu=2.5)
