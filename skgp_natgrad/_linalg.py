@@ -34,6 +34,31 @@ def tril_halved(A):
     return jnp.tril(A) - 0.5 * jnp.diag(jnp.diag(A))
 
 
+def one_by_one(function):
+    """``function`` of matrices, or of a vector beside them, for stacks of these: one after the other.
+
+    JAX's CPU kernels of LAPACK share a stack out to the threads of XLA, and wait for
+    it on one of these: two stacks at a time can wait for each other for ever.
+    """
+
+    @functools.wraps(function)
+    def stacked(first, *others):
+        if first.ndim == 2:
+            return function(first, *others)
+        if len(first) == 1:
+            return jax.tree.map(lambda x: x[None], stacked(first[0], *(other[0] for other in others)))
+        return jax.lax.map(lambda arguments: stacked(*arguments), (first, *others))
+
+    return stacked
+
+
+@one_by_one
+def cholesky(A):
+    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite where a matrix has none."""
+    return jnp.linalg.cholesky(A, symmetrize_input=False)
+
+
+@one_by_one
 def triangular_inverse(L):
     """Return the inverse of the lower triangular matrices ``L`` (..., M, M).
 
@@ -46,26 +71,24 @@ def triangular_inverse(L):
 
 
 def _triangular_inverse(L, halvings):
-    n = L.shape[-1]
+    n = len(L)
     if halvings == 0 or n <= _FEW_ROWS:
-        return solve_triangular(L, jnp.broadcast_to(jnp.eye(n, dtype=L.dtype), L.shape), lower=True)
+        return solve_triangular(L, jnp.eye(n, dtype=L.dtype), lower=True)
     upper, lower = slice(None, n // 2), slice(n // 2, None)
-    first, last = (_triangular_inverse(L[..., part, part], halvings - 1) for part in (upper, lower))
-    between = solve_triangular(L[..., lower, lower], L[..., lower, upper] @ first, lower=True)
-    above = jnp.zeros((*L.shape[:-2], n // 2, n - n // 2), L.dtype)
-    return jnp.concatenate(
-        [jnp.concatenate([first, above], axis=-1), jnp.concatenate([-between, last], axis=-1)], axis=-2
-    )
+    first, last = (_triangular_inverse(L[part, part], halvings - 1) for part in (upper, lower))
+    between = solve_triangular(L[lower, lower], L[lower, upper] @ first, lower=True)
+    return jnp.block([[first, jnp.zeros((n // 2, n - n // 2), L.dtype)], [-between, last]])
 
 
+@one_by_one
 def jittered_cholesky(K, jitter):
     """Cholesky factor of ``K + jitter * I`` with only as much jitter as needed.
 
     Parameters
     ----------
-    K : array of shape (M, M)
-        Symmetric positive semidefinite matrix.
-    jitter : scalar
+    K : array of shape (..., M, M)
+        Symmetric positive semidefinite matrices.
+    jitter : array of shape (...)
         The first value tried, in the units of ``K``. It is multiplied by ten
         until the factorisation exists, ten times at most.
 
@@ -79,7 +102,7 @@ def jittered_cholesky(K, jitter):
     identity = jnp.eye(K.shape[0], dtype=K.dtype)
 
     def factorise(value):
-        return jnp.linalg.cholesky(K + value * identity, symmetrize_input=False)
+        return cholesky(K + value * identity)
 
     def failed(carry):
         L, _, attempt = carry
@@ -161,7 +184,7 @@ def _(primals, tangents):
 
 
 def _of_eigenvalues(A, function):
-    values, vectors = jnp.linalg.eigh(A)
+    values, vectors = one_by_one(jnp.linalg.eigh)(A)
     return (vectors * function(values)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2), values, vectors
 
 

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._linalg import jittered_cholesky, symmetrize, triangular_inverse
+from ._linalg import cholesky, jittered_cholesky, symmetrize, triangular_inverse
 from .projection import Rows, project
 
 _MIN_RESIDUAL = 1e-3
@@ -257,7 +257,7 @@ def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
 def _decoupled_inverse(Kzz, root):
     """Inverse Cholesky factors of I + R^T Kzz R: (K, M, M)."""
     inner = jnp.eye(len(Kzz), dtype=Kzz.dtype) + jnp.swapaxes(root, -1, -2) @ Kzz @ root
-    return triangular_inverse(jnp.linalg.cholesky(inner))
+    return triangular_inverse(cholesky(inner))
 
 
 def quadratic(kernel, points, a, beta, Kgz, columns=None):
@@ -308,7 +308,7 @@ def _own_prediction_factors(basis, kernel, points, masks, weights, q, jitter):
     # From the precision, which every step has kept positive definite: but for rounding, where it is
     # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
     rounding = jnp.finfo(q.precision.dtype).eps * jnp.trace(q.precision, axis1=-2, axis2=-1)
-    root, _ = jax.vmap(jittered_cholesky)(q.precision, rounding)
+    root, _ = jittered_cholesky(q.precision, rounding)
     spread = jnp.swapaxes(triangular_inverse(root), -1, -2)
     return m @ whiten * masks.Z, (whiten * masks.Z)[None], spread, used
 

@@ -32,7 +32,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from . import bases, gaussians, objectives
-from ._linalg import jittered_cholesky
+from ._linalg import cholesky, jittered_cholesky, one_by_one
 from .batches import Rows, bucket, padded
 from .objectives import Batch
 
@@ -190,8 +190,8 @@ def _target(prior, statistics):
     system = statistics.gram + prior.K
     # Where the noise is small, rounding alone can make the system indefinite.
     rounding = jnp.finfo(system.dtype).eps * jnp.trace(system, axis1=-2, axis2=-1)
-    factor, _ = jax.vmap(jittered_cholesky)(system, rounding)
-    c = jax.vmap(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
+    factor, _ = jittered_cholesky(system, rounding)
+    c = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
     precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
     return Position(c, gaussians.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
 
@@ -283,14 +283,16 @@ def _leave_one_out(parameters, prior, factor, position, problem, batch):
 @jax.jit
 def _unexplained(parameters, prior, batch):
     """k_xx - k_xa K_a^-1 k_ax: (1 or K, B)."""
-    factor = jnp.linalg.cholesky(prior.K)
+    factor = cholesky(prior.K)
     kxx = jnp.stack([kernel.diag(batch.X) for kernel in objectives.exponential(parameters.log_kernels)])
     return jnp.maximum(kxx - _quadratic_forms(factor, _covariances(parameters, prior, batch.X), len(factor)), 0.0)
 
 
 def _quadratic_forms(factor, Kax, n):
     """k_xa (L L^T)^-1 k_ax for ``n`` Cholesky factors: (n, B)."""
-    half = jax.vmap(lambda L, k: solve_triangular(L, k, lower=True))(factor, jnp.broadcast_to(Kax, (n, *Kax.shape[1:])))
+    half = one_by_one(lambda L, k: solve_triangular(L, k, lower=True))(
+        factor, jnp.broadcast_to(Kax, (n, *Kax.shape[1:]))
+    )
     return (half * half).sum(1)
 
 
@@ -433,7 +435,7 @@ def _as_basis(position, parameters, prior):
     size = prior.whiten.shape[-1]
     c, a = position.c[:, :size], position.c[:, size:]
     whiten = jnp.broadcast_to(prior.whiten, (len(c), size, size))
-    m = jax.vmap(lambda L_inv, c: solve_triangular(L_inv, c, lower=True, trans=1))(whiten, c)
+    m = one_by_one(lambda L_inv, c: solve_triangular(L_inv, c, lower=True, trans=1))(whiten, c)
     m = m + _shared_part(a, parameters, prior)
     q = gaussians.from_natural(jnp.einsum("kij,kj->ki", position.q.precision, m), position.q.precision)
     return q, parameters._replace(weights=parameters.weights._replace(a=a))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._linalg import triangular_inverse
+from ._linalg import cholesky, triangular_inverse
 
 
 class Gaussian(NamedTuple):
@@ -53,7 +53,7 @@ def from_natural(shift, precision):
 
     Where a precision is not positive definite its moments are not finite.
     """
-    L = jnp.linalg.cholesky(precision, symmetrize_input=False)
+    L = cholesky(precision)
     L_inv = triangular_inverse(L)
     cov = jnp.swapaxes(L_inv, -1, -2) @ L_inv
     mean = jnp.einsum("kij,kj->ki", cov, shift)

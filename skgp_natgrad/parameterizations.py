@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from . import gaussians
-from ._linalg import symmetric_exp, symmetric_log, symmetrize
+from ._linalg import cholesky, symmetric_exp, symmetric_log, symmetrize
 
 
 class Parameterization(NamedTuple):
@@ -64,7 +64,7 @@ PARAMETERIZATIONS = {
         unconstrained=False,
     ),
     "natural_sqrt": Parameterization(
-        lambda q: (q.shift, jnp.linalg.cholesky(q.precision)),
+        lambda q: (q.shift, cholesky(symmetrize(q.precision))),
         _natural_sqrt_to_gaussian,
         unconstrained=True,
     ),
@@ -75,11 +75,11 @@ PARAMETERIZATIONS = {
     ),
     "mean_var": Parameterization(
         lambda q: (q.mean, q.cov),
-        lambda xi: gaussians.from_root(xi[0], jnp.linalg.cholesky(xi[1])),
+        lambda xi: gaussians.from_root(xi[0], cholesky(symmetrize(xi[1]))),
         unconstrained=False,
     ),
     "mean_var_sqrt": Parameterization(
-        lambda q: (q.mean, jnp.linalg.cholesky(q.cov)),
+        lambda q: (q.mean, cholesky(symmetrize(q.cov))),
         lambda xi: gaussians.from_root(xi[0], jnp.tril(xi[1])),
         unconstrained=True,
     ),

@@ -30,7 +30,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from . import bases, gaussians
-from ._linalg import jittered_cholesky
+from ._linalg import cholesky, jittered_cholesky
 
 
 class Site(NamedTuple):
@@ -109,7 +109,7 @@ def _projection(kernel, Z, mask, Z_old, whiten, jitter):
     # The loop that finds the jitter has no reverse mode; the factorisation at the jitter found has.
     fixed = jax.lax.stop_gradient(Kzz)
     used = jittered_cholesky(fixed, bases.absolute_jitter(fixed, mask, jitter))[1]
-    L = jnp.linalg.cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
+    L = cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
     B = solve_triangular(L, (kernel(Z, Z_old) * mask[:, None]) @ whiten.T, lower=True)
     return B, whiten @ kernel(Z_old, Z_old) @ whiten.T - B.T @ B
 

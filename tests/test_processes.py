@@ -187,3 +187,20 @@ def test_blas_has_one_thread_while_xla_trains_and_then_its_own(code):
     if done.stderr.strip() == "skip":
         pytest.skip("BLAS is none whose threads threadpoolctl sets, or the machine has one core")
     assert done.returncode == 0, done.stderr
+
+
+STACKS = """
+import jax
+import numpy as np
+from skgp_natgrad._linalg import triangular_inverse
+
+L = (np.tril(np.random.default_rng(0).normal(size=(2, 301, 301))) / 10 + 5 * np.eye(301)).astype("float32")
+inverse = jax.jit(triangular_inverse)
+for _ in range(300):
+    jax.block_until_ready(inverse(L))
+"""
+
+
+def test_stacks_of_factorisations_do_not_wait_for_each_other():
+    """As stacks, the solves of this program hang JAX 0.10 on two cores within some hundred calls."""
+    subprocess.run([sys.executable, "-c", STACKS], check=True, timeout=120)
