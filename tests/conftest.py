@@ -10,6 +10,8 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _PROGRAMS = tempfile.TemporaryDirectory()  # removed at exit
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _PROGRAMS.name
+# Programs run for a short time here: with less optimisation the whole run takes an eighth less.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
