@@ -27,6 +27,7 @@ from skgp_natgrad.likelihoods import (
     Softmax,
     StudentT,
 )
+from skgp_natgrad.likelihoods._normal import log_ndtr
 from skgp_natgrad.likelihoods.beta import log_gamma_1p
 
 from .conftest import all_likelihoods
@@ -780,3 +781,20 @@ def test_ordinal_classifier_knows_the_order(bins, rng):
     assert clf.score(X, labels) > 0.6
     nearby = np.abs(np.searchsorted(clf.classes_, clf.predict(X)) - y) <= 1
     assert nearby.mean() > 0.97
+
+
+@pytest.mark.usefixtures("x64")
+def test_log_ndtr_is_scipys(rng):
+    z = np.concatenate([rng.uniform(-40.0, 40.0, 5000), rng.normal(size=5000), -np.logspace(1, 150, 300), [0.0]])
+    assert_allclose(log_ndtr(z), special.log_ndtr(z), rtol=1e-13, atol=1e-300)
+    assert_allclose(log_ndtr(np.array([-np.inf, np.inf, np.nan])), [-np.inf, 0.0, np.nan])
+
+
+@pytest.mark.usefixtures("x64")
+def test_derivative_of_log_ndtr(rng):
+    z = np.concatenate([rng.uniform(-30.0, 30.0, 2000), rng.normal(size=2000)])
+    slope = jax.vmap(jax.grad(log_ndtr))(z)
+    assert_allclose(slope, np.exp(stats.norm.logpdf(z) - special.log_ndtr(z)), rtol=1e-12)
+    assert_allclose(jax.vmap(jax.grad(jax.grad(log_ndtr)))(z), -slope * (z + slope), rtol=1e-7, atol=1e-9)
+    far = np.array([-1e10, -1e100, 1e3, 1e10])
+    assert_allclose(jax.vmap(jax.grad(log_ndtr))(far), [1e10, 1e100, 0.0, 0.0])

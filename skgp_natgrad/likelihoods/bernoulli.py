@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.stats import norm
 
 from .._linalg import normal_nodes
 from ._base import PREDICTION_NODES, ClassLikelihood, ScalarLikelihood
+from ._normal import log_ndtr
 
 LINKS = ("probit", "logit")
 
@@ -46,7 +46,7 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
         return super().spec(n_targets)
 
     def _log_link(self, f):
-        return norm.logcdf(f) if self.link == "probit" else jax.nn.log_sigmoid(f)
+        return log_ndtr(f) if self.link == "probit" else jax.nn.log_sigmoid(f)
 
     def log_prob(self, f, y):
         return self._log_link((2.0 * y - 1.0) * f)
@@ -54,7 +54,7 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
     def _log_proba(self, mean, var):
         """log E[link(f)], elementwise."""
         if self.link == "probit":
-            return norm.logcdf(mean / jnp.sqrt(1.0 + var))
+            return log_ndtr(mean / jnp.sqrt(1.0 + var))
         nodes, weights = normal_nodes(PREDICTION_NODES)
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
         return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(f), b=weights, axis=-1)

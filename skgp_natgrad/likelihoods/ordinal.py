@@ -8,6 +8,7 @@ from jax.scipy.stats import norm
 from scipy.special import ndtri
 
 from ._base import ClassLikelihood, RegressionLikelihood
+from ._normal import log_ndtr
 
 BINS = ("uniform", "learned")
 # An open end of a bin, so many noise deviations below its other one.
@@ -195,7 +196,7 @@ def _log_interval(lower, upper, first, last):
     mirror = last | (~first & (lower + upper > 0.0))
     high, low = jnp.where(mirror, -lower, upper), jnp.where(mirror, -upper, lower)
     low = jnp.where(first | last, jnp.minimum(high, 0.0) - _OPEN_END, low)
-    log_high = norm.logcdf(high)
+    log_high = log_ndtr(high)
     # Below zero by rounding too, so that the logarithm and its derivative exist.
-    difference = jnp.minimum(norm.logcdf(low) - log_high, -1e-15)
+    difference = jnp.minimum(log_ndtr(low) - log_high, -1e-15)
     return log_high + jnp.log(-jnp.expm1(difference))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax.scipy.stats import norm
 
 from .._linalg import normal_nodes
 from ._base import PREDICTION_NODES, TRAINING_NODES, ClassLikelihood
+from ._normal import log_ndtr
 
 
 class RobustMax(ClassLikelihood):
@@ -77,5 +77,5 @@ def _win_probability(mean, var, label, n_nodes):
     own = label[None, :] == jnp.arange(mean.shape[0])[:, None]
     own_mean, own_var = (jnp.where(own, x, 0.0).sum(0) for x in (mean, var))
     f = own_mean[:, None] + jnp.sqrt(own_var)[:, None] * nodes
-    below = norm.logcdf((f[None] - mean[..., None]) / jnp.sqrt(var)[..., None])
+    below = log_ndtr((f[None] - mean[..., None]) / jnp.sqrt(var)[..., None])
     return jnp.exp(jnp.where(own[..., None], 0.0, below).sum(0)) @ weights
