@@ -45,7 +45,7 @@ _ROUNDING = 100.0
 # What the bound may fall by in a step of q, as a part of its terms.
 _SLACK = 1e-9
 # Entries of the kernel matrices of a step up to which compiling it costs more than a fit's steps.
-_LARGEST_QUICK = 150_000
+_LARGEST_QUICK = 100_000
 
 
 class Best(NamedTuple):

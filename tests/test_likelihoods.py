@@ -28,6 +28,7 @@ from skgp_natgrad.likelihoods import (
     StudentT,
 )
 from skgp_natgrad.likelihoods._normal import log_ndtr
+from skgp_natgrad.likelihoods._quadrature import expectation
 from skgp_natgrad.likelihoods.beta import log_gamma_1p
 
 from .conftest import all_likelihoods
@@ -798,3 +799,47 @@ def test_derivative_of_log_ndtr(rng):
     assert_allclose(jax.vmap(jax.grad(jax.grad(log_ndtr)))(z), -slope * (z + slope), rtol=1e-7, atol=1e-9)
     far = np.array([-1e10, -1e100, 1e3, 1e10])
     assert_allclose(jax.vmap(jax.grad(log_ndtr))(far), [1e10, 1e100, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("largest", [0.01, 0.7, 1.1, 2.2, 3.4, 4.5])
+@pytest.mark.usefixtures("x64")
+def test_two_classes_need_few_nodes_for_many_digits(rng, largest):
+    """Value and derivatives, for every number of blocks of nodes: f is a link's logarithm, f' and f'' by hand."""
+    mean, deviation = 3.0 * rng.normal(size=12), largest * np.append(rng.uniform(size=11), 1.0)
+    for link, slope, curvature in (
+        (special.log_ndtr, _mills, lambda z: -_mills(z) * (z + _mills(z))),
+        (special.log_expit, lambda z: special.expit(-z), lambda z: -special.expit(z) * special.expit(-z)),
+    ):
+        ours = {special.log_ndtr: log_ndtr, special.log_expit: jax.nn.log_sigmoid}[link]
+
+        def total(mean, deviation, ours=ours):
+            return expectation(ours, mean, deviation).sum()
+
+        value = expectation(ours, mean, deviation)
+        of_mean, of_deviation = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, deviation)
+        wanted = [
+            [reference(function, np.array([m]), np.array([s**2])) for m, s in zip(mean, deviation, strict=True)]
+            for function in (link, slope, curvature)
+        ]
+        assert_allclose(value, wanted[0], rtol=1e-9, atol=1e-10)
+        assert_allclose(of_mean, wanted[1], rtol=1e-8, atol=1e-9)
+        # Price (1958): the derivative in half the variance is the mean of the second derivative.
+        assert_allclose(of_deviation / deviation, wanted[2], rtol=1e-7, atol=1e-8)
+
+
+def _mills(z):
+    return np.exp(stats.norm.logpdf(z) - special.log_ndtr(z))
+
+
+@pytest.mark.parametrize(("largest", "blocks"), [(0.3, 1), (1.1, 1), (2.0, 2), (1e6, 4)])
+@pytest.mark.usefixtures("x64")
+def test_nodes_are_as_many_as_the_widest_needs(largest, blocks):
+    seen = []
+
+    def function(f):
+        seen.append(f.shape)
+        return log_ndtr(f)
+
+    with jax.disable_jit():
+        expectation(function, np.zeros(3), np.array([0.1, 0.2, largest]))
+    assert seen == blocks * [(32, 3)]

@@ -1,6 +1,8 @@
-"""Predictive densities: integrals of a narrow function under a normal density."""
+"""Integrals under a normal density: of a smooth function in training, of a narrow one in prediction."""
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,56 @@ _REACH = 1e4
 _DROP = 40.0
 _ZOOMS = 4
 N_NODES = 128
+# The trapezoidal rule's error for a function that is analytic within the distance d of the real line
+# falls as exp(-2 pi d / spacing). For the links of two classes d is 2.8 (a zero of the normal
+# distribution function) and pi: 28 nodes for each unit of deviation are exact to 1e-11.
+_WIDTH = 16.6
+_BLOCK = 32
+_MOST_BLOCKS = 4
+_NODES_PER_DEVIATION = 28.0
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def expectation(function, mean, deviation):
+    """E[function(f)] under N(mean, deviation^2), elementwise, of a function that is smooth on the scale of one.
+
+    As many nodes as the largest deviation needs: a posterior is mostly narrower than
+    the function, and a quarter of what a wide one takes is then enough. Value and
+    derivatives come from the same nodes.
+
+    Parameters
+    ----------
+    function : callable
+        Elementwise, and differentiable.
+    mean, deviation : arrays of the same shape
+    """
+    return _weighted_sums(lambda f, u: (function(f),), 1, mean, deviation)[0]
+
+
+@expectation.defjvp
+def _(function, primals, tangents):
+    def with_slopes(f, u):
+        value, slope = jax.jvp(function, (f,), (jnp.ones_like(f),))
+        return value, slope, slope * u
+
+    value, of_mean, of_deviation = _weighted_sums(with_slopes, 3, *primals)
+    return value, of_mean * tangents[0] + of_deviation * tangents[1]
+
+
+def _weighted_sums(integrands, n_integrands, mean, deviation):
+    """The expectations of ``integrands(f, u)`` for f = mean + deviation u, of a standard normal u."""
+    needed = _NODES_PER_DEVIATION * jnp.maximum(1.0, deviation.max())
+    n_blocks = jnp.clip(jnp.ceil(needed / _BLOCK), 1, _MOST_BLOCKS).astype(int)
+    spacing = _WIDTH / (n_blocks * _BLOCK - 1)
+
+    def add_block(i, sums):
+        u = -0.5 * _WIDTH + spacing * (i * _BLOCK + jnp.arange(_BLOCK))
+        weights = spacing * jnp.exp(-0.5 * u**2 - _LOG_SQRT_2PI)
+        u = u.reshape(_BLOCK, *mean.ndim * (1,))
+        values = integrands(mean + deviation * u, u)
+        return [total + jnp.tensordot(weights, each, 1) for total, each in zip(sums, values, strict=True)]
+
+    return jax.lax.fori_loop(0, n_blocks, add_block, n_integrands * [jnp.zeros_like(mean)])
 
 
 def log_expectation(log_function, mean, var, n_nodes=N_NODES):

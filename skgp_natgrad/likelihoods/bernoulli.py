@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from .._linalg import normal_nodes
 from ._base import PREDICTION_NODES, ClassLikelihood, ScalarLikelihood
 from ._normal import log_ndtr
+from ._quadrature import expectation
 
 LINKS = ("probit", "logit")
 
@@ -50,6 +51,9 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
 
     def log_prob(self, f, y):
         return self._log_link((2.0 * y - 1.0) * f)
+
+    def expectation_each(self, mean, var, y):
+        return expectation(self._log_link, (2.0 * y - 1.0) * mean, jnp.sqrt(var))
 
     def _log_proba(self, mean, var):
         """log E[link(f)], elementwise."""
