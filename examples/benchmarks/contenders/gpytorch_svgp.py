@@ -160,26 +160,28 @@ class _Sparse(_Model):
 
 
 def search(data, settings):
-    """The estimator and the grid of a search: skorch's, on all rows at once, with Adam."""
+    """The estimator and the grid of a search: skorch's, with Adam, on minibatches unless it is exact."""
     from skorch.probabilistic import ExactGPRegressor, GPBinaryClassifier, GPRegressor
 
+    n_rows = len(data["y"]) * (settings["folds"] - 1) // settings["folds"]
+    exact = {"max_epochs": settings["max_iter"], "batch_size": -1}
     common = {
         "optimizer": torch.optim.Adam,
         "lr": settings["learning_rate"],
-        "max_epochs": settings["max_iter"],
-        "batch_size": -1,
         "train_split": None,
         "verbose": 0,
         "callbacks__train_loss": None,
     }
     sparse = {
         "module__Z": torch.from_numpy(data["Z"][: settings["n_inducing"]].copy()),
-        "criterion__num_data": len(data["y"]) * (settings["folds"] - 1) // settings["folds"],
+        "criterion__num_data": n_rows,
+        "batch_size": settings["batch_size"],
+        "max_epochs": max(1, settings["max_iter"] // -(-n_rows // settings["batch_size"])),
     }
     if settings["task"] == "classification":
         model = GPBinaryClassifier(_Sparse, **sparse, **common)
     elif settings["exact"]:
-        model = ExactGPRegressor(_Exact, **common)
+        model = ExactGPRegressor(_Exact, **exact, **common)
     else:
         model = GPRegressor(_Sparse, **sparse, **common)
     grid = {"module__amplitude": settings["amplitudes"], "module__length_scale": settings["length_scales"]}

@@ -93,6 +93,7 @@ def search(data, settings):
         ConstantKernel() * RBF(),
         n_inducing=settings["n_inducing"],
         max_iter=settings["max_iter"],
+        batch_size=settings["batch_size"],
         tol=0.0,
         random_state=0,
     )
