@@ -55,6 +55,13 @@ def padded(rows, size, n_columns=0):
     )
 
 
+class Position(NamedTuple):
+    """What decides all that a stream yields next: rows already drawn, and the state of the random numbers."""
+
+    upcoming: np.ndarray
+    random_state: dict
+
+
 class BatchStream:
     """Endless iterator over `Batch` objects with a leading axis: for one call of compiled steps each.
 
@@ -66,9 +73,6 @@ class BatchStream:
     ----------
     full : bool
         Whether it is the full batch.
-    random_state : numpy.random.RandomState
-    upcoming : ndarray of int
-        The rows that are drawn next. This and the random state decide all that follows.
     """
 
     def __init__(self, rows, batch_size, n_mean, n_columns, random_state):
@@ -76,12 +80,34 @@ class BatchStream:
         self.size = batch_size_for(len(rows.weight), batch_size)
         self.full = is_full(len(rows.weight), batch_size)
         self.upcoming = np.empty(0, dtype=int)
+        self._prepared = None
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        return self._whole if self.full else self._drawn()
+        if self.full:
+            return self._whole
+        self.prepare()
+        (_, batch), self._prepared = self._prepared, None
+        return batch
+
+    def prepare(self):
+        """Draw what `next` will return, and begin to send it to the device: while that is at work."""
+        if not self.full and self._prepared is None:
+            self._prepared = self.position, jax.device_put(self._drawn())
+
+    @property
+    def position(self):
+        """The `Position` before what `next` will return."""
+        if self._prepared is not None:
+            return self._prepared[0]
+        return Position(self.upcoming, self.random_state.get_state(legacy=False))
+
+    def go_to(self, position):
+        """Go on from an earlier position."""
+        self._prepared, self.upcoming = None, position.upcoming
+        self.random_state.set_state(position.random_state)
 
     @functools.cached_property
     def _whole(self):

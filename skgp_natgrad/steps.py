@@ -126,7 +126,7 @@ def _first_gain(q, method):
     return gains.initial(q) if method.adaptive else None
 
 
-def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
+def run_chunk(state, problem, batches, gammas, rates, n_steps, method, meanwhile=None):
     """Take ``n_steps`` steps, on the batches in turn.
 
     Parameters
@@ -140,6 +140,8 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     n_steps : int
         At most STEPS_PER_CALL; traced.
     method : Method
+    meanwhile : callable, optional
+        Called while the device is at work.
 
     Returns
     -------
@@ -151,7 +153,10 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method):
     size = len(state.q.mean) * n_points * batches.weight.shape[-1]
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
     with _blas.single_threaded(len(state.parameters.points.Z)):
-        return jax.block_until_ready(compiled(state, problem, batches, gammas, rates, n_steps, method))
+        result = compiled(state, problem, batches, gammas, rates, n_steps, method)
+        if meanwhile is not None:
+            meanwhile()
+        return jax.block_until_ready(result)
 
 
 def _chunk(state, problem, batches, gammas, rates, n_steps, method):

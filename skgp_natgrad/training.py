@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from . import lbfgs, steps
-from .batches import STEPS_PER_CALL, BatchStream
+from .batches import STEPS_PER_CALL, BatchStream, Position
 from .methods import SOLVERS, Method
 from .schedules import LineSearch
 from .stopping import StoppingRule
@@ -133,20 +133,19 @@ class Monitor:
         return not self.batches.full and len(rejected) == _UNSOUND and bool(np.all(rejected & (gamma == 0.0)))
 
     def _tree(self, state):
-        return state, self.report, self.batches.upcoming
+        return state, self.report, self.batches.position.upcoming
 
     def _values(self):
-        random_state = self.batches.random_state.get_state(legacy=False)
-        return {"converged": self.converged, "stuck": self.stuck, "random_state": random_state}
+        return {"converged": self.converged, "stuck": self.stuck, "random_state": self.batches.position.random_state}
 
     def resumed(self, state):
         """The state to start from: that of the checkpoint, if it has one, and all else as it was then."""
         found = None if self.checkpoint is None else self.checkpoint.saved(self._tree(state))
         if found is None:
             return state
-        (state, self.report, self.batches.upcoming), values = found
+        (state, self.report, upcoming), values = found
         self.converged, self.stuck = values["converged"], values["stuck"]
-        self.batches.random_state.set_state(values["random_state"])
+        self.batches.go_to(Position(upcoming, values["random_state"]))
         return jax.device_put(state)
 
     def _curve(self):
@@ -166,7 +165,7 @@ def compiled_steps(state, problem, batches, settings, monitor):
         n_steps = min(STEPS_PER_CALL, settings.max_iter - monitor.n_iter)
         sizes = slice(monitor.n_iter, monitor.n_iter + STEPS_PER_CALL)
         chunk = next(batches), gammas[sizes], rates[sizes], n_steps
-        state, report = steps.run_chunk(state, problem, *chunk, settings.method)
+        state, report = steps.run_chunk(state, problem, *chunk, settings.method, batches.prepare)
         monitor(state, [np.asarray(values)[:n_steps] for values in report])
     # One more step, of size zero, lets the last state be the best one.
     still = np.zeros(STEPS_PER_CALL)

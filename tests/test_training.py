@@ -48,6 +48,20 @@ def test_minibatches_see_every_row_equally_often():
     assert counts.max() - counts.min() <= 1
 
 
+def test_a_stream_that_draws_ahead_is_the_same_stream():
+    """And its position is that of a stream which does not: a fit goes on from there."""
+    plain, ahead = (batches.BatchStream(rows_of(70), 16, 9, 4, np.random.RandomState(0)) for _ in range(2))
+    for _ in range(4):
+        assert_array_equal(plain.position.upcoming, ahead.position.upcoming)
+        jax.tree.map(assert_array_equal, plain.position.random_state, ahead.position.random_state)
+        jax.tree.map(assert_array_equal, next(plain), next(ahead))
+        ahead.prepare()
+    again = batches.BatchStream(rows_of(70), 16, 9, 4, np.random.RandomState(1))
+    again.prepare()
+    again.go_to(ahead.position)
+    jax.tree.map(assert_array_equal, next(again), next(plain))
+
+
 def test_a_small_table_is_one_padded_batch():
     batch = next(batches.BatchStream(rows_of(70), 1024, 0, 0, np.random.RandomState(0)))
     assert batch.X.shape == (1, 304, 1)
