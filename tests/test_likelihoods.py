@@ -801,7 +801,7 @@ def test_derivative_of_log_ndtr(rng):
     assert_allclose(jax.vmap(jax.grad(log_ndtr))(far), [1e10, 1e100, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("largest", [0.01, 0.7, 1.1, 2.2, 3.4, 4.5])
+@pytest.mark.parametrize("largest", [0.01, 0.7, 1.45, 1.5, 2.8, 4.3, 5.5])
 @pytest.mark.usefixtures("x64")
 def test_two_classes_need_few_nodes_for_many_digits(rng, largest):
     """Value and derivatives, for every number of blocks of nodes: f is a link's logarithm, f' and f'' by hand."""
@@ -821,10 +821,10 @@ def test_two_classes_need_few_nodes_for_many_digits(rng, largest):
             [reference(function, np.array([m]), np.array([s**2])) for m, s in zip(mean, deviation, strict=True)]
             for function in (link, slope, curvature)
         ]
-        assert_allclose(value, wanted[0], rtol=1e-9, atol=1e-10)
-        assert_allclose(of_mean, wanted[1], rtol=1e-8, atol=1e-9)
+        assert_allclose(value, wanted[0], rtol=1e-9, atol=1e-9)
+        assert_allclose(of_mean, wanted[1], rtol=1e-8, atol=1e-8)
         # Price (1958): the derivative in half the variance is the mean of the second derivative.
-        assert_allclose(of_deviation / deviation, wanted[2], rtol=1e-7, atol=1e-8)
+        assert_allclose(of_deviation / deviation, wanted[2], rtol=1e-7, atol=2e-8)
 
 
 def _mills(z):
