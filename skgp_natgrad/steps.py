@@ -44,7 +44,7 @@ _MAX_HALVINGS = 30
 _ROUNDING = 100.0
 # What the bound may fall by in a step of q, as a part of its terms.
 _SLACK = 1e-9
-# Entries of the kernel matrices of a step up to which a fit gains less by faster steps than it waits for them.
+# Entries of the kernel matrices of a step up to which the slower program, which compiles sooner, is the better one.
 _LARGEST_QUICK = 100_000
 
 

@@ -27,8 +27,8 @@ LENGTH_SCALES = [0.5, 1.0, 2.0, 4.0, 8.0]
 
 def parse_arguments(argv=None):
     p = contest_parser(__doc__, "grid_search.jsonl")
-    p.add_argument("--datasets", nargs="+", choices=list(TASKS), default=["pima", "kin8nm"])
-    p.add_argument("--n-rows", type=int, default=1000, help="of each table, at most")
+    p.add_argument("--datasets", nargs="+", choices=list(TASKS), default=["magic", "kin8nm"])
+    p.add_argument("--n-rows", type=int, default=2560, help="of each table, at most: by default two batches a fold")
     p.add_argument("--n-inducing", type=int, default=100)
     p.add_argument("--max-iter", type=int, default=200, help="of each fit, where it is the library's to say")
     p.add_argument("--n-length-scales", type=int, default=len(LENGTH_SCALES), help="of the grid, from the first")
