@@ -45,7 +45,8 @@ def computation(device="auto", required=True):
             yield
 
 
-# XLA's newer code generator for the CPU takes up to twice the time, and its exponentials a quarter of it.
+# XLA's newer code generator for the CPU takes up to twice as long; what it makes computes exponentials in a
+# quarter of the time.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 

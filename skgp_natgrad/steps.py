@@ -154,9 +154,12 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method, meanwhile
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
     with _blas.single_threaded(len(state.parameters.points.Z)):
         result = compiled(state, problem, batches, gammas, rates, n_steps, method)
-        if meanwhile is not None:
-            meanwhile()
-        return jax.block_until_ready(result)
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            jax.block_until_ready(result)
+    return result
 
 
 def _chunk(state, problem, batches, gammas, rates, n_steps, method):

@@ -124,7 +124,7 @@ class Monitor:
         self.stuck = "unsound" if self._is_unsound() else stuck
         if self.checkpoint is not None:
             # After the callback: its answer is part of what has been reached.
-            self.checkpoint.keep(self._tree(state), self._values(), last=not self.running)
+            self.checkpoint.keep(*self._progress(state), last=not self.running)
         return self.converged or self.stuck is not None
 
     def _is_unsound(self):
@@ -132,15 +132,15 @@ class Monitor:
         rejected, gamma = (values[-_UNSOUND:] for values in (self.report.rejected, self.report.gamma))
         return not self.batches.full and len(rejected) == _UNSOUND and bool(np.all(rejected & (gamma == 0.0)))
 
-    def _tree(self, state):
-        return state, self.report, self.batches.position.upcoming
-
-    def _values(self):
-        return {"converged": self.converged, "stuck": self.stuck, "random_state": self.batches.position.random_state}
+    def _progress(self, state):
+        """What decides all that follows: a tree of arrays, and values."""
+        upcoming, random_state = self.batches.position
+        values = {"converged": self.converged, "stuck": self.stuck, "random_state": random_state}
+        return (state, self.report, upcoming), values
 
     def resumed(self, state):
         """The state to start from: that of the checkpoint, if it has one, and all else as it was then."""
-        found = None if self.checkpoint is None else self.checkpoint.saved(self._tree(state))
+        found = None if self.checkpoint is None else self.checkpoint.saved(self._progress(state)[0])
         if found is None:
             return state
         (state, self.report, upcoming), values = found

@@ -843,3 +843,14 @@ def test_nodes_are_as_many_as_the_widest_needs(largest, blocks):
     with jax.disable_jit():
         expectation(function, np.zeros(3), np.array([0.1, 0.2, largest]))
     assert seen == blocks * [(32, 3)]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.usefixtures("x64")
+def test_a_deviation_that_is_no_number_is_its_rows_own(bad):
+    mean, deviation = np.zeros(3), np.array([0.5, bad, 5.0])
+    value, slope = jax.value_and_grad(lambda mean: expectation(log_ndtr, mean, deviation)[0])(mean)
+    all_ = np.asarray(expectation(log_ndtr, mean, deviation))
+    assert not np.isfinite(all_[1])
+    assert_allclose([value, all_[2]], expectation(log_ndtr, mean[::2], deviation[::2]), rtol=1e-9)
+    assert np.isfinite(slope[0])

@@ -11,9 +11,10 @@ and iterations; ours does not stop before (``tol=0``).
 
 Seconds are those of the search alone, and the first fit is that until the first score. The exact
 ones may be given a part of the grid (``--n-exact-length-scales``), since theirs takes hours at some
-thousand rows: compared are seconds a fit. Compilations are counted from JAX's log; memory is the
-resident set after the first fifth of the fits, at the end, and at its largest. The score is the best
-mean of the folds: accuracy or R2, which says that the candidates were trained, and no more.
+thousand rows: compared are seconds a fit, and their score is the best of that part. Compilations are
+counted from JAX's log; memory is the resident set after the first fifth of the fits, at the end, and
+at its largest. The score is the best mean of the folds: accuracy or R2, which says that the
+candidates were trained, and no more.
 """
 
 from __future__ import annotations

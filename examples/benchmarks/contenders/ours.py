@@ -176,7 +176,7 @@ def step_flops(model, X, y):
 
     with mock.patch.object(steps, "run_chunk", catch), contextlib.suppress(_Stop):
         model.fit(X, y)
-    state, problem, batches, gammas, rates, _, method, _ = seen
+    state, problem, batches, gammas, rates, _, method, *_ = seen
     batch = jax.tree.map(lambda x: x[0], batches)
     with _runtime.computation(model.device):
         one_step = jax.jit(steps.step, static_argnames="method")
