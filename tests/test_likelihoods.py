@@ -801,7 +801,7 @@ def test_derivative_of_log_ndtr(rng):
     assert_allclose(jax.vmap(jax.grad(log_ndtr))(far), [1e10, 1e100, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("largest", [0.01, 0.7, 1.45, 1.5, 2.8, 4.3, 5.5])
+@pytest.mark.parametrize("largest", [0.01, 0.7, 1.72, 1.74, 3.4, 5.1, 6.8])
 @pytest.mark.usefixtures("x64")
 def test_two_classes_need_few_nodes_for_many_digits(rng, largest):
     """Value and derivatives, for every number of blocks of nodes: f is a link's logarithm, f' and f'' by hand."""
