@@ -46,6 +46,8 @@ from .schedules import Auto, Cosine, LineSearch
 
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
+_OTHER_TASK = {"regression": "classification", "classification": "regression"}
+_ESTIMATORS = {"regression": "NGDSVGPRegressor", "classification": "NGDSVGPClassifier"}
 # Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
 # Arguments that leave the result alone; what a warm start changes is looked at itself.
@@ -270,6 +272,11 @@ class BaseNGDSVGP(BaseEstimator):
     def _likelihood(self, default):
         """Return the likelihood object that the argument stands for."""
         if isinstance(self.likelihood, str):
+            if self.likelihood in likelihoods.names(_OTHER_TASK[self._task]):
+                raise ValueError(
+                    f"likelihood={self.likelihood!r} is for {_OTHER_TASK[self._task]}, not {self._task}; use "
+                    f"{_ESTIMATORS[_OTHER_TASK[self._task]]}, or another likelihood."
+                )
             options = ("auto", *likelihoods.names(self._task))
             name = _validation.choice("likelihood", self.likelihood, options)
             return likelihoods.by_name(default if name == "auto" else name)

@@ -426,8 +426,13 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         factors = np.array(
             [_validation.number(f"class_weight[{c!r}]", given.get(c, 1.0), strict=False) for c in classes.tolist()]
         )
-        if not set(given) & set(classes.tolist()):
-            raise ValueError(f"class_weight={given!r} names none of the classes of y, {classes.tolist()}.")
+        # As in scikit-learn: classes that a fold lacks may be named, if all that it has are.
+        unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
+        if unknown and missing:
+            raise ValueError(
+                f"class_weight={given!r} names {sorted(unknown, key=str)}, of which y has none, and not "
+                f"{sorted(missing, key=str)}; give the labels as they are in y, whose classes are {classes.tolist()}."
+            )
         if np.any(weight) and not np.any(weight * factors[position]):
             raise ValueError(f"class_weight={given!r} leaves no row of y with a weight above zero.")
         return factors

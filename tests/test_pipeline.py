@@ -145,12 +145,28 @@ def test_class_weight_moves_the_boundary(rng):
         ({0: -1.0}, "class_weight"),
         ({0: 0.0, 1: 0.0}, "class_weight=.*leaves no row"),
         ("balance", "class_weight"),
-        ({5: 1.0}, "none of"),
+        ({5: 1.0}, r"names \[5\], of which y has none, and not \[0, 1\]"),
+        ({"1": 50.0, 0: 1.0}, r"names \['1'\], of which y has none, and not \[1\]"),
     ],
 )
 def test_bad_class_weights_are_named(class_weight, message, rng):
     with pytest.raises(ValueError, match=message):
         classifier(class_weight=class_weight).fit(rng.normal(size=(20, 1)), np.arange(20) % 2)
+
+
+def test_a_class_that_is_not_there_may_have_a_weight(rng):
+    X, y = rng.normal(size=(20, 1)), np.arange(20) % 2
+    given = classifier(class_weight={0: 1.0, 1: 3.0, 2: 5.0}).fit(X, y)
+    assert_array_equal(given.predict_proba(X), classifier(class_weight={1: 3.0}).fit(X, y).predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "likelihood", "remedy"),
+    [(NGDSVGPRegressor, "bernoulli", "use NGDSVGPClassifier"), (NGDSVGPClassifier, "poisson", "use NGDSVGPRegressor")],
+)
+def test_a_likelihood_of_the_other_task_names_its_estimator(estimator, likelihood, remedy):
+    with pytest.raises(ValueError, match=f"likelihood='{likelihood}' is for .*{remedy}"):
+        estimator(likelihood=likelihood).fit(np.zeros((4, 1)), [0, 1, 0, 1])
 
 
 @pytest.mark.parametrize("key", ["likelihood__df", "gamma_schedule__final", "kernel__length_scale"])
