@@ -272,12 +272,12 @@ class BaseNGDSVGP(BaseEstimator):
     def _likelihood(self, default):
         """Return the likelihood object that the argument stands for."""
         if isinstance(self.likelihood, str):
-            if self.likelihood in likelihoods.names(_OTHER_TASK[self._task]):
+            options, other = ("auto", *likelihoods.names(self._task)), _OTHER_TASK[self._task]
+            if self.likelihood not in options and self.likelihood in likelihoods.names(other):
                 raise ValueError(
-                    f"likelihood={self.likelihood!r} is for {_OTHER_TASK[self._task]}, not {self._task}; use "
-                    f"{_ESTIMATORS[_OTHER_TASK[self._task]]}, or another likelihood."
+                    f"likelihood={self.likelihood!r} is for {other}, not {self._task}; use {_ESTIMATORS[other]}, or "
+                    "another likelihood."
                 )
-            options = ("auto", *likelihoods.names(self._task))
             name = _validation.choice("likelihood", self.likelihood, options)
             return likelihoods.by_name(default if name == "auto" else name)
         if not isinstance(self.likelihood, likelihoods.Likelihood) or self._task not in self.likelihood.tasks:
