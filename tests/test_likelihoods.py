@@ -665,7 +665,7 @@ def test_bad_parameters_are_named(likelihood, message):
         (Softmax(n_points=48), "power of two"),
         (RobustMax(epsilon=1.5), "below 1"),
         (Gaussian(), "classification likelihood"),
-        ("student_t", "not available"),
+        ("student_t", "for regression, not classification"),
         ("sofmax", "Did you mean 'softmax'"),
     ],
 )
