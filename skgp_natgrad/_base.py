@@ -46,8 +46,11 @@ from .schedules import Auto, Cosine, LineSearch
 
 # Arguments whose values may have parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "gamma_schedule", "learning_rate")
-_OTHER_TASK = {"regression": "classification", "classification": "regression"}
-_ESTIMATORS = {"regression": "NGDSVGPRegressor", "classification": "NGDSVGPClassifier"}
+# By task, the other one and its estimator.
+_OTHER = {
+    "regression": ("classification", "NGDSVGPClassifier"),
+    "classification": ("regression", "NGDSVGPRegressor"),
+}
 # Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
 # Arguments that leave the result alone; what a warm start changes is looked at itself.
@@ -272,11 +275,11 @@ class BaseNGDSVGP(BaseEstimator):
     def _likelihood(self, default):
         """Return the likelihood object that the argument stands for."""
         if isinstance(self.likelihood, str):
-            options, other = ("auto", *likelihoods.names(self._task)), _OTHER_TASK[self._task]
+            options, (other, estimator) = ("auto", *likelihoods.names(self._task)), _OTHER[self._task]
             if self.likelihood not in options and self.likelihood in likelihoods.names(other):
                 raise ValueError(
-                    f"likelihood={self.likelihood!r} is for {other}, not {self._task}; use {_ESTIMATORS[other]}, or "
-                    "another likelihood."
+                    f"likelihood={self.likelihood!r} is for {other}, not {self._task}; use {estimator}, or another "
+                    "likelihood."
                 )
             name = _validation.choice("likelihood", self.likelihood, options)
             return likelihoods.by_name(default if name == "auto" else name)
