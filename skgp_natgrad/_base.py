@@ -12,22 +12,25 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import (
     _blas,
     _checkpoint,
+    _hyperparameters,
     _inputs,
     _memory,
+    _outcome,
     _persistence,
     _progress,
     _rows,
     _runtime,
     _validation,
+    _warm_start,
     bases,
     batches,
+    constant_model,
     exact_mean,
     gaussians,
     inducing,
@@ -53,6 +56,9 @@ _OTHER = {
 }
 # Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
+# Latent variance under which expectations are of the size of what they are taken of, on the scale of a logarithm, and
+# the rows at which it is looked at.
+_WIDEST, _SOME_ROWS = 4.0, 1000
 # Arguments that leave the result alone; what a warm start changes is looked at itself.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
 # With rows in single precision, covariances of rows and points have no more digits than this allows for.
@@ -69,12 +75,17 @@ class _Fitted(NamedTuple):
     problem: Problem
     sizes: tuple
     scales: tuple
-    basis: str
+    method: methods.Method
+    arguments: dict
     attributes: dict
 
 
 class _Resumption(NamedTuple):
-    """What a later fit goes on from, in NumPy; ``weight`` is that of all rows so far."""
+    """What a later fit goes on from, in NumPy.
+
+    ``weight`` is that of all rows so far; ``arguments`` are those of the fit (see `_warm_start`), None in a
+    file of format 1, as is the ``jitter``.
+    """
 
     q: gaussians.Gaussian
     parameters: Parameters
@@ -83,6 +94,8 @@ class _Resumption(NamedTuple):
     weight: float
     sizes: tuple
     basis: str
+    arguments: dict | None = None
+    jitter: float | None = None
 
 
 class BaseNGDSVGP(BaseEstimator):
@@ -292,9 +305,10 @@ class BaseNGDSVGP(BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------
 
-    def _fit(self, X, y, sample_weight, likelihood, n_classes=0, scale_y=False, streams=False, **attributes):
+    def _fit(self, X, y, sample_weight, likelihood, types, n_classes=0, scale_y=False, streams=False, **attributes):
         """Fit latent functions to the target columns ``y`` (N, T); sets the fitted attributes.
 
+        ``types`` are those of the columns of X and of y, as they were given.
         With ``streams`` the rows of earlier calls count as well, through their
         site. ``attributes`` are further ones, that the prediction of a subclass
         needs. Nothing is set before everything has succeeded, so that a fit that
@@ -307,32 +321,48 @@ class BaseNGDSVGP(BaseEstimator):
         if streams:
             likelihood = self._as_before(likelihood)
         random_state = check_random_state(self.random_state)
-        rows = self._weighted_rows(X, y, sample_weight, settings.batch_size)
+        rows, spans = self._weighted_rows(X, y, sample_weight, types, settings.batch_size)
         checkpoint = self._checkpoint(rows, n_classes, previous, streams)
         if checkpoint is not None:
             random_state = checkpoint.rewound(random_state)
         likelihood = likelihood.prepare(rows.y, n_classes)
         full_batch = batches.is_full(len(rows.weight), settings.batch_size)
         methods.check(settings.method, likelihood, full_batch, settings.searched is not None)
-        x_scale, y_scale, rows = self._standardise(rows, scale_y and likelihood.standardises, previous, streams)
+        scale_y = scale_y and likelihood.standardises
+        arguments = self._arguments(likelihood, scale_y)
+        if previous is not None:
+            _warm_start.check(previous.arguments, arguments, streams)
+        x_scale, y_scale, rows = self._standardise(rows, spans, scale_y, previous, streams)
         with _runtime.computation(self.device):
             kernel, state, problem, sizes = self._start(
-                rows, likelihood, n_classes, x_scale, random_state, previous, settings.method, streams
+                rows, likelihood, n_classes, x_scale, random_state, previous, settings.method, streams, arguments
             )
             fitted_as = _Fitted(
-                kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method.basis, attributes
+                kernel, likelihood, problem, sizes, (x_scale, y_scale), settings.method, arguments, attributes
             )
             weight = float(rows.weight.sum())
             with _progress.shown(type(self).__name__, self.verbose, settings.max_iter, weight) as show:
                 on_chunk = self._on_chunk(show, fitted_as)
                 result = training.run(state, problem, rows, settings, random_state, on_chunk, checkpoint)
-            resume = _resumption(fitted_as, result.state)
+            resume, trained = _resumption(fitted_as, result.state), result
             if settings.method.mean_solver == "exact":
                 fitted_as, result = self._solve_mean(fitted_as, result, rows, settings, random_state)
+            # Of the bound that training saw: the noise of a mean that is solved for is not the bound's own.
+            constant = None if streams else _constant_model(fitted_as, trained.state.parameters, rows)
+            step_sizes = self._step_sizes(settings.method)
+            try:
+                _outcome.refuse_diverged(trained, weight, constant, step_sizes)
+            except FloatingPointError:
+                # Other arguments are to be tried, for which its state is of no use.
+                if checkpoint is not None:
+                    checkpoint.remove()
+                raise
             self._store(fitted_as, result.state, result.report, result.elbo, resume)
         if checkpoint is not None:
             checkpoint.remove()
-        self._warn_not_converged(settings, result.verdict)
+        _outcome.warn(trained, settings, weight, constant, step_sizes, stacklevel=4)
+        if settings.method.optimizer is not None:
+            _hyperparameters.warn_at_bounds(result.state.parameters[:2], problem.log_bounds, stacklevel=4)
         if previous is None:
             self._warn_fewer_points(fitted_as.sizes)
         return self
@@ -351,8 +381,9 @@ class BaseNGDSVGP(BaseEstimator):
         tables = zip(("X", "y", "sample_weight"), rows, strict=True)
         identity |= {name: _checkpoint.digest([table]) for name, table in tables}
         if previous is not None:
-            leaves = jax.tree.leaves((previous, self._x_scale, self._y_scale))
-            identity["the fit that the warm start goes on from"] = _checkpoint.digest(leaves)
+            leaves = jax.tree.leaves((previous._replace(arguments=None), self._x_scale, self._y_scale))
+            found = [_checkpoint.digest(leaves), _checkpoint.described(previous.arguments)]
+            identity["the fit that the warm start goes on from"] = found
         return _checkpoint.Checkpoint(self.checkpoint, identity)
 
     def _solve_mean(self, fitted_as, result, rows, settings, random_state):
@@ -367,6 +398,7 @@ class BaseNGDSVGP(BaseEstimator):
         solution = exact_mean.solve(
             result.state.q, parameters, problem, rows, settings.tol, random_state, trains_likelihood
         )
+        _outcome.warn_of_mean(solution.lost, stacklevel=5)
         state = result.state._replace(q=solution.q, parameters=solution.parameters)
         fitted_as = fitted_as._replace(problem=problem, sizes=(fitted_as.sizes[0], len(Z_mean)))
         return fitted_as, result._replace(state=state, elbo=solution.elbo)
@@ -381,11 +413,37 @@ class BaseNGDSVGP(BaseEstimator):
                 show(len(report.elbo), report)
             if self.callback is None:
                 return False
+            state = steps.settled(state, fitted_as.problem, fitted_as.method)
             snapshot = copy.copy(self)
             snapshot._store(fitted_as, state, report, float(report.elbo[-1]), _resumption(fitted_as, state))
             return self.callback(len(report.elbo), snapshot) is True
 
         return on_chunk
+
+    def _arguments(self, likelihood, scale_y):
+        """Copies of what says what the model is made of: the likelihood as prepared, ``scale_y`` as used."""
+        return _warm_start.recorded(
+            kernel=self.kernel,
+            likelihood=likelihood,
+            basis=self.basis,
+            # Of its names there is "all", which is None.
+            n_inducing=None if isinstance(self.n_inducing, str) else self.n_inducing,
+            mean_solver=self.mean_solver,
+            n_mean_inducing=self.n_mean_inducing,
+            inducing_init=self.inducing_init,
+            normalize_X=self.normalize_X,
+            normalize_y=scale_y,
+        )
+
+    def _fitted_arguments(self):
+        """What `_arguments` were, as far as a fitted estimator tells; of arguments that are not valid as well."""
+        fitted, likelihood = self.likelihood_, self.likelihood
+        if isinstance(likelihood, str):
+            likelihood = type(fitted)()
+        started = {name: getattr(likelihood, name, None) for name in fitted.parameters}
+        started = {name: value for name, value in started.items() if value is not None}
+        scale_y = self._task == "regression" and self.normalize_y and fitted.standardises
+        return self._arguments(clone(fitted).set_params(**started), scale_y)
 
     def _previous(self, streams=False):
         """The state that a warm start, or a stream, goes on from, or None."""
@@ -397,12 +455,15 @@ class BaseNGDSVGP(BaseEstimator):
             vars(self).pop("_posterior", None)
             vars(self).pop("_warm_state", None)
 
-    def _weighted_rows(self, X, y, sample_weight, batch_size):
-        """The rows that carry weight; the distinct ones where the full batch is used."""
+    def _weighted_rows(self, X, y, sample_weight, types, batch_size):
+        """The rows that carry weight, the distinct ones where the full batch is used, and X's spans of rounding."""
         weight = _inputs.weights(sample_weight, X)
         used = weight > 0
-        rows = batches.Rows(X[used], y[used].T, weight[used])
-        return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows
+        tables = X[used], y[used]
+        spans = [_rows.spans_of_rounding(*pair) for pair in zip(tables, types, strict=True)]
+        X, y = map(_rows.snapped, tables, spans)
+        rows = batches.Rows(X, y.T, weight[used])
+        return _rows.distinct(rows) if len(rows.weight) <= batch_size else rows, spans[0]
 
     def _as_before(self, likelihood):
         """The likelihood of the next rows of a stream: what the first rows settled stays settled."""
@@ -417,14 +478,15 @@ class BaseNGDSVGP(BaseEstimator):
         settled = {name: getattr(fitted, name) for name in fitted.options if getattr(likelihood, name) is None}
         return clone(likelihood).set_params(**settled)
 
-    def _standardise(self, rows, scale_y, previous, streams):
+    def _standardise(self, rows, spans, scale_y, previous, streams):
         """Return the scales of X and y, and the rows in these units."""
         if previous is not None:
             x_scale, y_scale = self._x_scale, self._y_scale
             if len(y_scale.scale) != len(rows.y):
-                raise ValueError(f"{_reason(streams)}, but y has {len(rows.y)} columns and had {len(y_scale.scale)}.")
+                reason = _warm_start.reason(streams)
+                raise ValueError(f"{reason}, but y has {len(rows.y)} columns and had {len(y_scale.scale)}.")
         else:
-            x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X)
+            x_scale = _rows.fit_scale("X", rows.X, rows.weight, self.normalize_X, spans)
             y_scale = _rows.fit_scale("y", rows.y.T, rows.weight, scale_y)
         with np.errstate(over="ignore"):
             X = x_scale.forward(rows.X)
@@ -436,28 +498,26 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return x_scale, y_scale, rows._replace(X=X, y=y_scale.forward(rows.y.T).T)
 
-    def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams):
+    def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams, arguments):
         """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
+        shape = rows.X.shape[1], len(rows.y)
         n_latent = likelihood.n_latent(len(rows.y), n_classes)
-        # A default kernel is that of the first rows.
-        sklearn_kernels = self._fitted_kernels() if streams and self.kernel is None else self._kernels(rows, n_latent)
-        specs = [kernels.from_sklearn(kernel, rows.X.shape[1]) for kernel in sklearn_kernels]
-        specs = tuple(zip(*specs, strict=True)), likelihood.spec(len(rows.y))
-        with np.errstate(divide="ignore"):
-            start, lower, upper = (jax.tree.map(np.log, pair) for pair in zip(*specs, strict=True))
+        sklearn_kernels = self._kernels(rows, n_latent, previous)
+        specification = _hyperparameters.specification(sklearn_kernels, likelihood, *shape)
         if previous is None:
             together = functools.reduce(operator.add, sklearn_kernels)
             points, masks, sizes = self._place_points(rows.X, together, x_scale, random_state)
-            q = gaussians.standard(n_latent, len(points.Z))
+            q = _first_q(sklearn_kernels, likelihood, rows.X, n_latent, len(points.Z))
             weights = bases.first_weights(method.basis, n_latent, *map(len, points))
-            parameters = Parameters(*start, points, weights)
+            parameters = Parameters(*specification[0], points, weights)
             offset = likelihood.initial_latent(rows.y, rows.weight, n_classes).reshape(n_latent, 1)
         else:
-            q, parameters, masks, offset, _, sizes, basis = previous
-            before = basis, len(q.mean), tuple(parameters[:2])
-            _check_same_structure(_reason(streams), (method.basis, n_latent, start), before)
+            q, parameters, sizes = previous.q, previous.parameters, previous.sizes
+            masks, offset = previous.masks, previous.offset
+            before = parameters[:2], specification, previous.arguments
+            parameters = Parameters(*_warm_start.continued(*before, arguments, *shape, streams), *parameters[2:])
         problem = Problem(
-            log_bounds=(lower, upper),
+            log_bounds=specification[1:],
             masks=masks,
             offset=offset,
             scale=len(rows.weight) / min(len(rows.weight), self.batch_size),
@@ -465,41 +525,46 @@ class BaseNGDSVGP(BaseEstimator):
             jitter=max(float(self.jitter), _LEAST_JITTER[self._dtype()]),
             point_rate=float(self._sizes()[0] is not None),
         )
+        if previous is not None and not streams:
+            whitened_by = previous.parameters[:2], previous.jitter or problem.jitter
+            if _differ(whitened_by, (parameters[:2], problem.jitter)):
+                before = previous.parameters, problem._replace(jitter=whitened_by[1])
+                q = steps.rewhitened(q, before, (parameters, problem), method.basis)
         if streams:
-            q, parameters, problem, sizes = self._follow(previous, problem, rows.X, random_state)
+            previous = previous._replace(parameters=parameters)
+            q, parameters, problem, sizes = self._follow(previous, problem, sklearn_kernels, rows.X, random_state)
         return sklearn_kernels, steps.initial_state(q, parameters, problem, method), problem, sizes
 
-    def _follow(self, previous, problem, X, random_state):
+    def _follow(self, previous, problem, sklearn_kernels, X, random_state):
         """Where the next rows of a stream start: q, the parameters, the problem, and the numbers of points."""
         parameters, n_inducing = previous.parameters, self._sizes()[0]
+        kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
         Z = parameters.points.Z[: previous.sizes[0]]
         if n_inducing is None or isinstance(self.inducing_init, str):
-            together = functools.reduce(operator.add, self._fitted_kernels())
+            together = functools.reduce(operator.add, map(kernels.to_sklearn, sklearn_kernels, kernels_now))
             Z = inducing.follow(Z, X, together, n_inducing, random_state)
         self._require_memory(len(Z))
         points, masks = _pad_points((Z, parameters.points.Z_mean), (n_inducing or batches.bucket(len(Z)), 0))
-        site = sites.of_posterior(self._posterior.Z, self._posterior.whiten, previous.q)
-        kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
+        site = sites.of_posterior(self._posterior.Z, self._posterior.whiten, previous.q, points.Z)
         q = sites.best_q(site, kernels_now, points.Z, masks.Z, problem.jitter)
         problem = problem._replace(masks=masks, site=site, weight=problem.weight + previous.weight)
         return q, parameters._replace(points=points), problem, (len(Z), 0)
 
     def _fitted_kernels(self):
         """The fitted kernel of all latent functions, or those of each: a tuple."""
-        return tuple(self.kernel_) if isinstance(self.kernel_, list) else (self.kernel_,)
+        return _warm_start.one_or_each(self.kernel_)
 
-    def _kernels(self, rows, n_latent):
+    def _kernels(self, rows, n_latent, previous):
         """One kernel for all latent functions, or one for each: a tuple."""
         if self.kernel is None:
-            return (self._default_kernel(rows),)
-        if not isinstance(self.kernel, (list, tuple)):
-            return (self.kernel,)
-        if len(self.kernel) != n_latent:
+            # A default kernel is that of the first rows.
+            return (self._default_kernel(rows),) if previous is None else self._fitted_kernels()
+        if isinstance(self.kernel, (list, tuple)) and len(self.kernel) != n_latent:
             raise ValueError(
                 f"kernel is a list of {len(self.kernel)}, but there are {n_latent} latent functions; give one kernel "
                 "for all, or one for each."
             )
-        return tuple(self.kernel)
+        return _warm_start.one_or_each(self.kernel)
 
     def _default_kernel(self, rows):
         spread = _rows.fit_scale("X", rows.X, rows.weight, active=True).scale
@@ -563,7 +628,7 @@ class BaseNGDSVGP(BaseEstimator):
         """Set the fitted attributes, if all is finite; a warm start goes on from ``resume``."""
         problem, parameters = fitted_as.problem, state.parameters
         with _blas.single_threaded(len(parameters.points.Z)):
-            fitted, jitter = posterior.condition(fitted_as.basis, parameters, state.q, problem)
+            fitted, jitter = posterior.condition(fitted_as.method.basis, parameters, state.q, problem)
             fitted, state, jitter = jax.tree.map(np.asarray, (fitted, state, jitter))
         self._check_finite(fitted, elbo)
         parameters, (n_inducing, n_mean) = state.parameters, fitted_as.sizes
@@ -600,29 +665,15 @@ class BaseNGDSVGP(BaseEstimator):
                 f"learning_rate={self.learning_rate!r}."
             )
 
-    def _warn_not_converged(self, settings, verdict):
-        """One ConvergenceWarning that says what was seen and what to change."""
-        window = f"n_iter_no_change={settings.n_iter_no_change}"
-        sizes = [
+    def _step_sizes(self, method):
+        """The arguments that set step sizes, with their values, that of the optimizer last."""
+        names = methods.SOLVERS[method.solver].step_sizes
+        return [
             f"{name}={getattr(self, name)!r}"
-            for name in methods.SOLVERS[self.solver].step_sizes
-            if not (name == "gamma_schedule" and settings.method.adaptive)
+            for name in names
+            if not (name == "gamma_schedule" and method.adaptive)
+            and not (name == "learning_rate" and method.solver == "ngd" and method.optimizer is None)
         ]
-        change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
-        messages = {
-            "too few": f"max_iter={settings.max_iter} is too few iterations to tell whether the ELBO has converged: "
-            f"that takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
-            "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise "
-            f"{' or '.join(['max_iter', *sizes[-1:]])}, or accept it with a larger tol.",
-            "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
-            f"{' or '.join(sizes)}.",
-            "unsound": "The ELBO of some minibatches is not finite, whatever the steps; the last sound state is kept. "
-            "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
-            "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
-            f"{' or '.join(sizes[-1:])}.",
-        }
-        if verdict is not None:
-            warnings.warn(messages[verdict], ConvergenceWarning, stacklevel=5)
 
     def _warn_fewer_points(self, sizes):
         """Say that X had too few distinct rows for the points that were asked for.
@@ -652,6 +703,10 @@ class BaseNGDSVGP(BaseEstimator):
 
     def __setstate__(self, state):
         super().__setstate__(_persistence.unstamped(type(self).__name__, state))
+        resume = vars(self).get("_warm_state")
+        if resume is not None and resume.arguments is None:
+            # Of format 1. What it was fitted with is what it says as it is loaded.
+            self._warm_state = resume._replace(arguments=self._fitted_arguments())
 
     # -- prediction ----------------------------------------------------------------------
 
@@ -727,28 +782,35 @@ def _pad_points(placed, requested):
     return bases.Points(*padded), bases.Masks(*masks)
 
 
+def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
+    """The q(v) that training starts from: the prior, or narrower where that is too wide to take expectations under."""
+    if likelihood.conjugate:
+        return gaussians.standard(n_latent, size)
+    prior = np.array([np.mean(kernel.diag(X[:_SOME_ROWS])) for kernel in sklearn_kernels])
+    variance = np.minimum(1.0, _WIDEST / np.where(prior > 0.0, prior, 1.0))
+    return gaussians.isotropic(np.repeat(variance, n_latent // len(prior)), size)
+
+
+def _differ(first, second):
+    """Whether two trees of arrays hold other numbers."""
+    return any(map(np.any, map(np.not_equal, jax.tree.leaves(first), jax.tree.leaves(second))))
+
+
+def _constant_model(fitted_as, parameters, rows):
+    """The bound of the constant model, for each unit of weight; None where y is constant itself."""
+    if np.all(rows.y == rows.y[:, :1]):
+        return None
+    problem, free = fitted_as.problem, fitted_as.method.optimizer is not None
+    if not free:
+        # What the fit may not move the constant model may not either.
+        fixed = parameters.log_kernels, parameters.log_likelihood
+        problem = problem._replace(log_bounds=(fixed, fixed))
+    return constant_model.log_likelihood(parameters.log_likelihood, problem, rows)
+
+
 def _resumption(fitted_as, state):
     """The `_Resumption` of a state of training."""
     problem = fitted_as.problem
     arrays = jax.tree.map(np.asarray, (state.q, state.parameters, problem.masks, problem.offset))
-    return _Resumption(*arrays, problem.weight, fitted_as.sizes, fitted_as.basis)
-
-
-def _reason(streams):
-    """Why a fit goes on from the last one."""
-    return "partial_fit goes on from the rows before" if streams else "warm_start=True"
-
-
-def _check_same_structure(reason, start, previous):
-    """Refuse to go on from another model: basis, number of latent functions, kernels and likelihood."""
-
-    def shapes(tree):
-        return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
-
-    same = jax.tree.structure(start[2]) == jax.tree.structure(previous[2]) and shapes(start[2]) == shapes(previous[2])
-    if not same or start[:2] != previous[:2]:
-        anew = "call fit" if reason != _reason(False) else "set warm_start=False"
-        raise ValueError(
-            f"{reason}, but the basis, the kernel, the likelihood or the number of targets or classes differs "
-            f"from the previous fit's; {anew} to start anew."
-        )
+    others = problem.weight, fitted_as.sizes, fitted_as.method.basis, fitted_as.arguments, problem.jitter
+    return _Resumption(*arrays, *others)

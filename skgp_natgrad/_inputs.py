@@ -59,6 +59,35 @@ def weights(sample_weight, X):
     return weight
 
 
+def column_types(table):
+    """Return the type of the numbers in each column of a validated ``table``, as it was before validation.
+
+    Of a frame each column has its own. What has no type of its own in NumPy, such as objects, is read in
+    double precision.
+
+    Parameters
+    ----------
+    table : array-like of shape (N, columns) or (N,)
+
+    Returns
+    -------
+    types : list of numpy.dtype
+    """
+    if hasattr(table, "columns"):
+        return [_number_type(dtype) for dtype in table.dtypes]
+    array = np.asarray(table)
+    return [_number_type(array.dtype)] * (array.shape[1] if array.ndim > 1 else 1)
+
+
+def _number_type(dtype):
+    """A column's type in NumPy; pandas and Polars have types of their own, and names like NumPy's."""
+    with contextlib.suppress(TypeError):
+        found = np.dtype(getattr(dtype, "numpy_dtype", None) or str(dtype).lower())
+        if found.kind in "biuf":
+            return found
+    return np.dtype(float)
+
+
 def _first_bad(name, table, is_good):
     """Say where ``table`` has its first value that is not good; None where it has none, or is no table."""
     cells = _cells(table)

@@ -80,8 +80,40 @@ def _triangular_inverse(L, halvings):
     return jnp.block([[first, jnp.zeros((n // 2, n - n // 2), L.dtype)], [-between, last]])
 
 
+def lower_product(L, B):
+    """Return L B for a lower triangular ``L`` (M, M): in quarters, without that of zeros."""
+    half = len(L) // 2
+    if len(L) <= _FEW_ROWS:
+        return L @ B
+    return jnp.concatenate([L[:half, :half] @ B[:half], L[half:] @ B], axis=0)
+
+
+def upper_product(U, B):
+    """Return U B for an upper triangular ``U`` (M, M): in quarters, without that of zeros."""
+    half = len(U) // 2
+    if len(U) <= _FEW_ROWS:
+        return U @ B
+    return jnp.concatenate([U[:half] @ B, U[half:, half:] @ B[half:]], axis=0)
+
+
+def weighted_gram(A, weight):
+    """Return A diag(weight) A^T (K, P, P), for ``A`` (1 or K, P, B) and ``weight`` (K, B).
+
+    In quarters, one of which is the transpose of another.
+    """
+    half = A.shape[1] // 2
+    weighted = A * weight[:, None, :]
+    if A.shape[1] <= _FEW_ROWS:
+        return symmetrize(weighted @ jnp.swapaxes(A, -1, -2))
+    first = weighted[:, :half] @ jnp.swapaxes(A[:, :half], -1, -2)
+    below = weighted[:, half:] @ jnp.swapaxes(A, -1, -2)
+    right = jnp.swapaxes(below[:, :, :half], -1, -2)
+    # The diagonal blocks are symmetric but for the order in which products are rounded.
+    return symmetrize(jnp.concatenate([jnp.concatenate([first, right], axis=-1), below], axis=-2))
+
+
 @one_by_one
-def jittered_cholesky(K, jitter):
+def jittered_cholesky(K, jitter, first=None):
     """Cholesky factor of ``K + jitter * I`` with only as much jitter as needed.
 
     Parameters
@@ -89,8 +121,11 @@ def jittered_cholesky(K, jitter):
     K : array of shape (..., M, M)
         Symmetric positive semidefinite matrices.
     jitter : array of shape (...)
-        The first value tried, in the units of ``K``. It is multiplied by ten
-        until the factorisation exists, ten times at most.
+        In the units of ``K``. It is multiplied by ten until the factorisation
+        exists, ten times at most.
+    first : array of shape (...), optional
+        Zero for matrices that are definite but for rounding: what is tried before
+        ``jitter``.
 
     Returns
     -------
@@ -110,12 +145,22 @@ def jittered_cholesky(K, jitter):
 
     def retry(carry):
         _, value, attempt = carry
-        value = value * _JITTER_GROWTH
+        value = jnp.where(value > 0.0, value * _JITTER_GROWTH, jitter)
         return factorise(value), value, attempt + 1
 
     jitter = jnp.asarray(jitter, dtype=K.dtype)
-    L, jitter, _ = jax.lax.while_loop(failed, retry, (factorise(jitter), jitter, 0))
-    return L, jitter
+    first = jitter if first is None else jnp.asarray(first, dtype=K.dtype)
+    L, used, _ = jax.lax.while_loop(failed, retry, (factorise(first), first, 0))
+    return L, used
+
+
+def definite_cholesky(A):
+    """Return the lower Cholesky factors of matrices (..., M, M) that are definite but for rounding.
+
+    Nothing is added to the diagonal unless the factorisation fails without.
+    """
+    rounding = jnp.finfo(A.dtype).eps * jnp.trace(A, axis1=-2, axis2=-1)
+    return jittered_cholesky(A, rounding, jnp.zeros_like(rounding))[0]
 
 
 @functools.cache

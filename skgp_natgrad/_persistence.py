@@ -10,7 +10,7 @@ from __future__ import annotations
 from ._version import __version__
 
 # To be raised with every change of the attributes that a fitted estimator holds.
-FORMAT = 1
+FORMAT = 2
 _KEY = "_saved_by"
 
 

@@ -33,8 +33,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._linalg import cholesky, jittered_cholesky, symmetrize, triangular_inverse
-from .projection import Rows, project
+from ._linalg import cholesky, definite_cholesky, jittered_cholesky, symmetrize, triangular_inverse
+from .projection import SMALLEST_VARIANCE, WhitenedRows, project
 
 _MIN_RESIDUAL = 1e-3
 # The start of R: "near zero" (appendix E), and not zero, where the gradient vanishes.
@@ -101,30 +101,47 @@ class Weights(NamedTuple):
     root: jax.Array
 
 
-class Factors(NamedTuple):
+class Factor(NamedTuple):
+    """Of Kzz = L L^T, for one kernel.
+
+    Attributes
+    ----------
+    L : array of shape (M, M)
+    inverse : array of shape (M, M)
+        L^-1, which whitens.
+    jitter : scalar
+        What the diagonal of Kzz was raised by.
+    """
+
+    L: jax.Array
+    inverse: jax.Array
+    jitter: jax.Array
+
+
+class Dependence(NamedTuple):
     """How latent moments depend on q(v), for latent functions with one kernel.
 
     Attributes
     ----------
-    rows : projection.Rows
+    rows : projection.WhitenedRows
     slope : array of shape (K, M)
         Of the KL divergence in the mean of q(v).
     """
 
-    rows: Rows
+    rows: WhitenedRows
     slope: jax.Array
 
 
 class Moments(NamedTuple):
     """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
 
-    ``factors`` holds `Factors` for each kernel; None where q(v) has no part.
+    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part.
     """
 
     mean: jax.Array
     var: jax.Array
     kl: jax.Array
-    factors: tuple
+    dependence: tuple
 
 
 def first_weights(basis, n_latent, n_inducing, n_mean_inducing):
@@ -146,10 +163,16 @@ def absolute_jitter(Kzz, mask, jitter):
 
 
 def factorise(kernel, Z, mask, jitter):
-    """Return L^-1 of the jittered Kzz, and the jitter that was needed."""
+    """Return the `Factor` of Kzz, with as much jitter as it needs."""
     Kzz = inducing_covariance(kernel, Z, mask)
     L, used = jittered_cholesky(Kzz, absolute_jitter(Kzz, mask, jitter))
-    return triangular_inverse(L), used
+    return Factor(L, triangular_inverse(L), used)
+
+
+def factors(kernels, points, masks, jitter):
+    """The `Factor` of each kernel: constants, through which no gradient flows."""
+    kernels, Z = jax.lax.stop_gradient((kernels, points.Z))
+    return tuple(factorise(kernel, Z, masks.Z, jitter) for kernel in kernels)
 
 
 def by_kernel(kernels, n_latent):
@@ -158,7 +181,7 @@ def by_kernel(kernels, n_latent):
     return [(kernel, slice(i * share, (i + 1) * share)) for i, kernel in enumerate(kernels)]
 
 
-def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None):
+def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None):
     """Latent moments at the rows of ``X``.
 
     Parameters
@@ -177,56 +200,74 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
     columns : array of int of shape (C,), optional
         Random columns of Kgg from which its quadratic form in the KL divergence
         is estimated without bias (appendix A.3); all of them if None.
+    known_factors : tuple of Factor, optional
+        What `factors` returns, where it is known already.
 
     Returns
     -------
     moments : Moments
     """
-    function = _decoupled if basis == "decoupled" else _whitened
+    if basis == "decoupled":
+        known_factors = (None,) * len(kernels)
+    elif known_factors is None:
+        known_factors = factors(kernels, points, masks, jitter)
     parts = []
-    for kernel, latents in by_kernel(kernels, len(m)):
+    for (kernel, latents), factor in zip(by_kernel(kernels, len(m)), known_factors, strict=True):
         own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
-        parts.append(function(basis, kernel, points, masks, *own, X, jitter, columns))
-    mean, var, kl, factors = zip(*parts, strict=True)
-    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), factors)
+        if basis == "decoupled":
+            parts.append(_decoupled(kernel, points, masks, own[0], X, columns))
+        else:
+            parts.append(_whitened(basis, kernel, factor, points, masks, *own, X, columns))
+    mean, var, kl, dependence = zip(*parts, strict=True)
+    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
 
 
-def shifted(moments, dm, dS):
-    """The moments after q's have changed by ``dm`` (K, M) and ``dS`` (K, M, M), in which they are affine."""
+def moved(moments, dm, S):
+    """The moments after q's mean has changed by ``dm`` (K, M), and its covariance to ``S`` (K, M, M)."""
     mean, var, kl = [], [], moments.kl
-    for (rows, slope), latents in by_kernel(moments.factors, len(dm)):
+    for (rows, slope), latents in by_kernel(moments.dependence, len(dm)):
         mean.append(rows.mean(dm[latents]))
-        var.append(rows.var(rows.spread(dS[latents])))
+        var.append(rows.var(rows.spread(S[latents])))
         kl = kl + (slope * dm[latents]).sum()
-    return moments._replace(mean=moments.mean + jnp.concatenate(mean), var=moments.var + jnp.concatenate(var), kl=kl)
+    return moments._replace(mean=moments.mean + jnp.concatenate(mean), var=jnp.concatenate(var), kl=kl)
 
 
 def pulled_back(moments, v):
     """The gradient in q's covariance (K, M, M) of what has the gradients ``v`` (K, B) in the latent variances."""
     return jnp.concatenate(
-        [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.factors, len(v))]
+        [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))]
     )
 
 
-def _whitened(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
+def _whitened(basis, kernel, factor, points, masks, weights, m, S, X, columns):
     """The orthogonal and the hybrid basis, for latent functions with one kernel.
 
     The rows are seen in their own precision, the points in double.
     """
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
-    jitter = jax.lax.stop_gradient(absolute_jitter(Kzz, masks.Z, jitter))
     a = weights.a * masks.Z_mean
     Kgz = kernel(points.Z_mean, points.Z) * masks.Z
     removed = float(basis == "orthogonal")
     row_kernel, (Z, Z_mean) = in_precision_of(X, (kernel, points))
     Kzx = row_kernel(Z, X) * masks.Z.astype(X.dtype)[:, None]
-    mean, var, w, beta, rows = project(Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, jitter)
+    mean, var, w, beta, rows = project(Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse)
     mean = mean + a.astype(X.dtype) @ row_kernel(Z_mean, X)
     beta = beta * masks.Z if removed else jnp.zeros_like(beta)
     kl = 0.5 * quadratic(kernel, points, a, beta, Kgz, columns)
     if removed:
-        return mean, var, kl, Factors(rows, 0.0 * w)
-    return mean, var, kl + (m * w).sum(), Factors(rows, w)
+        return mean, var, kl, Dependence(rows, 0.0 * w)
+    return mean, var, kl + (m * w).sum(), Dependence(rows, w)
+
+
+@jax.custom_jvp
+def clipped(var):
+    """Variances with what rounds below zero raised to almost zero; the derivative is that of the exact variance."""
+    return jnp.maximum(var, SMALLEST_VARIANCE)
+
+
+@clipped.defjvp
+def _(primals, tangents):
+    return clipped(*primals), *tangents
 
 
 def in_precision_of(X, tree):
@@ -234,7 +275,7 @@ def in_precision_of(X, tree):
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, X.dtype), tree)
 
 
-def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
+def _decoupled(kernel, points, masks, weights, X, columns):
     """Eq. 8, for latent functions with one kernel; q(v) has no part in it."""
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
     a = weights.a * masks.Z_mean
@@ -245,7 +286,7 @@ def _decoupled(basis, kernel, points, masks, weights, m, S, X, jitter, columns):
     )
     T = whiten @ row_kernel(Z, X)
     mean = (weight @ row_kernel(Z_mean, X)).astype(float)
-    var = (row_kernel.diag(X) - (T * T).sum(1)).astype(float)
+    var = clipped((row_kernel.diag(X) - (T * T).sum(1)).astype(float))
     # S = (I + L^T B L)^-1 has the eigenvalues of (I + R^T Kzz R)^-1.
     trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
@@ -271,6 +312,23 @@ def quadratic(kernel, points, a, beta, Kgz, columns=None):
     Z_mean, own = points.Z_mean[some], a[:, some]
     f = a @ kernel(points.Z_mean, Z_mean) - beta @ Kgz[some].T
     return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
+
+
+def change_of_mean(basis, kernel, factor, points, masks, a, m, Z_new):
+    """What the mean of the part of q(v) changes by between the inducing points and their new places: (K, M).
+
+    In the orthogonal basis that is the whole mean, since the other part vanishes at the
+    inducing points wherever they are; for latent functions with one kernel. Differences
+    of covariances are taken: of points that stay nothing changes, jitter or not.
+    """
+    (Z, Z_mean), a = points, a * masks.Z_mean
+    change = jnp.zeros_like(m)
+    if basis == "orthogonal":
+        at_Z = kernel(Z_mean, Z)
+        m = m - (a @ at_Z * masks.Z) @ factor.inverse.T
+        change = a @ (kernel(Z_mean, Z_new) - at_Z)
+    alpha = (m @ factor.inverse) * masks.Z
+    return (change + alpha @ (kernel(Z, Z_new) - kernel(Z, Z))) * masks.Z
 
 
 def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
@@ -300,35 +358,32 @@ def _own_prediction_factors(basis, kernel, points, masks, weights, q, jitter):
         inverse = _decoupled_inverse(inducing_covariance(kernel, points.Z, masks.Z), root)
         whiten = inverse @ jnp.swapaxes(root, -1, -2)
         return jnp.zeros_like(q.mean), whiten, jnp.zeros_like(q.cov), jnp.zeros(())
-    whiten, used = factorise(kernel, points.Z, masks.Z, jitter)
+    _, whiten, used = factorise(kernel, points.Z, masks.Z, jitter)
     m = q.mean
     if basis == "orthogonal":
         a = weights.a * masks.Z_mean
         m = m - ((a @ kernel(points.Z_mean, points.Z)) * masks.Z) @ whiten.T
     # From the precision, which every step has kept positive definite: but for rounding, where it is
     # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
-    rounding = jnp.finfo(q.precision.dtype).eps * jnp.trace(q.precision, axis1=-2, axis2=-1)
-    root, _ = jittered_cholesky(q.precision, rounding)
+    root = definite_cholesky(q.precision)
     spread = jnp.swapaxes(triangular_inverse(root), -1, -2)
     return m @ whiten * masks.Z, (whiten * masks.Z)[None], spread, used
 
 
-def residual_variance(kernel, points, masks, jitter):
+def residual_variance(kernel, factor, points, masks):
     """D = diag(Kgg - Kgz Kzz^-1 Kzg), eq. 16: the metric of the mean-only weights, (G,).
 
     Clamped to a thousandth of the prior variance: a mean-only point that nearly
     coincides with an inducing point has nothing of its own to add.
     """
-    L_inv, _ = factorise(kernel, points.Z, masks.Z, jitter)
-    A = L_inv @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
+    A = factor.inverse @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
     diag = kernel.diag(points.Z_mean)
     return jnp.maximum(diag - (A * A).sum(0), _MIN_RESIDUAL * diag)
 
 
-def residual_covariance(kernel, points, masks, jitter):
+def residual_covariance(kernel, factor, points, masks):
     """Kgg - Kgz Kzz^-1 Kzg with an identity block for masked points: (G, G)."""
-    L_inv, _ = factorise(kernel, points.Z, masks.Z, jitter)
-    A = L_inv @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
+    A = factor.inverse @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
     mask = masks.Z_mean
     K = (kernel(points.Z_mean, points.Z_mean) - A.T @ A) * (mask[:, None] * mask[None, :])
     return symmetrize(K) + jnp.diag(1.0 - mask)

@@ -52,7 +52,34 @@ def padded(rows, size, n_columns=0):
         np.pad(rows.y, ((0, 0), (0, padding)), mode="edge"),
         np.pad(rows.weight, (0, padding)),
         np.arange(n_columns),
+        np.zeros(()),
     )
+
+
+def noise_correlation(n_rows, size, seen):
+    """How the noise of a batch's mean goes on in that of the next, for rows drawn without replacement.
+
+    Rows are those of one random permutation after another. Each of two rows of one permutation
+    takes a place from the other, so that with S^2 the variance of the rows their
+    covariance is -S^2 / N; rows of two permutations are independent.
+
+    Parameters
+    ----------
+    n_rows : int
+        More than ``size``.
+    size : int
+    seen : int array
+        Rows of its first permutation that came before the batch.
+
+    Returns
+    -------
+    correlation : array
+        The covariance of both means over the variance of the first, in [-1, 0].
+    """
+    first = np.minimum(size, n_rows - seen)
+    second = size - first
+    shared = np.minimum(size, (-seen - size) % n_rows) * np.where(second > 0, second, first)
+    return -shared / (n_rows * size - first**2 - second**2)
 
 
 class Position(NamedTuple):
@@ -114,10 +141,13 @@ class BatchStream:
         return jax.device_put(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)))
 
     def _drawn(self):
-        rows, needed = self.rows, STEPS_PER_CALL * self.size
+        rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)
         while len(self.upcoming) < needed:
             self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
+        # Rows of one permutation that had been drawn before the batch before each.
+        seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % len(rows.weight)
         index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
         columns = order[:, : self.n_columns]
-        return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns)
+        correlation = noise_correlation(len(rows.weight), self.size, seen)
+        return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns, correlation)

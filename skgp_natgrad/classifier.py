@@ -121,7 +121,9 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         "auto" is all of them, but at most ``batch_size``. The full batch, and
         the mean solvers "natural" and "diagonal", use all.
     normalize_X : bool, default=True
-        Standardise the columns of X; a constant column is left alone.
+        Standardise the columns of X; a constant column is left alone. A column
+        whose values span four units of rounding of its type, or fewer, is
+        constant, standardised or not.
     normalize_y : bool, default=True
         Not used, present for the same arguments as the regressor: labels are
         never scaled.
@@ -130,6 +132,11 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         its mean; raised as far as the factorisation needs.
     warm_start : bool, default=False
         Go on from the previous fit's solution, in its scaling of X and y.
+        Hyperparameters that are fixed, or whose initial values are other ones
+        than at the previous fit, start at these; the rest go on within their
+        bounds. What the model is made of cannot change: the points and their
+        numbers, the basis, the form of kernel and likelihood, the
+        normalisation. A ValueError names what has.
     checkpoint : str, os.PathLike or None, default=None
         A file that holds what a fit has reached, written every few seconds
         while it trains. If the fit is interrupted, ``fit`` with the same data and
@@ -365,7 +372,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         return self._learn(X, y, sample_weight, classes, streams=True)
 
     def _learn(self, X, y, sample_weight, classes=None, streams=False):
-        previous = self._previous(streams)
+        previous, given = self._previous(streams), X
         with _inputs.located(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
             check_classification_targets(y)
@@ -380,7 +387,10 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             )
         likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
         labels = position.reshape(-1, 1).astype(float)
-        return self._fit(X, labels, weight, likelihood, n_classes=len(classes), streams=streams, classes_=classes)
+        types = _inputs.column_types(given), [position.dtype]
+        return self._fit(
+            X, labels, weight, likelihood, types, n_classes=len(classes), streams=streams, classes_=classes
+        )
 
     def _fit_classes(self, y, previous):
         """The sorted labels of ``y``; a warm start needs those that it had."""

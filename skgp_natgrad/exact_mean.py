@@ -1,16 +1,21 @@
 """The mean on all points solved for, not stepped towards.
 
-Given hyperparameters, the best mean k_xa c on the points a (inducing points and
-mean-only points together) is one symmetric system (appendix D of the orthogonal
-paper),
+Given hyperparameters, the best mean on the points a (inducing points and mean-only
+points together) is one symmetric system (appendix D of the orthogonal paper). Rows
+are whitened by these points, A = L_a^-1 K_aX with K_aa = L_a L_a^T: the mean is
+A^T w, its divergence from the prior |w|^2 / 2, and the system
 
-    (K_aX Lam K_Xa + K_a) c = K_aX Lam z
+    (I + A Lam A^T) w = A Lam z
 
 with Lam = 1 / noise and z = y for a Gaussian likelihood; for another one Newton's
-method repeats it with Lam = -2 dE/dvar and z = mean + Lam^-1 dE/dmean. The
-covariance takes the natural gradient step of size one that belongs to it,
-S^-1 = I + A Lam A^T. The data is read in blocks of rows: one pass an iteration,
-N P^2 operations for P points, P^2 memory for each latent function.
+method repeats it with Lam = -2 dE/dvar and z = mean + Lam^-1 dE/dmean. (In the
+kernel's own coordinates, K_aX Lam K_Xa + K_aa, the condition number is that of K_aa
+squared.) Inducing points come first in L_a, so that w holds the mean m of q(v) and
+the weights L_gg^T a of the mean-only points, L_gg L_gg^T = Kgg - Kgz Kzz^-1 Kzg.
+
+The covariance takes the natural gradient step of size one that belongs to it,
+S^-1 = I + A_z Lam A_z^T. The data is read in blocks of rows: one pass an iteration,
+2 N P^2 operations for P points, P^2 memory for each latent function.
 
 The noise that a few inducing points needed is too large for so many: the
 likelihood's parameters are estimated anew from leave-one-out predictions, which
@@ -32,9 +37,18 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from . import bases, gaussians, objectives
-from ._linalg import cholesky, jittered_cholesky, one_by_one
+from ._linalg import (
+    definite_cholesky,
+    jittered_cholesky,
+    lower_product,
+    one_by_one,
+    symmetrize,
+    triangular_inverse,
+    weighted_gram,
+)
 from .batches import Rows, bucket, padded
 from .objectives import Batch
+from .projection import SMALLEST_VARIANCE
 
 BLOCK_ROWS = 2048
 _MAX_PASSES = 30
@@ -46,12 +60,14 @@ _SETTLED = 0.05
 # Where the noise is searched for, about what the inducing points needed, in logarithms.
 _NOISE_RANGE = np.array([-10.0, 1.0])
 _MIN_REST = 1e-3
+# What the bound may fall by through rounding, as a part of its terms.
+_ROUNDING = 1e-9
 
 
 class Position(NamedTuple):
-    """The mean's weights on all points (K, P), and q(v), whose mean is not used."""
+    """The mean's whitened weights on all points (K, P), and q(v), whose mean is not used."""
 
-    c: jax.Array
+    w: jax.Array
     q: gaussians.Gaussian
 
 
@@ -61,11 +77,11 @@ class Statistics(NamedTuple):
     Attributes
     ----------
     gram : array of shape (K, P, P)
-        K_aX Lam K_Xa.
-    shift : array of shape (K, P)
-        K_aX Lam z.
-    curvature : array of shape (K, M, M)
         A Lam A^T.
+    shift : array of shape (K, P)
+        A Lam z.
+    curvature : array of shape (K, M, M)
+        A_z Lam A_z^T, where Lam may be negative.
     expectation : scalar
         The expected log-likelihood.
     """
@@ -77,55 +93,72 @@ class Statistics(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What does not change while the mean is solved for.
+    """What does not change while the mean is solved for; arrays of each of the J kernels.
 
     Attributes
     ----------
     points : array of shape (P, D)
         Inducing points first.
     mask : array of shape (P,)
-    whiten : array of shape (J, M, M)
-        L^-1 for each of the J kernels.
-    K : array of shape (J, P, P)
-        Covariance of all points, with jitter.
+    root : array of shape (J, P, P)
+        L_a.
+    whiten : array of shape (J, P, P)
+        Its inverse.
     """
 
     points: jax.Array
     mask: jax.Array
+    root: jax.Array
     whiten: jax.Array
-    K: jax.Array
 
 
 @jax.jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` of the present hyperparameters and points."""
-    points, mask = jnp.concatenate(parameters.points), jnp.concatenate(masks)
-    whiten, K = [], []
-    for kernel in objectives.exponential(parameters.log_kernels):
-        whiten.append(bases.factorise(kernel, parameters.points.Z, masks.Z, jitter)[0])
-        Kaa = bases.inducing_covariance(kernel, points, mask)
-        _, used = jittered_cholesky(Kaa, bases.absolute_jitter(Kaa, mask, jitter))
-        K.append(Kaa + used * jnp.eye(len(points)))
-    return Prior(points, mask, jnp.stack(whiten), jnp.stack(K))
+    roots = [_root(kernel, *parameters.points, masks, jitter) for kernel in _kernels(parameters)]
+    root, whiten = map(jnp.stack, zip(*roots, strict=True))
+    return Prior(jnp.concatenate(parameters.points), jnp.concatenate(masks), root, whiten)
 
 
-def _covariances(parameters, prior, X):
-    """K_aX (J, P, B) for each kernel."""
-    kernels = objectives.exponential(parameters.log_kernels)
-    return jnp.stack([kernel(prior.points, X) * prior.mask[:, None] for kernel in kernels])
+def _root(kernel, Z, Z_mean, masks, jitter):
+    """L_a and its inverse; the inducing points' own part is the factor that training used."""
+    L, whiten, _ = bases.factorise(kernel, Z, masks.Z, jitter)
+    across = whiten @ (kernel(Z, Z_mean) * (masks.Z[:, None] * masks.Z_mean))
+    Kgg = bases.inducing_covariance(kernel, Z_mean, masks.Z_mean)
+    Lg, _ = jittered_cholesky(symmetrize(Kgg - across.T @ across), bases.absolute_jitter(Kgg, masks.Z_mean, jitter))
+    root = jnp.block([[L, jnp.zeros_like(across)], [across.T, Lg]])
+    between = solve_triangular(Lg, across.T @ whiten, lower=True)
+    return root, jnp.block([[whiten, jnp.zeros_like(across)], [-between, triangular_inverse(Lg)]])
+
+
+def _kernels(parameters):
+    return objectives.exponential(parameters.log_kernels)
+
+
+def _whitened(parameters, prior, X, n_inducing):
+    """A (J, P, B), and the prior variance that the inducing points leave open (J, B)."""
+    A = jnp.stack(
+        [
+            lower_product(whiten, kernel(prior.points, X) * prior.mask[:, None])
+            for kernel, whiten in zip(_kernels(parameters), prior.whiten, strict=True)
+        ]
+    )
+    kxx = jnp.stack([kernel.diag(X) for kernel in _kernels(parameters)])
+    return A, jnp.maximum(kxx - (A[:, :n_inducing] ** 2).sum(1), 0.0)
+
+
+def _moments(position, problem, A, residual):
+    """Latent moments (K, B) of a position."""
+    A_z = A[:, : position.q.cov.shape[-1]]
+    own = (A_z * (position.q.cov @ A_z)).sum(1)
+    mean = problem.offset + jnp.einsum("kp,kpb->kb", position.w, jnp.broadcast_to(A, (len(own), *A.shape[1:])))
+    return mean, residual + jnp.maximum(own, SMALLEST_VARIANCE)
 
 
 def _latent(parameters, prior, position, problem, X):
-    """Latent moments (K, B), K_aX (J, P, B) and A (J, M, B)."""
-    Kax = _covariances(parameters, prior, X)
-    A = prior.whiten @ Kax[:, : prior.whiten.shape[-1]]
-    kxx = jnp.stack([kernel.diag(X) for kernel in objectives.exponential(parameters.log_kernels)])
-    residual = position.q.cov - jnp.eye(A.shape[1])
-    var = kxx + (A * (residual @ A)).sum(1)
-    mean = problem.offset + jnp.einsum(
-        "kp,kpb->kb", position.c, jnp.broadcast_to(Kax, (len(position.c), *Kax.shape[1:]))
-    )
-    return mean, jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5), Kax, A
+    """Latent moments (K, B), and A (J, P, B)."""
+    A, residual = _whitened(parameters, prior, X, position.q.cov.shape[-1])
+    return *_moments(position, problem, A, residual), A
 
 
 def _slopes(parameters, mean, var, batch):
@@ -137,24 +170,38 @@ def _slopes(parameters, mean, var, batch):
 @functools.partial(jax.jit, donate_argnames="statistics")
 def _add_block(statistics, parameters, prior, position, problem, batch):
     """Add a block of rows to the statistics."""
-    mean, var, Kax, A = _latent(parameters, prior, position, problem, batch.X)
+    mean, var, A = _latent(parameters, prior, position, problem, batch.X)
     value, g, lam = _slopes(parameters, mean, var, batch)
     # Where the curvature is negative there is no parabola to go to the top of; the covariance needs none.
     convex = jnp.maximum(lam, 0.0)
     z = convex * (mean - problem.offset) + g
-    weighted = Kax * convex[:, None, :]
+    A_z = A[:, : statistics.curvature.shape[-1]]
     return Statistics(
-        statistics.gram + weighted @ jnp.swapaxes(Kax, -1, -2),
-        statistics.shift + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(Kax, weighted.shape)),
-        statistics.curvature + (A * lam[:, None, :]) @ jnp.swapaxes(A, -1, -2),
+        statistics.gram + weighted_gram(A, convex),
+        statistics.shift + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(A, (len(z), *A.shape[1:]))),
+        statistics.curvature + weighted_gram(A_z, lam),
         statistics.expectation + value,
     )
 
 
 @jax.jit
-def _add_expectation(total, parameters, prior, position, problem, batch):
-    mean, var, _, _ = _latent(parameters, prior, position, problem, batch.X)
-    return total + objectives.expected_log_likelihood(parameters, mean, var, batch)
+def _add_expectations(totals, candidates, parameters, prior, problem, batch):
+    """Add a block's expected log-likelihood for each pair of a likelihood and a position."""
+    A, residual = _whitened(parameters, prior, batch.X, candidates[0][1].q.cov.shape[-1])
+    added = []
+    for total, (log_likelihood, position) in zip(totals, candidates, strict=True):
+        under = parameters._replace(log_likelihood=log_likelihood)
+        moments = _moments(position, problem, A, residual)
+        added.append(total + objectives.expected_log_likelihood(under, *moments, batch))
+    return added
+
+
+def _bounds(candidates, parameters, prior, problem, rows):
+    """The bound of each pair of a likelihood and a position, in one pass over the rows."""
+    totals = [jnp.zeros(()) for _ in candidates]
+    for batch in _blocks(rows):
+        totals = _add_expectations(totals, candidates, parameters, prior, problem, batch)
+    return [float(total - divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
 def _blocks(rows):
@@ -165,8 +212,8 @@ def _blocks(rows):
 
 def _pass(parameters, prior, position, problem, rows):
     """The `Statistics` of all rows."""
-    n_latent, n_points = position.c.shape
-    size = prior.whiten.shape[-1]
+    n_latent, n_points = position.w.shape
+    size = position.q.cov.shape[-1]
     zeros = [
         np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))
     ]
@@ -177,30 +224,28 @@ def _pass(parameters, prior, position, problem, rows):
 
 
 @jax.jit
-def divergence(prior, position):
-    """KL(q || p): of the covariance, and of the mean in the norm of the kernel."""
-    q, c = position.q._replace(mean=jnp.zeros_like(position.q.mean)), position.c
-    K = jnp.broadcast_to(prior.K, (len(c), *prior.K.shape[1:]))
-    return gaussians.kl_to_standard(q) + 0.5 * jnp.einsum("kp,kpr,kr->", c, K, c)
+def divergence(position):
+    """KL(q || p): of the covariance, and of the mean."""
+    q = position.q._replace(mean=jnp.zeros_like(position.q.mean))
+    return gaussians.kl_to_standard(q) + 0.5 * (position.w**2).sum()
 
 
 @jax.jit
-def _target(prior, statistics):
+def _target(statistics):
     """The position at the top of the parabola, and the Cholesky factor of its system."""
-    system = statistics.gram + prior.K
-    # Where the noise is small, rounding alone can make the system indefinite.
-    rounding = jnp.finfo(system.dtype).eps * jnp.trace(system, axis1=-2, axis2=-1)
-    factor, _ = jittered_cholesky(system, rounding)
-    c = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
+    system = jnp.eye(statistics.gram.shape[-1]) + statistics.gram
+    # At least the identity: only where its digits end can rounding make it indefinite.
+    factor = definite_cholesky(system)
+    w = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
     precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
-    return Position(c, gaussians.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
+    return Position(w, gaussians.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
 
 
 @jax.jit
 def _between(start, end, t):
     """The position at ``t`` on the way, in the mean's weights and the precision."""
     precision = (1.0 - t) * start.q.precision + t * end.q.precision
-    return Position(start.c + t * (end.c - start.c), gaussians.from_natural(end.q.shift, precision))
+    return Position(start.w + t * (end.w - start.w), gaussians.from_natural(end.q.shift, precision))
 
 
 # -- Newton's method ----------------------------------------------------------------------
@@ -220,15 +265,15 @@ def optimum(parameters, prior, position, problem, rows, tol):
     """
     statistics = _pass(parameters, prior, position, problem, rows)
     if parameters.log_likelihood.conjugate:
-        return _target(prior, statistics)[0], statistics
-    bound = float(statistics.expectation - divergence(prior, position))
+        return _target(statistics)[0], statistics
+    bound = float(statistics.expectation - divergence(position))
     for _ in range(_MAX_PASSES):
-        end = _target(prior, statistics)[0]
+        end = _target(statistics)[0]
         gain = -np.inf
         for halving in range(_MAX_HALVINGS):
             moved = _between(position, end, 0.5**halving)
             ahead = _pass(parameters, prior, moved, problem, rows)
-            gain = float(ahead.expectation - divergence(prior, moved)) - bound
+            gain = float(ahead.expectation - divergence(moved)) - bound
             if gain >= 0.0:
                 position, statistics, bound = moved, ahead, bound + gain
                 break
@@ -262,7 +307,7 @@ def _leave_one_out(parameters, prior, factor, position, problem, batch):
     """Latent means of each row's prediction from all the others, and two variances: (K, B) each.
 
     The row's own term is taken out of the parabola at the optimum: with
-    s = k_xa (K_aX Lam K_Xa + K_a)^-1 k_ax the mean is mean - g s / (1 - lam s).
+    s = a^T (I + A Lam A^T)^-1 a, of its column a of A, the mean is mean - g s / (1 - lam s).
 
     Returns
     -------
@@ -273,25 +318,23 @@ def _leave_one_out(parameters, prior, factor, position, problem, batch):
     own : array of shape (K, B)
         s / (1 - lam s), the variance of the mean's weights.
     """
-    mean, var, Kax, _ = _latent(parameters, prior, position, problem, batch.X)
+    mean, var, A = _latent(parameters, prior, position, problem, batch.X)
     _, g, lam = _slopes(parameters, mean, var, batch)
-    s = _quadratic_forms(factor, Kax, len(mean))
+    s = _quadratic_forms(factor, A)
     own = s / jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
     return mean - g * own, var, own
 
 
 @jax.jit
 def _unexplained(parameters, prior, batch):
-    """k_xx - k_xa K_a^-1 k_ax: (1 or K, B)."""
-    factor = cholesky(prior.K)
-    kxx = jnp.stack([kernel.diag(batch.X) for kernel in objectives.exponential(parameters.log_kernels)])
-    return jnp.maximum(kxx - _quadratic_forms(factor, _covariances(parameters, prior, batch.X), len(factor)), 0.0)
+    """k_xx - k_xa K_aa^-1 k_ax: (J, B)."""
+    return _whitened(parameters, prior, batch.X, len(prior.points))[1]
 
 
-def _quadratic_forms(factor, Kax, n):
-    """k_xa (L L^T)^-1 k_ax for ``n`` Cholesky factors: (n, B)."""
-    half = one_by_one(lambda L, k: solve_triangular(L, k, lower=True))(
-        factor, jnp.broadcast_to(Kax, (n, *Kax.shape[1:]))
+def _quadratic_forms(factor, A):
+    """a^T (L L^T)^-1 a for the columns a of ``A`` (J, P, B) and each Cholesky factor (K, P, P): (K, B)."""
+    half = one_by_one(lambda L, a: solve_triangular(L, a, lower=True))(
+        factor, jnp.broadcast_to(A, (len(factor), *A.shape[1:]))
     )
     return (half * half).sum(1)
 
@@ -324,11 +367,15 @@ def _limits(problem):
 
 
 class Solution(NamedTuple):
-    """The trained state with the solved mean, and its bound."""
+    """The trained state with the solved mean, and its bound.
+
+    ``lost`` says what was not taken, since it had no digits: "solution", "likelihood" or None.
+    """
 
     q: gaussians.Gaussian
     parameters: objectives.Parameters
     elbo: float
+    lost: str | None
 
 
 def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=True):
@@ -353,17 +400,24 @@ def solve(q, parameters, problem, rows, tol, random_state, trains_likelihood=Tru
     solution : Solution
     """
     prior = prior_of(parameters, problem.masks, problem.jitter)
-    position, statistics = optimum(parameters, prior, _first_position(q, parameters, prior), problem, rows, tol)
+    trained, start = parameters, _first_position(q, parameters, prior)
+    solved, statistics = optimum(parameters, prior, start, problem, rows, tol)
+    position = solved
     if trains_likelihood and np.any(np.less(*_limits(problem))):
         held_out = _some_rows(rows, random_state)
         if parameters.log_likelihood.conjugate:
             parameters, position = _search_noise(parameters, prior, statistics, problem, held_out)
         else:
             parameters, position = _alternate(parameters, prior, position, statistics, problem, rows, tol, held_out)
-    expectation = jnp.zeros(())
-    for batch in _blocks(rows):
-        expectation = _add_expectation(expectation, parameters, prior, position, problem, batch)
-    return Solution(*_as_basis(position, parameters, prior), float(expectation - divergence(prior, position)))
+    candidates = [(trained.log_likelihood, at) for at in (start, solved)] + [(parameters.log_likelihood, position)]
+    before, after, elbo = _bounds(candidates, parameters, prior, problem, rows)
+    lost = None
+    if not after >= before - _ROUNDING * (abs(before) + float(problem.weight)):
+        # The system needed more digits than numbers have: what training found is better.
+        parameters, position, elbo, lost = trained, start, before, "solution"
+    elif not np.isfinite(elbo):
+        parameters, position, elbo, lost = trained, solved, after, "likelihood"
+    return Solution(*_as_basis(position, parameters, prior), elbo, lost)
 
 
 def _alternate(parameters, prior, position, statistics, problem, rows, tol, held_out):
@@ -375,7 +429,7 @@ def _alternate(parameters, prior, position, statistics, problem, rows, tol, held
     """
     unexplained = _unexplained(parameters, prior, held_out)
     for _ in range(_ROUNDS):
-        before, factor = parameters, _target(prior, statistics)[1]
+        before, factor = parameters, _target(statistics)[1]
         mean, _, own = _leave_one_out(parameters, prior, factor, position, problem, held_out)
         parameters = estimate_likelihood(parameters, mean, unexplained + own, problem, held_out)
         position, statistics = optimum(parameters, prior, position, problem, rows, tol)
@@ -396,7 +450,7 @@ def _search_noise(parameters, prior, statistics, problem, held_out):
 
     def solved(x):
         tried = parameters._replace(log_likelihood=rebuilt(x))
-        return tried, *_target(prior, rescaled(statistics, parameters, tried))
+        return tried, *_target(rescaled(statistics, parameters, tried))
 
     def loss(value, i):
         x = best.copy()
@@ -409,6 +463,9 @@ def _search_noise(parameters, prior, statistics, problem, held_out):
         bounds = np.clip(best[i] + _NOISE_RANGE, lower[i], upper[i])
         options = {"xatol": _SETTLED}
         best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
+        # The search ends short of a bound.
+        near = [end for end in (lower[i], upper[i]) if abs(best[i] - end) < 2.0 * _SETTLED]
+        best[i] = near[0] if near else best[i]
     return solved(best)[:2]
 
 
@@ -421,32 +478,18 @@ def _some_rows(rows, random_state):
 
 @jax.jit
 def _first_position(q, parameters, prior):
-    """The mean of the orthogonal basis as weights on all points."""
-    m, a = q.mean, parameters.weights.a
-    alpha = jnp.einsum(
-        "km,kmn->kn", m - _shared_part(a, parameters, prior), jnp.broadcast_to(prior.whiten, q.cov.shape)
-    )
-    return Position(jnp.concatenate([alpha, a], axis=1), q)
+    """The mean of the orthogonal basis as whitened weights on all points."""
+    a, size = parameters.weights.a, q.mean.shape[-1]
+    root = jnp.broadcast_to(prior.root, (len(a), *prior.root.shape[1:]))
+    return Position(jnp.concatenate([q.mean, jnp.einsum("kh,khg->kg", a, root[:, size:, size:])], axis=1), q)
 
 
 @jax.jit
 def _as_basis(position, parameters, prior):
-    """Weights on all points as q(v) and mean-only weights of the orthogonal basis."""
-    size = prior.whiten.shape[-1]
-    c, a = position.c[:, :size], position.c[:, size:]
-    whiten = jnp.broadcast_to(prior.whiten, (len(c), size, size))
-    m = one_by_one(lambda L_inv, c: solve_triangular(L_inv, c, lower=True, trans=1))(whiten, c)
-    m = m + _shared_part(a, parameters, prior)
-    q = gaussians.from_natural(jnp.einsum("kij,kj->ki", position.q.precision, m), position.q.precision)
+    """Whitened weights on all points as q(v) and mean-only weights of the orthogonal basis."""
+    size = position.q.cov.shape[-1]
+    m, own = position.w[:, :size], position.w[:, size:]
+    whiten = jnp.broadcast_to(prior.whiten, (len(own), *prior.whiten.shape[1:]))
+    a = jnp.einsum("kg,kgh->kh", own, whiten[:, size:, size:]) * prior.mask[size:]
+    q = gaussians.with_mean(position.q, m)
     return q, parameters._replace(weights=parameters.weights._replace(a=a))
-
-
-def _shared_part(a, parameters, prior):
-    """L^-1 Kzg a: (K, M)."""
-    size = prior.whiten.shape[-1]
-    Z, Z_mean = prior.points[:size], prior.points[size:]
-    at_Z = []
-    for kernel, latents in bases.by_kernel(objectives.exponential(parameters.log_kernels), len(a)):
-        at_Z.append((a[latents] * prior.mask[size:]) @ kernel(Z_mean, Z) * prior.mask[:size])
-    at_Z = jnp.concatenate(at_Z)
-    return jnp.einsum("kij,kj->ki", jnp.broadcast_to(prior.whiten, (len(a), size, size)), at_Z)

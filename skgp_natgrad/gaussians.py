@@ -43,9 +43,14 @@ class Gaussian(NamedTuple):
 
 def standard(n_latent, size):
     """Return K standard normals, the prior of the whitened inducing variables."""
-    zeros = np.zeros((n_latent, size))
-    identity = np.broadcast_to(np.eye(size), (n_latent, size, size)).copy()
-    return Gaussian(zeros, identity, zeros.copy(), identity.copy(), np.zeros(n_latent))
+    return isotropic(np.ones(n_latent), size)
+
+
+def isotropic(variance, size):
+    """Return the normals N(0, variance I) of dimension ``size``, one for each variance (K,)."""
+    zeros, identity = np.zeros((len(variance), size)), np.eye(size)
+    cov = variance[:, None, None] * identity
+    return Gaussian(zeros, identity / variance[:, None, None], zeros.copy(), cov, size * np.log(variance))
 
 
 def from_natural(shift, precision):
@@ -59,6 +64,11 @@ def from_natural(shift, precision):
     mean = jnp.einsum("kij,kj->ki", cov, shift)
     log_det_cov = -2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
     return Gaussian(shift, precision, mean, cov, log_det_cov)
+
+
+def with_mean(q, mean):
+    """Return ``q`` with another mean (K, M)."""
+    return q._replace(shift=jnp.einsum("kij,kj->ki", q.precision, mean), mean=mean)
 
 
 def from_root(mean, root):

@@ -60,7 +60,8 @@ def minimise(state, problem, batches, settings, monitor):
 
     def state_at(x, bound):
         q, parameters = solution(whole(x), state.q, problem, batch, method)
-        return state._replace(q=q, parameters=parameters, best=steps.Best(bound, q, parameters, state.metric))
+        there = state._replace(q=q, parameters=parameters)
+        return there._replace(best=steps.best_of(there, bound))
 
     def after_iteration(intermediate_result):
         bound = -float(intermediate_result.fun) * weight

@@ -44,12 +44,15 @@ class Batch(NamedTuple):
         Of padding, zero.
     columns : array of int of shape (C,)
         Columns of Kgg that stand for all; of all G, none is left to chance.
+    correlation : scalar
+        Of the noise of the batch before with this one's (`batches.noise_correlation`).
     """
 
     X: jax.Array
     y: jax.Array
     weight: jax.Array
     columns: jax.Array
+    correlation: jax.Array | float = 0.0
 
 
 class Problem(NamedTuple):
@@ -96,18 +99,21 @@ def exponential(tree):
     return jax.tree.map(jnp.exp, tree)
 
 
-def latent_moments(basis, parameters, m, S, X, problem, columns=None):
-    """Latent moments at the rows of ``X``, the prior mean included."""
+def factors(basis, parameters, problem):
+    """The factor of Kzz for each kernel; None where the basis has no use for it."""
+    if not bases.BASES[basis].natural:
+        return None
     kernels = exponential(parameters.log_kernels)
+    return bases.factors(kernels, parameters.points, problem.masks, problem.jitter)
+
+
+def latent_moments(basis, parameters, m, S, X, problem, columns=None, known_factors=None):
+    """Latent moments at the rows of ``X``, the prior mean included."""
+    kernels, (points, weights) = exponential(parameters.log_kernels), parameters[2:]
     moments = bases.moments(
-        basis, kernels, parameters.points, problem.masks, parameters.weights, m, S, X, problem.jitter, columns
+        basis, kernels, points, problem.masks, weights, m, S, X, problem.jitter, columns, known_factors
     )
-    return _positive(moments._replace(mean=moments.mean + problem.offset))
-
-
-def _positive(moments):
-    # Rounding can leave a variance of exactly zero, whose square root has no derivative.
-    return moments._replace(var=jnp.maximum(moments.var, jnp.finfo(moments.var.dtype).tiny ** 0.5))
+    return moments._replace(mean=moments.mean + problem.offset)
 
 
 def expected_log_likelihood(parameters, mean, var, batch):
@@ -117,7 +123,7 @@ def expected_log_likelihood(parameters, mean, var, batch):
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
 
 
-def bound_and_moments(basis, parameters, m, S, batch, problem):
+def bound_and_moments(basis, parameters, m, S, batch, problem, known_factors=None, widening=0.0):
     """The evidence lower bound, less the KL divergence of q(v) from its prior.
 
     That divergence depends on q alone, so that this is all that gradients in the
@@ -132,6 +138,10 @@ def bound_and_moments(basis, parameters, m, S, batch, problem):
         Moments of the whitened q(v).
     batch : Batch
     problem : Problem
+    known_factors : tuple of bases.Factor, optional
+        What `factors` returns, where it is known already.
+    widening : scalar
+        Added to all latent variances; zero, for the sake of the derivative.
 
     Returns
     -------
@@ -139,7 +149,8 @@ def bound_and_moments(basis, parameters, m, S, batch, problem):
     latent : Latent
     """
     columns = None if batch.columns.shape[-1] == problem.masks.Z_mean.shape[0] else batch.columns
-    rows = latent_moments(basis, parameters, m, S, batch.X, problem, columns)
+    rows = latent_moments(basis, parameters, m, S, batch.X, problem, columns, known_factors)
+    rows = rows._replace(var=rows.var + widening)
     latent = Latent(rows, _carried_site(parameters, problem))
     return _bound(parameters, latent, m, S, batch, problem), latent
 
@@ -159,7 +170,7 @@ def _bound(parameters, latent, m, S, batch, problem):
 
 def bound_after(parameters, latent, q, q_new, batch, problem):
     """The bound of ``q_new``, less its divergence, from the ``latent`` of ``q``."""
-    rows = _positive(bases.shifted(latent.rows, q_new.mean - q.mean, q_new.cov - q.cov))
+    rows = bases.moved(latent.rows, q_new.mean - q.mean, q_new.cov)
     return _bound(parameters, latent._replace(rows=rows), q_new.mean, q_new.cov, batch, problem)
 
 

@@ -94,7 +94,7 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
         return mean, None
     A, B = _projections(posterior, Kzx)
     prior = xp.stack([kernel.diag(X) for kernel in kernels])
-    var = prior - (A * A).sum(1) + (B * B).sum(1)
+    var = xp.maximum(prior - (A * A).sum(1), 0.0) + (B * B).sum(1)
     return mean, xp.maximum(var, xp.finfo(var.dtype).tiny ** 0.5)
 
 

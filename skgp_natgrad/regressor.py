@@ -120,7 +120,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         "auto" is all of them, but at most ``batch_size``. The full batch, and
         the mean solvers "natural" and "diagonal", use all.
     normalize_X : bool, default=True
-        Standardise the columns of X; a constant column is left alone.
+        Standardise the columns of X; a constant column is left alone. A column
+        whose values span four units of rounding of its type, or fewer, is
+        constant, standardised or not.
     normalize_y : bool, default=True
         Standardise each column of y. Not used by likelihoods other than
         "gaussian", "student_t" and "heteroscedastic_gaussian": they see y on
@@ -130,6 +132,11 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         its mean; raised as far as the factorisation needs.
     warm_start : bool, default=False
         Go on from the previous fit's solution, in its scaling of X and y.
+        Hyperparameters that are fixed, or whose initial values are other ones
+        than at the previous fit, start at these; the rest go on within their
+        bounds. What the model is made of cannot change: the points and their
+        numbers, the basis, the form of kernel and likelihood, the
+        normalisation. A ValueError names what has.
     checkpoint : str, os.PathLike or None, default=None
         A file that holds what a fit has reached, written every few seconds
         while it trains. If the fit is interrupted, ``fit`` with the same data and
@@ -310,7 +317,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         return self._learn(X, y, sample_weight, streams=True)
 
     def _learn(self, X, y, sample_weight, streams=False):
-        first = self._previous(streams) is None
+        first, given = self._previous(streams) is None, (X, y)
         with _inputs.located(X=X, y=y):
             X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
@@ -319,6 +326,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             y.reshape(len(y), -1),
             sample_weight,
             self._likelihood(default="gaussian"),
+            types=[_inputs.column_types(table) for table in given],
             scale_y=self.normalize_y,
             streams=streams,
             # A stream keeps the form of its first targets.

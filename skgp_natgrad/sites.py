@@ -18,6 +18,10 @@ The new q, with other points and another kernel, gives v the moments
 
 so that in the present whitened coordinates the site is Gaussian again: B t and
 B T B^T, less 1/2 tr(T (W - B^T B)) for what the present points do not explain.
+
+The jitter of an inducing variable belongs to it: K(Z_old, Z_old) has it, and so has
+K(Z, Z_old) where a present point goes on from an old one. With kernel and points as
+they were B is then the identity, and nothing that was said is lost.
 """
 
 from __future__ import annotations
@@ -46,6 +50,8 @@ class Site(NamedTuple):
     precision : array of shape (K, M_old, M_old)
         T, positive semidefinite.
     constant : array of shape ()
+    goes_on : array of shape (M, M_old)
+        One where a present point goes on from an old one, else zero.
     """
 
     Z: jax.Array
@@ -53,6 +59,7 @@ class Site(NamedTuple):
     shift: jax.Array
     precision: jax.Array
     constant: jax.Array
+    goes_on: jax.Array
 
 
 class Carried(NamedTuple):
@@ -63,8 +70,8 @@ class Carried(NamedTuple):
     constant: jax.Array
 
 
-def of_posterior(Z, whiten, q):
-    """Return the `Site` of the data that led from the prior to ``q``, in NumPy.
+def of_posterior(Z_old, whiten, q, Z):
+    """Return the `Site` of the data that led from the prior to ``q``, for points that start at ``Z``; in NumPy.
 
     Where a likelihood is not log-concave T may have negative eigenvalues, which
     under another kernel could leave no Gaussian. They are set to zero, the mean
@@ -75,7 +82,12 @@ def of_posterior(Z, whiten, q):
     T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
     shift = q.mean + np.einsum("kij,kj->ki", T, q.mean)
     constant = 0.5 * (np.log1p(values).sum() - (shift * q.mean).sum())
-    return Site(Z, whiten, shift, T, constant)
+    goes_on = np.ones((len(Z), len(Z_old)), bool)
+    for column, old in zip(Z.T, Z_old.T, strict=True):
+        goes_on &= column[:, None] == old
+    # Of points at one place, or padding there, each goes on from one: the second from the second.
+    goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
+    return Site(Z_old, whiten, shift, T, constant, goes_on.astype(float))
 
 
 def carried(site, kernels, Z, mask, jitter):
@@ -96,22 +108,24 @@ def carried(site, kernels, Z, mask, jitter):
     shifts, precisions, constant = [], [], site.constant
     for (kernel, latents), whiten in zip(bases.by_kernel(kernels, len(site.shift)), site.whiten, strict=True):
         t, T = site.shift[latents], site.precision[latents]
-        B, unexplained = _projection(kernel, Z, mask, site.Z, whiten, jitter)
+        B, unexplained = _projection(kernel, Z, mask, site.Z, site.goes_on, whiten, jitter)
         shifts.append(t @ B.T)
         precisions.append(B @ T @ B.T)
         constant = constant - 0.5 * (T * unexplained).sum()
     return Carried(jnp.concatenate(shifts), jnp.concatenate(precisions), constant)
 
 
-def _projection(kernel, Z, mask, Z_old, whiten, jitter):
+def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
     """B (M, M_old), and W - B^T B (M_old, M_old)."""
     Kzz = bases.inducing_covariance(kernel, Z, mask)
     # The loop that finds the jitter has no reverse mode; the factorisation at the jitter found has.
     fixed = jax.lax.stop_gradient(Kzz)
     used = jittered_cholesky(fixed, bases.absolute_jitter(fixed, mask, jitter))[1]
     L = cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
-    B = solve_triangular(L, (kernel(Z, Z_old) * mask[:, None]) @ whiten.T, lower=True)
-    return B, whiten @ kernel(Z_old, Z_old) @ whiten.T - B.T @ B
+    across = (kernel(Z, Z_old) + used * goes_on) * mask[:, None]
+    B = solve_triangular(L, across @ whiten.T, lower=True)
+    among = kernel(Z_old, Z_old) + used * jnp.eye(len(Z_old))
+    return B, whiten @ among @ whiten.T - B.T @ B
 
 
 def expectation(carried, m, S):

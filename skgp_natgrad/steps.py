@@ -44,6 +44,9 @@ _MAX_HALVINGS = 30
 _ROUNDING = 100.0
 # What the bound may fall by in a step of q, as a part of its terms.
 _SLACK = 1e-9
+# The noise's part of the variance from which on the inducing points move at the rate of all else, and the smallest part
+# of this rate.
+_USUAL_NOISE, _SLOWEST_POINTS = 0.02, 0.05
 # Entries of the kernel matrices of a step up to which the slower program, which compiles sooner, is the better one.
 _LARGEST_QUICK = 100_000
 
@@ -53,6 +56,7 @@ class Best(NamedTuple):
 
     bound: jax.Array
     q: gaussians.Gaussian
+    u: jax.Array
     parameters: objectives.Parameters
     metric: jax.Array
 
@@ -63,6 +67,11 @@ class State(NamedTuple):
     Attributes
     ----------
     q : Gaussian
+    u : array of shape (K, M)
+        The mean of f(Z), which q keeps when the optimizer moves the kernel: see
+        `whitened_anew`. (K, 0) where the optimizer moves q itself, or no kernel.
+    held : scalar
+        How much of that: from zero, where the noise is large, to one.
     parameters : Parameters
         Everything else that is trained.
     metric : array of shape (1 or K, G) or (1 or K, G, G)
@@ -77,6 +86,8 @@ class State(NamedTuple):
     """
 
     q: gaussians.Gaussian
+    u: jax.Array
+    held: jax.Array
     parameters: objectives.Parameters
     metric: jax.Array
     optimizer: object
@@ -115,11 +126,80 @@ def _fresh_optimizer(q, parameters, method):
 @functools.partial(quick_jit, static_argnames="method")
 def initial_state(q, parameters, problem, method):
     """Return the state at the start of training; compiled, so that no two of its arrays share memory to donate."""
-    metric = mean_metric(parameters, problem, method)
+    factors = objectives.factors(method.basis, parameters, problem)
+    metric, u = mean_metric(parameters, problem, method, factors), _unwhitened(q.mean, factors, method)
     # A strong type, as the steps return it: a weak one would be compiled for on its own.
-    best = Best(jnp.full((), -jnp.inf, dtype=float), q, parameters, metric)
+    best = Best(jnp.full((), -jnp.inf, dtype=float), q, u, parameters, metric)
     shrink = jnp.ones((), dtype=float)
-    return State(q, parameters, metric, _fresh_optimizer(q, parameters, method), best, shrink, _first_gain(q, method))
+    optimizer = _fresh_optimizer(q, parameters, method)
+    return State(q, u, shrink, parameters, metric, optimizer, best, shrink, _first_gain(q, method))
+
+
+def best_of(state, bound):
+    """The state as the one to go back to."""
+    return Best(bound, state.q, state.u, state.parameters, state.metric)
+
+
+# -- q under a kernel that moves ----------------------------------------------------------
+
+
+def _holds_u(method):
+    """Whether q is held in u = f(Z) while the optimizer moves the kernel."""
+    return SOLVERS[method.solver].natural and method.optimizer is not None
+
+
+def _unwhitened(m, factors, method):
+    """The mean of u = L v (K, M)."""
+    if not _holds_u(method):
+        return jnp.zeros((len(m), 0))
+    return jnp.concatenate([m[latents] @ factor.L.T for factor, latents in bases.by_kernel(factors, len(m))])
+
+
+@functools.partial(quick_jit, static_argnames="basis")
+def rewhitened(q, before, now, basis):
+    """``q`` under other hyperparameters, or jitter, the mean of u = f(Z) held.
+
+    ``before`` and ``now`` are pairs of `Parameters` and `Problem`.
+    """
+    old, new = (objectives.factors(basis, *pair) for pair in (before, now))
+    if old is None:
+        return q
+    m = [
+        q.mean[latents] @ first.L.T @ last.inverse.T
+        for (first, latents), last in zip(bases.by_kernel(old, len(q.mean)), new, strict=True)
+    ]
+    return gaussians.with_mean(q, jnp.concatenate(m))
+
+
+def _mean_at(Z_new, state, m, factors, problem, method):
+    """The mean of f at the new places of the inducing points (K, M), under the kernel of ``state``.
+
+    The mean that ``m`` stands for is a function, which the points only represent: they
+    move along it.
+    """
+    u = _unwhitened(m, factors, method)
+    if not _holds_u(method):
+        return u
+    kernels = objectives.exponential(state.parameters.log_kernels)
+    points, a, changes = state.parameters.points, state.parameters.weights.a, []
+    for (kernel, latents), factor in zip(bases.by_kernel(kernels, len(m)), factors, strict=True):
+        of_these = a[latents], m[latents], Z_new
+        changes.append(bases.change_of_mean(method.basis, kernel, factor, points, problem.masks, *of_these))
+    return u + jnp.concatenate(changes)
+
+
+def whitened_anew(state, factors, method):
+    """The state with q whitened by its present kernel, the mean of u = f(Z) held.
+
+    Held in v = L^-1 u instead, the mean of u would move with L, at little noise by many
+    of its deviations. Where the noise is large it may, and training is the faster for
+    it: v is held as far as u is not. The covariance stays that of v.
+    """
+    if not _holds_u(method):
+        return state
+    m = [state.u[latents] @ factor.inverse.T for factor, latents in bases.by_kernel(factors, len(state.u))]
+    m = state.held * jnp.concatenate(m) + (1.0 - state.held) * state.q.mean
+    return state._replace(q=gaussians.with_mean(state.q, m), u=_unwhitened(m, factors, method))
 
 
 def _first_gain(q, method):
@@ -164,14 +244,14 @@ def run_chunk(state, problem, batches, gammas, rates, n_steps, method, meanwhile
 
 def _chunk(state, problem, batches, gammas, rates, n_steps, method):
     # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
-    start = state = refresh_metric(state, problem, method)
+    start = state = refresh(state, problem, method)
     zeros, no = jnp.zeros(STEPS_PER_CALL), jnp.zeros(STEPS_PER_CALL, bool)
     n_batches = batches.weight.shape[0]
 
     def body(i, carry):
         state, report = carry
         batch = jax.tree.map(lambda x: x[i % n_batches], batches)
-        moved, one = step(state, problem, batch, gammas[i], rates[i], method)
+        state, moved, one = step(state, problem, batch, gammas[i], rates[i], method)
         if n_batches == 1:
             moved, one = keep_or_take_back(state, moved, one, problem, method)
         return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
@@ -200,32 +280,49 @@ def try_step(state, problem, batch, gamma, rate, method):
 
 @functools.partial(quick_jit, static_argnames="method")
 def _try_step(state, problem, batch, gamma, rate, method):
-    moved, report = step(state, problem, batch, gamma, rate, method)
-    return moved, report, bound(moved.q, moved.parameters, problem, batch, method)
+    _, moved, report = step(state, problem, batch, gamma, rate, method)
+    factors = objectives.factors(method.basis, moved.parameters, problem)
+    moved = whitened_anew(moved, factors, method)
+    return moved, report, bound(moved.q, moved.parameters, problem, batch, method, factors)
 
 
-def bound(q, parameters, problem, batch, method):
+def bound(q, parameters, problem, batch, method, known_factors=None):
     """The evidence lower bound of a batch."""
-    given_q = objectives.bound_given_q(method.basis, parameters, q.mean, q.cov, batch, problem)
+    given_q = objectives.bound_given_q(method.basis, parameters, q.mean, q.cov, batch, problem, known_factors)
     return given_q - gaussians.kl_to_standard(q)
 
 
+bound_of_batch = quick_jit(bound, static_argnames="method")
+
+
 def step(state, problem, batch, gamma, rate, method):
-    """One step of q and one of everything else, from one reverse pass."""
+    """One step of q and one of everything else, from one reverse pass.
+
+    Returns
+    -------
+    state : State
+        The one that the step started from, q whitened by its kernel.
+    moved : State
+    report : Report
+        Of ``state``.
+    """
+    factors = objectives.factors(method.basis, state.parameters, problem)
+    state = whitened_anew(state, factors, method)
     q, parameters = state.q, state.parameters
     gamma, rate = state.shrink * gamma, state.shrink * rate
 
-    def bound_of(parameters, m, S):
+    def bound_of(parameters, m, S, widening=0.0):
         if method.optimizer is None:
             parameters = jax.lax.stop_gradient(parameters)._replace(weights=parameters.weights)
-        return objectives.bound_and_moments(method.basis, parameters, m, S, batch, problem)
+        return objectives.bound_and_moments(method.basis, parameters, m, S, batch, problem, factors, widening)
 
-    (value, latent), (gradient, dm, dS) = jax.value_and_grad(bound_of, argnums=(0, 1, 2), has_aux=True)(
-        parameters, q.mean, q.cov
+    (value, latent), (gradient, dm, dS, dv) = jax.value_and_grad(bound_of, argnums=(0, 1, 2, 3), has_aux=True)(
+        parameters, q.mean, q.cov, 0.0
     )
+    point_rate = _point_rate(dv, latent.rows.mean, batch, problem)
     natural, gain = SOLVERS[method.solver].natural, state.gain
     if method.adaptive:
-        gain = gains.updated(gain, q, natural_gradient.direction(q, dm, dS))
+        gain = gains.updated(gain, q, natural_gradient.direction(q, dm, dS), batch.correlation)
         gamma = jnp.minimum(gamma, gain.gamma)
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         a = _natural_mean_step(
@@ -234,19 +331,23 @@ def step(state, problem, batch, gamma, rate, method):
         gradient = _with_a(gradient, jnp.zeros_like(a))
     xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, method.parameterization)
     (xi_direction, parameters), optimizer, skipped = _optimizer_step(
-        state, problem, (xi_gradient, gradient), rate, method
+        state, problem, (xi_gradient, gradient), rate, method, point_rate
     )
     if method.mean_solver in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, a)
     if natural:
         moved = _natural_step(state, problem, batch, latent, value, (dm, dS), gamma, method)
         if method.adaptive:
-            state = state._replace(gain=gain._replace(gamma=moved.gamma))
+            gain = gain._replace(gamma=moved.gamma)
     else:
         moved = natural_gradient.step(q, xi_direction, rate, method.parameterization)
     rejected = (moved.n_halvings > 0) | skipped
     report = Report(value - gaussians.kl_to_standard(q), moved.gamma, rejected, moved.fell_back)
-    return state._replace(q=moved.q, parameters=parameters, optimizer=optimizer), report
+    u = _mean_at(parameters.points.Z, state, moved.q.mean, factors, problem, method)
+    # All of u where points move at half the rate of the rest or less.
+    held = jnp.minimum(1.0, 2.0 * (1.0 - point_rate))
+    state_after = state._replace(q=moved.q, u=u, held=held, parameters=parameters, optimizer=optimizer, gain=gain)
+    return state, state_after, report
 
 
 def _natural_step(state, problem, batch, latent, value, gradient, gamma, method):
@@ -286,7 +387,7 @@ def _with_a(parameters, a):
 # -- the mean-only weights ----------------------------------------------------------------
 
 
-def mean_metric(parameters, problem, method):
+def mean_metric(parameters, problem, method, factors):
     """The metric of the mean-only weights.
 
     For ``mean_solver="natural"`` the inverse of their prior covariance
@@ -294,31 +395,39 @@ def mean_metric(parameters, problem, method):
     """
     masks, points = problem.masks, parameters.points
     metrics = []
-    for kernel in objectives.exponential(parameters.log_kernels):
+    for i, kernel in enumerate(objectives.exponential(parameters.log_kernels)):
         if method.mean_solver == "natural":
-            K = bases.residual_covariance(kernel, points, masks, problem.jitter)
+            K = bases.residual_covariance(kernel, factors[i], points, masks)
             metrics.append(_inverse(K, bases.absolute_jitter(K, masks.Z_mean, problem.jitter)))
         elif bases.BASES[method.basis].orthogonal:
-            metrics.append(bases.residual_variance(kernel, points, masks, problem.jitter))
+            metrics.append(bases.residual_variance(kernel, factors[i], points, masks))
         else:
             diag = kernel.diag(points.Z_mean)
             metrics.append(jnp.where(diag > 0.0, diag, 1.0))
     return jnp.stack(metrics)
 
 
-def refresh_metric(state, problem, method):
-    """The state with the metric of its present hyperparameters.
+def refresh(state, problem, method):
+    """The state with q whitened by its present kernel, and with the metric of that kernel.
 
     What the optimizer moves are the coordinates a D, which keep their values.
     """
-    metric = mean_metric(state.parameters, problem, method)
     parameters = state.parameters
+    factors = objectives.factors(method.basis, parameters, problem)
+    state = whitened_anew(state, factors, method)
+    metric = mean_metric(parameters, problem, method, factors)
     if method.mean_solver not in NATURAL_MEAN_SOLVERS:
         parameters = _with_a(parameters, parameters.weights.a * state.metric / metric)
     return state._replace(parameters=parameters, metric=metric)
 
 
-refreshed = quick_jit(refresh_metric, static_argnames="method")
+refreshed = quick_jit(refresh, static_argnames="method")
+
+
+@functools.partial(quick_jit, static_argnames="method")
+def settled(state, problem, method):
+    """The state with q whitened by its present kernel: for those who look at it between two chunks."""
+    return whitened_anew(state, objectives.factors(method.basis, state.parameters, problem), method)
 
 
 def _inverse(K, jitter):
@@ -359,7 +468,7 @@ def keep_or_take_back(state, moved, report, problem, method):
     """
     bound, best = report.elbo, state.best
 
-    best = _choose(bound > best.bound, Best(bound, state.q, state.parameters, state.metric), best)
+    best = _choose(bound > best.bound, best_of(state, bound), best)
     fell = ~(bound >= best.bound - _MAX_FALL * problem.weight)
     back = _back_to(best, 0.5 * state.shrink, method)
     on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
@@ -374,8 +483,7 @@ def keep_or_redo(start, state, report, method):
     bound says whether ``start`` was sound, the others whether the chunk was.
     """
     sound = jnp.isfinite(report.elbo)
-    here = Best(report.elbo[0], start.q, start.parameters, start.metric)
-    best = _choose(sound[0], here, start.best)
+    best = _choose(sound[0], best_of(start, report.elbo[0]), start.best)
     failed = ~jnp.all(sound)
     on = state._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY**STEPS_PER_CALL * state.shrink))
     state = _choose(failed, _back_to(best, 0.5 * start.shrink, method), on)
@@ -386,7 +494,9 @@ def keep_or_redo(start, state, report, method):
 
 def _back_to(best, shrink, method):
     fresh = _fresh_optimizer(best.q, best.parameters, method)
-    return State(best.q, best.parameters, best.metric, fresh, best, shrink, _first_gain(best.q, method))
+    gain = _first_gain(best.q, method)
+    # All of u, which is that of q.
+    return State(best.q, best.u, jnp.ones_like(shrink), best.parameters, best.metric, fresh, best, shrink, gain)
 
 
 def _choose(condition, yes, no):
@@ -394,10 +504,30 @@ def _choose(condition, yes, no):
     return jax.lax.cond(condition, lambda: yes, lambda: no)
 
 
-def _optimizer_step(state, problem, gradient, rate, method):
+def _point_rate(dv, mean, batch, problem):
+    """The inducing points' part of the optimizer's step size: smaller where there is little noise.
+
+    What the rows say of f(Z) then is so precise that a step of the usual size takes the
+    points away from all of it. The noise is one over the mean curvature of the rows'
+    log-likelihoods, for a Gaussian likelihood its variance, and is seen beside the
+    variance of the latent means (K, B), so that units do not matter; ``dv`` is the
+    bound's derivative in all latent variances together. The two numbers are from
+    measurements: see the developer's notes of the documentation.
+    """
+    share = batch.weight / batch.weight.sum()
+    curvature = -2.0 * dv / (len(mean) * problem.scale * batch.weight.sum())
+    noise = 1.0 / jnp.maximum(curvature, jnp.finfo(curvature.dtype).tiny)
+    signal = (share * (mean - (share * mean).sum(1, keepdims=True)) ** 2).sum() / len(mean)
+    rate = jnp.clip(noise / (noise + signal) / _USUAL_NOISE, _SLOWEST_POINTS, 1.0)
+    # Where the bound has no slope the optimizer's step is skipped.
+    return jnp.where(jnp.isfinite(rate), rate, _SLOWEST_POINTS)
+
+
+def _optimizer_step(state, problem, gradient, rate, method, point_rate):
     """Ascend in everything but what natural gradients move; skip what is not finite.
 
-    The mean-only weights move in the preconditioned coordinates a (D + eps).
+    The mean-only weights move in the preconditioned coordinates a (D + eps), the points
+    at ``point_rate`` times the rate of the rest where natural gradients move q.
 
     Returns
     -------
@@ -415,6 +545,8 @@ def _optimizer_step(state, problem, gradient, rate, method):
     update, optimizer = _transformation(method).update(jnp.where(finite, flat, 0.0), state.optimizer)
     xi, direction = unravel(jnp.where(finite, -update, 0.0))
     direction = _with_a(direction, direction.weights.a / scale)
+    if SOLVERS[method.solver].natural:
+        direction = direction._replace(points=jax.tree.map(lambda d: point_rate * d, direction.points))
     if method.optimizer is None:
         direction = jax.tree.map(jnp.zeros_like, direction)._replace(weights=direction.weights)
     moved = within_bounds(jax.tree.map(lambda p, d: p + rate * d, state.parameters, direction), problem)

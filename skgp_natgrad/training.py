@@ -42,12 +42,27 @@ class Settings(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The state that is kept (of a full batch the best, else the last sound one), and the reports of all steps."""
+    """What training found.
+
+    Attributes
+    ----------
+    state : State
+        Of a full batch the best, else the last sound one.
+    report : Report
+        Of all steps.
+    elbo : float
+    verdict : str or None
+        Why it has not converged.
+    lost : float
+        What rows in single precision take off the bound, or add to it, in nats for
+        each unit of weight; zero in double precision.
+    """
 
     state: steps.State
     report: steps.Report
     elbo: float
     verdict: str | None
+    lost: float
 
 
 def run(state, problem, rows, settings, random_state, on_chunk=None, checkpoint=None):
@@ -79,7 +94,18 @@ def run(state, problem, rows, settings, random_state, on_chunk=None, checkpoint=
     report = monitor.report
     state = state._replace(q=state.best.q, parameters=state.best.parameters)
     elbo = state.best.bound if batches.full else report.elbo[-settings.n_iter_no_change :].mean()
-    return Result(state, report, float(elbo), monitor.verdict())
+    return Result(state, report, float(elbo), monitor.verdict(), _lost(state, problem, batches, settings))
+
+
+def _lost(state, problem, batches, settings):
+    if settings.dtype == "float64":
+        return 0.0
+    batch = jax.tree.map(lambda x: x[0], next(batches))
+    single, double = (
+        float(steps.bound_of_batch(state.q, state.parameters, problem, rows, settings.method))
+        for rows in (batch, batch._replace(X=batch.X.astype("float64")))
+    )
+    return abs(single - double) / (float(problem.scale) * float(batch.weight.sum()))
 
 
 def _driver(settings):
@@ -189,9 +215,9 @@ def searched_steps(state, problem, batches, settings, monitor):
         moved, report, bound = attempt(size)
         improved = bool(bound > report.elbo)
         if improved:
-            state = moved._replace(best=steps.Best(bound, moved.q, moved.parameters, moved.metric))
+            state = moved._replace(best=steps.best_of(moved, bound))
         elif i == 0:
-            state = state._replace(best=steps.Best(report.elbo, state.q, state.parameters, state.metric))
+            state = state._replace(best=steps.best_of(state, report.elbo))
         chunk = report if improved else report._replace(gamma=0.0, rejected=True)
         # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
         stuck = None if improved or alone else "stuck"

@@ -97,7 +97,7 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
     start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussians.standard(1, 6))
     start = jax.tree.map(jnp.asarray, start)
     position, statistics = exact_mean.optimum(parameters, prior, start, problem, rows, 0.0)
-    factor = exact_mean._target(prior, statistics)[1]
+    factor = exact_mean._target(statistics)[1]
     unexplained = exact_mean._unexplained(parameters, prior, batch)
     mean, _, own = exact_mean._leave_one_out(parameters, prior, factor, position, problem, batch)
     var = unexplained + own
@@ -105,14 +105,15 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
         rest = np.arange(len(batch.weight)) != i
         others = Rows(batch.X[rest], batch.y[:, rest], batch.weight[rest])
         refit, _ = exact_mean.optimum(parameters, prior, start, problem, others, 0.0)
-        left_out, _, _, _ = exact_mean._latent(parameters, prior, refit, problem, batch.X[i : i + 1])
+        left_out, _, _ = exact_mean._latent(parameters, prior, refit, problem, batch.X[i : i + 1])
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
         (kernel,) = objectives.exponential(parameters.log_kernels)
         Kax, row = kernel(prior.points, others.X), batch.X[i : i + 1]
         kax = kernel(prior.points, row)
-        system = (Kax * others.weight / 0.2) @ Kax.T + prior.K[0]
-        want = kernel.diag(row) - kax.T @ np.linalg.solve(prior.K[0], kax) + kax.T @ np.linalg.solve(system, kax)
+        K = prior.root[0] @ prior.root[0].T
+        system = (Kax * others.weight / 0.2) @ Kax.T + K
+        want = kernel.diag(row) - kax.T @ np.linalg.solve(K, kax) + kax.T @ np.linalg.solve(system, kax)
         assert_allclose(var[0, i], want[0, 0], rtol=1e-7)
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, distances, objectives
 from skgp_natgrad.likelihoods import Gaussian, StudentT
-from skgp_natgrad.projection import Rows, project
+from skgp_natgrad.projection import project
 
 from .conftest import make_problem
 
@@ -122,33 +122,38 @@ def random_projection(rng, n_latent=2, size=6, n_rows=9):
 def test_projection_and_its_gradients_equal_autodiff(removed, rng):
     arguments, cotangents = random_projection(rng)
 
-    def weighted(function):
+    whiten = np.linalg.inv(np.linalg.cholesky(arguments[0] + JITTER * np.eye(len(arguments[0]))))
+
+    def weighted(function, constant):
         def total(*arguments):
-            parts = function(*arguments, removed, JITTER)[: len(cotangents)]
+            parts = function(*arguments, removed, constant)[: len(cotangents)]
             return sum((c * part).sum() for c, part in zip(cotangents, parts, strict=True))
 
         return total
 
-    assert_trees_close(project(*arguments, removed, JITTER)[:4], plain_project(*arguments, removed, JITTER), rtol=1e-9)
-    got, want = gradients(weighted(project), *arguments), gradients(weighted(plain_project), *arguments)
+    assert_trees_close(project(*arguments, removed, whiten)[:4], plain_project(*arguments, removed, JITTER), rtol=1e-9)
+    got = gradients(weighted(project, whiten), *arguments)
+    want = gradients(weighted(plain_project, JITTER), *arguments)
     symmetric = [0.5 * (tree[4] + np.swapaxes(tree[4], -1, -2)) for tree in (got, want)]
     assert_allclose(*symmetric, rtol=1e-9, atol=1e-9)
     assert_trees_close(got[:4] + got[5:], want[:4] + want[5:], rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.usefixtures("x64")
-def test_whitened_rows_are_the_same_rows(rng):
-    (_, Kzx, _, m, S, _), (g, v, _, _) = random_projection(rng)
-    L_inv = np.tril(rng.normal(size=(6, 6))) + 3.0 * np.eye(6)
-    plain, whitened = Rows(L_inv, Kzx), Rows(None, L_inv @ Kzx)
-    for name, argument in {"mean": m, "pulled_back_mean": g, "pulled_back_var": v}.items():
-        assert_allclose(getattr(plain, name)(argument), getattr(whitened, name)(argument), rtol=1e-10, atol=1e-10)
-    spreads = plain.spread(S), whitened.spread(S)
-    assert_allclose(plain.var(spreads[0]), whitened.var(spreads[1]), rtol=1e-10)
-    of_values = [
-        rows.pulled_back_values(m, spread, g, v) for rows, spread in zip((plain, whitened), spreads, strict=True)
-    ]
-    assert_allclose(of_values[0], L_inv.T @ of_values[1], rtol=1e-10, atol=1e-10)
+def test_a_variance_that_rounds_below_zero_keeps_its_derivative(rng):
+    """Prior variances a little too small, as by rounding, and a posterior that is all but certain."""
+    (Kzz, Kzx, _, m, S, at_Z), (_, v, _, _) = random_projection(rng)
+    L = np.linalg.cholesky(Kzz + JITTER * np.eye(len(Kzz)))
+    A, whiten, S = np.linalg.solve(L, Kzx), np.linalg.inv(L), 1e-30 * S
+    kxx = (A * A).sum(0) - 1e-15 * np.arange(A.shape[1])
+
+    def total(kxx, S):
+        return (v * project(Kzz, Kzx, kxx, m, S, at_Z, 1.0, whiten)[1]).sum()
+
+    assert np.all(np.asarray(project(Kzz, Kzx, kxx, m, S, at_Z, 1.0, whiten)[1]) > 0.0)
+    of_kxx, of_S = gradients(total, kxx, S)
+    assert_allclose(of_S, np.einsum("mb,kb,nb->kmn", A, v, A), rtol=1e-10, atol=1e-12)
+    assert_allclose(of_kxx, v.sum(0), rtol=1e-14)
 
 
 # -- single precision ----------------------------------------------------------------------

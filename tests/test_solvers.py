@@ -246,7 +246,7 @@ def test_warm_starts_and_copies(own, table):
     assert again.elbo_curve_[0] > before - 5.0
     assert again.mean_inducing_points_.shape == (len(again.mean_inducing_points_), 2)
     other = "orthogonal" if own.get("basis") else "hybrid"
-    with pytest.raises(ValueError, match="warm_start=True, but the basis"):
+    with pytest.raises(ValueError, match=f"warm_start=True, but basis='{other}'"):
         again.set_params(basis=other, solver="ngd", mean_solver="adam").fit(X, y)
 
 

@@ -24,6 +24,7 @@ CASES = st.builds(
     st.sampled_from(torture.GAMMAS),
     st.sampled_from(torture.DTYPES),
     st.booleans(),
+    st.sampled_from(torture.RATIOS),
     st.sampled_from(torture.PATHOLOGIES),
     st.integers(0, 2**31 - 1),
 )
@@ -32,7 +33,7 @@ CASES = st.builds(
 @hypothesis.settings(max_examples=N_CASES, deadline=None, derandomize=True, database=None)
 @hypothesis.given(case=CASES)
 def test_every_fit_is_finite_or_refused(case):
-    assert torture.run(case) in ("finite", "refused: one class")
+    assert torture.run(case) in ("finite", "refused: one class", "refused: diverged")
 
 
 def test_what_is_not_finite_is_found():
@@ -41,6 +42,6 @@ def test_what_is_not_finite_is_found():
     class Model:
         elbo_, n_clipped_steps_, n_rejected_steps_, n_iter_ = float("nan"), 0, 0, 1
 
-    case = torture.Case("regression", "gaussian", "natural", "coupled", 0.1, "float64", False, "none", 0)
+    case = torture.Case("regression", "gaussian", "natural", "coupled", 0.1, "float64", False, 1.0, "none", 0)
     with pytest.raises(AssertionError, match="elbo_"):
         torture.check(Model(), case, None)

@@ -19,6 +19,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
 from .._linalg import normal_nodes
@@ -124,6 +125,19 @@ class Likelihood(BaseEstimator):
             As in ``prepare``, which is called before.
         """
         return np.zeros(self.n_latent(len(y), n_classes))
+
+    def best_constant(self, y, weight, lower, upper):
+        """The largest mean log-likelihood of latent functions that are constants, for each unit of weight.
+
+        None where there is no closed form: then it is searched for.
+
+        Parameters
+        ----------
+        y : ndarray of shape (T, N)
+        weight : ndarray of shape (N,)
+        lower, upper : Likelihood
+            Bounds of the logarithms of the parameters.
+        """
 
     # -- parameters ----------------------------------------------------------------------
 
@@ -307,6 +321,11 @@ class ClassLikelihood(Likelihood):
     """A likelihood of a class label; y holds the label's position, 0 to C - 1."""
 
     tasks = ("classification",)
+
+    def _entropy(self, y, weight):
+        """The mean log-likelihood of the classes' own frequencies."""
+        p = np.bincount(y[0].astype(int), weights=weight) / weight.sum()
+        return float(xlogy(p, p).sum())
 
     def log_class_probabilities(self, mean, var):
         """log p(y = c) for every class: (C, B)."""

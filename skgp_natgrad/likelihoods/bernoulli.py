@@ -41,6 +41,9 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
             )
         return 1
 
+    def best_constant(self, y, weight, lower, upper):
+        return self._entropy(y, weight)
+
     def spec(self, n_targets):
         if self.link not in LINKS:
             raise ValueError(f"likelihood Bernoulli(link={self.link!r}): link must be one of {', '.join(LINKS)}.")

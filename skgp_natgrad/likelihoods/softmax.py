@@ -66,6 +66,9 @@ class Softmax(ClassLikelihood):
         chosen = jnp.take_along_axis(f, y[None].astype(int), axis=0)[0]
         return chosen - jax.scipy.special.logsumexp(f, axis=0)
 
+    def best_constant(self, y, weight, lower, upper):
+        return self._entropy(y, weight)
+
     def expected_log_prob(self, mean, var, y):
         chosen = jnp.take_along_axis(mean, y.astype(int), axis=0)[0]
         points = quasi_normal_points(self.n_points, mean.shape[0])

@@ -1,0 +1,79 @@
+"""Hyperparameters that training leaves at a bound are named, in one warning."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.likelihoods import Gaussian
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-3.0, 3.0, size=(80, 2))
+Y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=80)
+# The best q at once, so that the direction is that of the evidence; steps of 0.02, that reach bounds this near.
+OPTIONS = {"n_inducing": 30, "max_iter": 60, "gamma_schedule": 1.0, "learning_rate": 0.02, "random_state": 0}
+
+
+def told(estimator, y=Y, **own):
+    """The text of the warning about bounds, or None; it points to this file."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator(**{**OPTIONS, **own}).fit(X, y)
+    found = [each for each in caught if "bound" in str(each.message)]
+    assert len(found) <= 1
+    for each in found:
+        assert each.category is ConvergenceWarning
+        assert each.filename == __file__
+    return str(found[0].message) if found else None
+
+
+def test_the_name_and_the_bound_are_told():
+    kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, (1e-5, 0.55))
+    message = told(NGDSVGPRegressor, kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)))
+    assert message.startswith("Training ended with kernel__k2__length_scale at its upper bound 0.55; ")
+    assert "likelihood__variance at its " in message
+    assert "widen the bounds" in message
+
+
+def test_components_are_told():
+    kernel = RBF([0.5, 1.0], [(0.45, 0.55), (0.95, 1.05)])
+    message = told(NGDSVGPRegressor, kernel=kernel)
+    assert "kernel__length_scale[0] at its upper bound 0.55; kernel__length_scale[1] at its upper bound 1.05" in message
+    message = told(NGDSVGPRegressor, kernel=RBF([0.5, 0.5], (0.45, 0.55)))
+    assert message.startswith("Training ended with kernel__length_scale[0, 1] at its upper bound 0.55")
+    both = np.column_stack([Y, Y])
+    message = told(NGDSVGPRegressor, both, kernel=RBF(1.0, "fixed"), likelihood=Gaussian(0.5, (0.49, 0.51)))
+    assert message.startswith("Training ended with likelihood__variance[0, 1] at its ")
+
+
+def test_kernels_of_a_list_are_told_by_their_place():
+    kernel = [RBF(1.0, "fixed"), Matern(0.5, (0.45, 0.55)) ** 2]
+    message = told(NGDSVGPRegressor, np.column_stack([X[:, 1], Y]), kernel=kernel)
+    assert message.startswith("Training ended with kernel[1]__kernel__length_scale at its upper bound 0.55")
+
+
+def test_a_classifier_by_lbfgs_tells_as_well():
+    options = {"solver": "lbfgs", "parameterization": "mean_var_sqrt", "max_iter": 50}
+    kernel = ConstantKernel(1.0, (0.5, 1.01)) * RBF(2.0, "fixed")
+    assert "kernel__k1__constant_value at its upper bound 1.01" in told(
+        NGDSVGPClassifier, X[:, 0] > 0, kernel=kernel, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"kernel": RBF(0.6, "fixed"), "likelihood": Gaussian(0.1, "fixed")},
+        {"kernel": RBF(0.6, "fixed") + DotProduct(0.0, "fixed"), "likelihood": Gaussian(0.1, "fixed")},
+        {"kernel": RBF(0.6, (0.6, 0.6)), "likelihood": Gaussian(0.1, (0.1, 0.1))},
+        # Nothing was trained: where it stays is where it was put.
+        {"kernel": RBF(0.6, (0.6, 1.0)), "optimizer": None},
+    ],
+    ids=["far from the bounds", "fixed", "fixed at zero", "equal bounds", "no optimizer"],
+)
+def test_nothing_is_told_of_what_is_not_at_a_bound(own):
+    assert told(NGDSVGPRegressor, **own) is None

@@ -1,0 +1,191 @@
+"""What a fit says of itself at its end."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import optimize, stats
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, constant_model, steps, training
+from skgp_natgrad._outcome import refuse_diverged
+from skgp_natgrad.batches import Rows
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
+
+from .conftest import make_problem
+
+SMALL = {"n_inducing": 20, "max_iter": 120, "n_iter_no_change": 20, "random_state": 0}
+
+
+def messages(model, X, y):
+    """What a fit warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return [str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)]
+
+
+def told(found, what):
+    return any(what in message for message in found)
+
+
+NO_BETTER = "no better than that of a constant"
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.normal(size=(400, 2))
+    return X, np.sin(2.0 * X).sum(1)
+
+
+# -- the constant model ----------------------------------------------------------------------
+
+
+def best_by_differences(log_prob, y, weight, start):
+    def loss(x):
+        return -np.average(log_prob(y, x), weights=weight)
+
+    return -optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-11}).fun
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "log_prob", "start"),
+    [
+        (Gaussian(0.3), lambda y, x: stats.norm.logpdf(y, x[0], np.exp(x[1])), [0.0, 0.0]),
+        (Poisson(), lambda y, x: stats.poisson.logpmf(y, np.exp(x[0])), [0.0]),
+        (StudentT(4.0, 0.5, df_bounds="fixed"), lambda y, x: stats.t.logpdf(y, 4.0, x[0], np.exp(x[1])), [0.0, 0.0]),
+    ],
+    ids=["gaussian", "poisson", "student_t"],
+)
+@pytest.mark.usefixtures("x64")
+def test_the_constant_model_is_the_best_of_scipys(likelihood, log_prob, start, rng):
+    parameters, _, batch, problem = make_problem(likelihood, rng, n_rows=60, n_targets=1)
+    y = batch.y
+    if not isinstance(likelihood, Poisson):
+        y = 2.0 + 1.5 * y
+    lower, upper = (jax.tree.map(np.log, bounds) for bounds in likelihood.spec(1)[1:])
+    problem = problem._replace(log_bounds=((problem.log_bounds[0][0], lower), (problem.log_bounds[1][0], upper)))
+    got = constant_model.log_likelihood(parameters.log_likelihood, problem, Rows(batch.X, y, batch.weight))
+    assert_allclose(got, best_by_differences(log_prob, y[0], batch.weight, start), atol=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Softmax()], ids=repr)
+@pytest.mark.usefixtures("x64")
+def test_constant_classes_are_their_frequencies(likelihood, rng, monkeypatch):
+    """The closed form, and what the search finds without it."""
+    parameters, _, batch, problem = make_problem(likelihood, rng, n_rows=60)
+    rows = Rows(batch.X, batch.y, batch.weight)
+    p = np.bincount(batch.y[0].astype(int), weights=batch.weight) / batch.weight.sum()
+    assert_allclose(
+        constant_model.log_likelihood(parameters.log_likelihood, problem, rows), (p * np.log(p)).sum(), rtol=1e-12
+    )
+    monkeypatch.setattr(type(likelihood), "best_constant", lambda *arguments: None)
+    assert_allclose(
+        constant_model.log_likelihood(parameters.log_likelihood, problem, rows), (p * np.log(p)).sum(), atol=1e-5
+    )
+
+
+# -- what is said ----------------------------------------------------------------------------
+
+
+def test_a_good_fit_says_nothing_of_it(table):
+    found = messages(NGDSVGPRegressor(**SMALL), *table)
+    assert not told(found, NO_BETTER)
+    assert not any("rejected" in message or "float32" in message for message in found)
+
+
+def test_a_constant_target_is_no_failure(table):
+    assert not told(messages(NGDSVGPRegressor(**SMALL), table[0], np.ones(400)), NO_BETTER)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_noise_that_took_everything_is_named(likelihood, table, rng):
+    found = messages(NGDSVGPRegressor(likelihood=likelihood, **SMALL), table[0], rng.normal(size=400))
+    assert told(found, NO_BETTER)
+
+
+def test_a_function_far_too_fast_for_the_kernel(rng):
+    """Lengthscales from which no gradient leads out: all is noise, and it is said."""
+    X = rng.uniform(-1.0, 1.0, size=(300, 1))
+    y = np.sin(40.0 * X[:, 0])
+    reg = NGDSVGPRegressor(1.0 * RBF(5.0), **SMALL)
+    assert told(messages(reg, X, y), NO_BETTER)
+    assert reg.score(X, y) < 0.1
+
+
+def test_what_the_fit_may_not_move_the_constant_may_not_either(table):
+    """Noise that is fixed far too low: the fit explains y well, and its bound is poor."""
+    X, f = table
+    reg = NGDSVGPRegressor(1.0 * RBF(0.5), likelihood=Gaussian(1e-3), optimizer=None, **SMALL)
+    assert not told(messages(reg, X, f), NO_BETTER)
+    assert reg.score(X, f) > 0.5
+
+
+def test_a_mean_that_is_solved_for_is_judged_before(rng):
+    """Its noise is that of the leave-one-out density, with which the bound of few points is poor."""
+    X = rng.uniform(-3.0, 3.0, size=(400, 1))
+    y = np.sin(6.0 * X[:, 0])
+    reg = NGDSVGPRegressor(mean_solver="exact", n_mean_inducing=200, **{**SMALL, "n_inducing": 12})
+    found = messages(reg, X, y)
+    constant = -0.5 * np.log(2.0 * np.pi) - 0.5
+    assert reg.elbo_ < 400 * constant
+    assert reg.elbo_curve_.max() > 400 * constant
+    assert not told(found, NO_BETTER)
+
+
+def test_a_fit_that_lost_its_signal_is_named(table):
+    """Steps so large that the lengthscales end where nothing varies."""
+    X, f = table
+    kernel = RBF(1.0, (1e-5, 1e5))
+    reg = NGDSVGPRegressor(kernel, learning_rate=5.0, batch_size=50, **SMALL)
+    assert told(messages(reg, X, f), NO_BETTER)
+    assert reg.score(X, f) < 0.1
+    clf = NGDSVGPClassifier(kernel, learning_rate=5.0, batch_size=50, **SMALL)
+    assert told(messages(clf, X, f > 0), NO_BETTER)
+
+
+def test_rejected_steps_are_news(table):
+    X, f = table
+    y = np.digitize(f, [-1.0, 1.0])
+    reckless = NGDSVGPClassifier(likelihood="robust_max", gamma_schedule=1.0, **SMALL)
+    found = messages(reckless, X, y)
+    expected = f"{reckless.n_rejected_steps_} of {reckless.n_iter_} steps were rejected, shortened or taken back"
+    assert reckless.n_rejected_steps_ > 0.05 * reckless.n_iter_
+    assert told(found, expected)
+    assert any("Lower gamma_schedule=1.0 or learning_rate" in message for message in found)
+
+
+def result(elbo, curve):
+    curve = np.asarray(curve, dtype=float)
+    none = np.zeros(len(curve), bool)
+    return training.Result(None, steps.Report(curve, 0.0 * curve, none, none), elbo, "rising", 0.0)
+
+
+def test_a_bound_far_below_the_constant_models_is_an_error():
+    """Not one that began there, not one that a single minibatch spoils."""
+    with pytest.raises(FloatingPointError, match=r"diverged.*-4e\+15.*-5 .*-1\.42.*Lower learning_rate=9"):
+        refuse_diverged(result(-4e16, [-50.0, -4e16, -4e16, -4e16]), 10.0, -1.42, ["learning_rate=9"])
+    refuse_diverged(result(-4e16, [-5e16, -4e16, -4e16, -4e16]), 10.0, -1.42, [])
+    refuse_diverged(result(-1e15, [-50.0, -14.0, -14.0, -4e16, -14.0]), 10.0, -1.42, [])
+    with pytest.raises(FloatingPointError, match="Give gamma_schedule a small number"):
+        refuse_diverged(result(-4e16, [-50.0, -4e16]), 10.0, None, [])
+
+
+def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
+    """The error comes before anything is stored."""
+    run = training.run
+
+    def spoiled(*arguments):
+        found = run(*arguments)
+        curve = found.report.elbo.copy()
+        curve[1:] = -1e9
+        return found._replace(elbo=-1e9, report=found.report._replace(elbo=curve))
+
+    monkeypatch.setattr(training, "run", spoiled)
+    model = NGDSVGPRegressor(**SMALL)
+    with pytest.raises(FloatingPointError, match="diverged"):
+        model.fit(*table)
+    assert not hasattr(model, "elbo_")

@@ -1,0 +1,442 @@
+"""Little noise, many rows, large amplitudes: every engine against the collapsed bound, to its digits.
+
+The rows lie close to a surface of three dimensions in sixteen columns, so that covariances are nearly singular, and
+the signal-to-noise ratio N k / s^2 goes from 5e5 to 5e15.
+"""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, objectives, steps
+from skgp_natgrad.batches import STEPS_PER_CALL
+from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
+from skgp_natgrad.methods import Method
+from skgp_natgrad.parameterizations import PARAMETERIZATIONS
+
+from .conftest import make_problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+N, D, N_NEW = 5000, 16, 200
+JITTER = 1e-8
+RATIOS = [(1.0, 1e-2), (1.0, 1e-8), (1096.0, 1e-4), (1e4, 1e-2), (1e4, 1e-8)]
+
+
+def make_table(n_rows):
+    rng = np.random.default_rng(0)
+    T = rng.uniform(-1, 1, size=(n_rows, 3))
+    X = np.sin(T @ rng.normal(size=(3, D)) + rng.uniform(0, 6, D)) + 0.01 * rng.normal(size=(n_rows, D))
+    y = np.sin(2 * T).sum(1)
+    return X, (y - y.mean()) / y.std(), rng
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y, rng = make_table(N)
+    return X, y, X[:N_NEW] + 0.1 * rng.normal(size=(N_NEW, D))
+
+
+def points(X, n):
+    return X[np.random.default_rng(1).choice(len(X), n, replace=False)]
+
+
+def kernel_of(amplitude, family):
+    return ConstantKernel(amplitude, "fixed") * family
+
+
+SMOOTH, ROUGH = RBF(6.0, "fixed"), Matern(6.0, "fixed", nu=2.5)
+
+
+def regressor(kernel, noise, Z, **options):
+    """Hyperparameters and points fixed; one step of size one on all rows, if nothing else is said."""
+    options = {"gamma_schedule": Constant(1.0), "max_iter": 1, "batch_size": N, "random_state": 0, **options}
+    options = {"likelihood": Gaussian(noise, "fixed"), "optimizer": None, "tol": 0.0, **options}
+    return NGDSVGPRegressor(kernel, inducing_init=Z, normalize_X=False, normalize_y=False, jitter=JITTER, **options)
+
+
+# -- the collapsed bound, and its predictions ------------------------------------------------
+
+
+class Double:
+    """LAPACK's factorisation and solves."""
+
+    dtype = float
+
+    @staticmethod
+    def factor(K):
+        return cholesky(K, lower=True)
+
+    @staticmethod
+    def solve(L, b, transposed=False):
+        return solve_triangular(L, b, lower=True, trans=int(transposed))
+
+
+class Extended:
+    """The same in extended precision, a column at a time."""
+
+    dtype = np.longdouble
+
+    @staticmethod
+    def factor(K):
+        L = K.copy()
+        for j in range(len(L)):
+            L[j, j] = np.sqrt(L[j, j])
+            L[j + 1 :, j] /= L[j, j]
+            L[j + 1 :, j + 1 :] -= np.outer(L[j + 1 :, j], L[j + 1 :, j])
+        return np.tril(L)
+
+    @staticmethod
+    def solve(L, b, transposed=False):
+        b = b.copy()
+        for j in range(len(L))[:: -1 if transposed else 1]:
+            b[j] /= L[j, j]
+            rest, column = (slice(None, j), L[j, :j]) if transposed else (slice(j + 1, None), L[j + 1 :, j])
+            b[rest] -= np.multiply.outer(column, b[j])
+        return b
+
+
+def whitened(kernel, Z, tables, algebra):
+    Kzz = kernel(Z).astype(algebra.dtype)
+    L = algebra.factor(Kzz + JITTER * np.diag(Kzz).mean() * np.eye(len(Z), dtype=algebra.dtype))
+    return [algebra.solve(L, kernel(Z, X).astype(algebra.dtype)) for X in tables]
+
+
+def collapsed(kernel, noise, Z, X, y, X_new, algebra=Double):
+    """Titsias' bound, and its optimal mean and variance of f at ``X_new``."""
+    A, A_new = whitened(kernel, Z, (X, X_new), algebra)
+    noise = algebra.dtype(noise)
+    C = algebra.factor(np.eye(len(Z), dtype=algebra.dtype) + A @ A.T / noise)
+    b = algebra.solve(C, A @ y / noise)
+    bound = -0.5 * (len(X) * np.log(2 * np.pi * noise) + (y @ y) / noise - b @ b) - np.log(np.diag(C)).sum()
+    bound -= 0.5 / noise * (kernel.diag(X).astype(algebra.dtype).sum() - (A * A).sum())
+    B = algebra.solve(C, A_new)
+    return bound, B.T @ b, kernel.diag(X_new) - (A_new**2).sum(0) + (B**2).sum(0)
+
+
+def assert_is_optimum(model, expected, X_new, noise, digits=1e-6):
+    bound, mean, var = (np.asarray(each, dtype=float) for each in expected)
+    got, std = model.predict(X_new, return_std=True)
+    assert_allclose(got, mean, atol=digits * np.abs(mean).max())
+    assert_allclose(std**2, var + noise, rtol=digits)
+    assert_allclose(model.elbo_, bound, rtol=digits)
+    assert model.n_rejected_steps_ == 0
+
+
+# -- natural gradients -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [SMOOTH, ROUGH], ids=["smooth", "rough"])
+@pytest.mark.parametrize("n_points", [20, 100, 500])
+def test_one_full_step_is_the_optimum(n_points, family, table):
+    X, y, X_new = table
+    Z = points(X, n_points)
+    for amplitude, noise in RATIOS:
+        kernel = kernel_of(amplitude, family)
+        model = regressor(kernel, noise, Z).fit(X, y)
+        assert_is_optimum(
+            model, collapsed(kernel, noise, Z, X, y, X_new), X_new, noise, digits=1e-8 if n_points <= 100 else 1e-6
+        )
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), [(1.0, 1e-8), (1e4, 1e-8)])
+def test_one_full_step_has_the_digits_of_extended_precision(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    expected = collapsed(kernel, noise, Z, X, y, X_new, Extended)
+    assert_is_optimum(regressor(kernel, noise, Z).fit(X, y), expected, X_new, noise, digits=1e-9)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_minibatch_steps_are_the_recursion(amplitude, noise, table):
+    """Sixty steps on the fit's own batches, in NumPy: precision and shift each a weighted mean over these."""
+    n_rows, (X, y, X_new) = 4000, table
+    X, y = X[:n_rows], y[:n_rows]
+    n_points, size, gamma, n_steps = 60, 512, 0.1, 3 * STEPS_PER_CALL
+    Z, kernel = points(X, n_points), kernel_of(amplitude, SMOOTH)
+    options = {"batch_size": size, "gamma_schedule": gamma, "max_iter": n_steps}
+    model = regressor(kernel, noise, Z, **options).fit(X, y)
+    assert model.n_rejected_steps_ == 0
+    A, A_new = whitened(kernel, Z, (X, X_new), Double)
+    precision, shift = np.eye(n_points), np.zeros(n_points)
+    for batch in drawn(n_rows, size, n_steps):
+        A_b, scale = A[:, batch], n_rows / size / noise
+        precision = (1 - gamma) * precision + gamma * (np.eye(n_points) + scale * A_b @ A_b.T)
+        shift = (1 - gamma) * shift + gamma * scale * A_b @ y[batch]
+    C = np.linalg.cholesky(precision)
+    m, B = cho_solve((C, True), shift), solve_triangular(C, A_new, lower=True)
+    mean, std = model.predict(X_new, return_std=True)
+    assert_allclose(mean, A_new.T @ m, atol=1e-6 * np.abs(A_new.T @ m).max())
+    var = kernel.diag(X_new) - (A_new**2).sum(0) + (B**2).sum(0)
+    assert_allclose(std**2, var + noise, rtol=1e-6)
+
+
+def drawn(n_rows, size, n_steps):
+    """The rows of the first minibatches of a fit with ``random_state=0``."""
+    random_state, rows = np.random.RandomState(0), np.empty(0, dtype=int)
+    batches = []
+    for _ in range(n_steps // STEPS_PER_CALL):
+        while len(rows) < STEPS_PER_CALL * size:
+            rows = np.concatenate([rows, random_state.permutation(n_rows)])
+        batches += list(rows[: STEPS_PER_CALL * size].reshape(-1, size))
+        rows = rows[STEPS_PER_CALL * size :]
+        random_state.random_sample((STEPS_PER_CALL, 0))
+    return batches
+
+
+@pytest.mark.parametrize("parameterization", sorted(PARAMETERIZATIONS))
+def test_every_parameterization_climbs_to_the_optimum(parameterization, table):
+    """From the optimum of half the rows: the bound of all rises towards the collapsed one, and nothing is rejected."""
+    X, y, X_new = table
+    Z, noise, kernel = points(X, 40), 1e-4, kernel_of(1096.0, SMOOTH)
+    model = regressor(kernel, noise, Z, warm_start=True).fit(X[::2], y[::2])
+    model.set_params(parameterization=parameterization, gamma_schedule=0.02, max_iter=100).fit(X, y)
+    best = collapsed(kernel, noise, Z, X, y, X_new)[0]
+    first, last = model.elbo_curve_[0], model.elbo_
+    assert count_falls(model) == 0
+    assert model.n_rejected_steps_ == 0
+    # In natural parameters .98^100 of the way is left, which is .13; the bound is a parabola at its top.
+    assert best * (1.0 + np.sign(best) * 1e-9) >= last > first + 0.9 * (best - first)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_auto_reaches_the_optimum(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    model = regressor(kernel, noise, Z, gamma_schedule="auto", max_iter=60).fit(X, y)
+    assert_is_optimum(model, collapsed(kernel, noise, Z, X, y, X_new), X_new, noise)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_auto_on_minibatches_is_as_good_as_the_optimum(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    model = regressor(kernel, noise, Z, gamma_schedule="auto", batch_size=512, max_iter=200).fit(X, y)
+    _, mean, _ = collapsed(kernel, noise, Z, X, y, X_new)
+    target = collapsed(kernel, noise, points(X, 500), X, y, X_new)[1]
+    error, least = (np.sqrt(np.mean((each - target) ** 2)) for each in (model.predict(X_new), mean))
+    assert error < 1.3 * least
+    assert model.n_rejected_steps_ == 0
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_a_stream_in_three_parts_is_the_whole(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    model, bounds = regressor(kernel, noise, Z), []
+    for part in np.array_split(np.arange(N), 3):
+        model.partial_fit(X[part], y[part])
+        bounds.append(model.elbo_)
+        assert model.n_rejected_steps_ == 0
+    bound, mean, var = collapsed(kernel, noise, Z, X, y, X_new)
+    got, std = model.predict(X_new, return_std=True)
+    assert_allclose(got, mean, atol=1e-6 * np.abs(mean).max())
+    assert_allclose(std**2, var + noise, rtol=1e-6)
+    # The density of the later rows given the earlier ones: together the density of all.
+    assert_allclose(sum(bounds), bound, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS[:3])
+def test_points_that_stand_twice_in_a_stream(amplitude, noise, table):
+    """Each copy goes on from one of the old ones, and the bounds remain bounds."""
+    X, y, X_new = table
+    Z, kernel = np.repeat(points(X, 20), [2] * 5 + [1] * 15, axis=0), kernel_of(amplitude, SMOOTH)
+    model, bounds = regressor(kernel, noise, Z), []
+    for part in np.array_split(np.arange(N), 3):
+        bounds.append(model.partial_fit(X[part], y[part]).elbo_)
+    bound, mean, _ = collapsed(kernel, noise, Z, X, y, X_new)
+    assert_allclose(model.predict(X_new), mean, atol=1e-4 * np.abs(mean).max())
+    assert_allclose(sum(bounds), bound, rtol=1e-5)
+
+
+def test_lbfgs_starts_from_the_collapsed_bound(table):
+    X, y, X_new = table
+    Z, noise, kernel = points(X, 60), 1e-6, kernel_of(1096.0, SMOOTH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = regressor(kernel, noise, Z, solver="lbfgs", optimizer="adam", n_inducing=60).fit(X, y)
+    # The points are free: it can but have gained.
+    assert model.elbo_ >= collapsed(kernel, noise, Z, X, y, X_new)[0]
+
+
+# -- bases with more points for the mean -----------------------------------------------------
+
+
+def best_mean(kernel, noise, Z, Z_mean, X, y, X_new):
+    """Appendix D, whitened by all points in extended precision."""
+    both = np.concatenate([Z, Z_mean])
+    A, A_new = whitened(kernel, both, (X, X_new), Extended)
+    C = Extended.factor(np.eye(len(both), dtype=np.longdouble) + A @ A.T / np.longdouble(noise))
+    return np.asarray(A_new.T @ Extended.solve(C, Extended.solve(C, A @ y / noise), True), dtype=float)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_the_exact_mean_is_that_of_all_points(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 40), kernel_of(amplitude, SMOOTH)
+    options = {"n_inducing": 40, "n_mean_inducing": 60}
+    model = regressor(kernel, noise, Z, mean_solver="exact", **options).fit(X, y)
+    mean = best_mean(kernel, noise, Z, model.mean_inducing_points_, X, y, X_new)
+    assert_allclose(model.predict(X_new), mean, atol=1e-6 * np.abs(mean).max())
+    assert model.elbo_ > collapsed(kernel, noise, Z, X, y, X_new)[0]
+
+
+@pytest.mark.parametrize("mean_solver", ["adam", "natural", "diagonal"])
+@pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
+def test_mean_only_points_never_harm(basis, mean_solver, table):
+    """From the optimum of the inducing points alone, steps of the further weights raise the bound."""
+    if basis == "hybrid" and mean_solver != "adam":
+        pytest.skip("the hybrid basis has no natural gradient of the mean-only weights")
+    X, y, X_new = table
+    Z, noise, kernel = points(X, 60), 1e-4, kernel_of(1096.0, SMOOTH)
+    options = {"n_mean_inducing": 60, "n_inducing": 60, "basis": basis, "mean_solver": mean_solver}
+    model = regressor(kernel, noise, Z, gamma_schedule=0.5, learning_rate=1e-5, max_iter=60, **options).fit(X, y)
+    assert model.elbo_ >= collapsed(kernel, noise, Z, X, y, X_new)[0] - 1e-6 * N
+    assert model.n_rejected_steps_ == 0
+
+
+# -- likelihoods that are not conjugate ------------------------------------------------------
+
+
+def count_falls(model):
+    curve = model.elbo_curve_
+    return int((np.diff(curve) < -1e-7 * np.abs(curve[:-1])).sum())
+
+
+@pytest.mark.parametrize("amplitude", [1.0, 1e4])
+@pytest.mark.parametrize("name", ["bernoulli", "poisson", "student_t"])
+def test_the_bound_rises(name, amplitude):
+    """Separable classes, counts without noise, outlier models of a smooth function: full batch, steps of up to 0.1."""
+    X, f, _ = make_table(1000)
+    options = {"inducing_init": points(X, 60), "optimizer": None, "gamma_schedule": "log_linear", "max_iter": 60}
+    options |= {"tol": 0.0, "normalize_X": False, "kernel": kernel_of(amplitude, SMOOTH), "n_inducing": 60}
+    if name == "bernoulli":
+        model = NGDSVGPClassifier(**options).fit(X, f > 0)
+    elif name == "poisson":
+        model = NGDSVGPRegressor(likelihood=Poisson(), **options).fit(X, np.round(np.exp(3 * f)))
+    else:
+        model = NGDSVGPRegressor(likelihood=StudentT(4.0, 1e-3), normalize_y=False, **options).fit(X, f)
+    assert count_falls(model) == 0
+    assert model.elbo_curve_[-1] > model.elbo_curve_[0]
+    if name != "student_t":  # the other ones are log-concave
+        assert model.n_rejected_steps_ == 0
+    assert model.n_rejected_steps_ == model.n_clipped_steps_
+
+
+@pytest.mark.parametrize("likelihood", [StudentT(4.0, 1e-2), StudentT(4.0, 1e-3)], ids=repr)
+def test_student_t_is_as_good_as_the_optimum(likelihood, table):
+    """Minibatches, amplitude 1096: the error of the Gaussian optimum of the same points, or less."""
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(1096.0, SMOOTH)
+    options = {"likelihood": likelihood, "gamma_schedule": 0.1, "batch_size": 1024, "max_iter": 100}
+    model = regressor(kernel, 1e-4, Z, **options).fit(X, y)
+    target = collapsed(kernel, 1e-4, points(X, 500), X, y, X_new)[1]
+    least = collapsed(kernel, 1e-4, Z, X, y, X_new)[1]
+    error, least = (np.sqrt(np.mean((each - target) ** 2)) for each in (model.predict(X_new), least))
+    assert error < 1.3 * least
+    assert model.n_rejected_steps_ < 40
+
+
+def test_robust_max_of_two_classes(table):
+    X, y, _ = table
+    options = {"inducing_init": points(X, 60), "optimizer": None, "normalize_X": False, "n_inducing": 60, "tol": 0.0}
+    options |= {
+        "kernel": kernel_of(1096.0, SMOOTH),
+        "gamma_schedule": "log_linear",
+        "batch_size": 1024,
+        "max_iter": 100,
+    }
+    model = NGDSVGPClassifier(likelihood="robust_max", random_state=0, **options).fit(X, y > 0)
+    assert model.elbo_curve_[-20:].mean() > model.elbo_curve_[:5].mean()
+    assert model.score(X, y > 0) > 0.98
+
+
+@pytest.mark.parametrize("batch_size", [256, N])
+def test_training_into_little_noise(batch_size, table):
+    """A smooth function without noise, all hyperparameters free: the noise falls, and nothing breaks on the way."""
+    X, y, _ = table
+    options = {"n_inducing": 60, "batch_size": batch_size, "max_iter": 300, "learning_rate": 0.05, "random_state": 0}
+    model = NGDSVGPRegressor(1.0 * RBF(4.0), tol=0.0, **options).fit(X[:2000], y[:2000])
+    assert model.likelihood_.variance < 0.01
+    assert model.score(X[2000:], y[2000:]) > 0.99
+    assert model.elbo_ > model.elbo_curve_[0]
+    assert model.n_rejected_steps_ <= 0.05 * model.n_iter_
+
+
+# -- single precision ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_single_precision_has_its_digits_or_says_so(amplitude, noise, table):
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        single = regressor(kernel, noise, Z, dtype="float32").fit(X, y)
+    double = regressor(kernel, noise, Z).set_params(jitter=1e-6).fit(X, y)
+    told = any("dtype='float32' is too coarse" in str(each.message) for each in caught)
+    difference = np.abs(single.predict(X_new) - double.predict(X_new)).max()
+    assert told or difference < 0.05 * np.sqrt(noise)
+    if (amplitude, noise) == (1.0, 1e-2):
+        assert not told
+    if amplitude / noise >= 1e7:
+        assert told
+
+
+# -- hyperparameters and points that move ------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_mean", [0, 4])
+@pytest.mark.parametrize("moves", [False, True], ids=["points stay", "points move"])
+@pytest.mark.usefixtures("x64")
+def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
+    """A large step of the optimizer leaves the mean at the inducing points, wherever they now are, as it was."""
+    parameters, q, batch, problem = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
+    method, problem = Method(), problem._replace(point_rate=float(moves))
+    start = steps.initial_state(q, parameters, problem, method)
+    _, moved, _ = jax.jit(steps.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    moved = steps.settled(moved, problem, method)
+    assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
+    assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
+    before, after = (
+        objectives.latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, problem).mean
+        for where in [moved.parameters.points.Z]
+        for state in (start, moved)
+    )
+    assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    # The covariance is held in whitened coordinates, and the natural parameters belong to it.
+    assert_allclose(moved.q.cov, q.cov, rtol=1e-12)
+    assert_allclose(moved.q.shift, np.einsum("kij,kj->ki", q.precision, moved.q.mean), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
+    """Where nothing but the kernel moves; and the state is the same however often it is looked at."""
+    parameters, q, batch, problem = make_problem(Gaussian(10.0), rng, n_targets=1)
+    method = Method()
+    start = steps.initial_state(q, parameters, problem, method)
+    _, moved, _ = jax.jit(steps.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    once = steps.settled(moved, problem, method)
+    twice = steps.settled(once, problem, method)
+    assert_allclose(once.q.mean, q.mean, rtol=1e-9)
+    assert_allclose(twice.q.mean, once.q.mean, rtol=1e-9)
+
+
+def test_free_hyperparameters_do_not_throw_the_optimum_away(table):
+    """From the optimum of fixed hyperparameters, on minibatches: training goes on, and does not begin anew."""
+    X, y, _ = table
+    noise, n_points = 3e-3, 300
+    kernel = ConstantKernel(100.0) * RBF(6.0)
+    options = {"likelihood": Gaussian(noise, (1e-8, 1.0)), "warm_start": True, "n_inducing": n_points}
+    model = regressor(kernel, noise, points(X, n_points), **options).fit(X, y)
+    reached = model.elbo_
+    free = {"optimizer": "adam", "learning_rate": 0.01, "gamma_schedule": 0.1, "batch_size": 256}
+    model.set_params(max_iter=100, **free).fit(X, y)
+    # Bounds of single minibatches, which scatter by a tenth of a nat a row.
+    assert model.elbo_curve_.min() > reached - 0.2 * N
+    assert model.n_rejected_steps_ == 0
