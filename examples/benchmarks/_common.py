@@ -35,11 +35,15 @@ _CACHES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 
 
 class Contender(NamedTuple):
-    """Who competes: a library, the function of ``contenders`` that runs it, and its settings."""
+    """Who competes: a library, the function of ``contenders`` that runs it, and its settings.
+
+    ``home`` is another checkout of this package where that one is meant, with its own contenders.
+    """
 
     library: str
     target: str
     settings: dict
+    home: Path | None = None
 
 
 # -- arguments ----------------------------------------------------------------------------
@@ -120,10 +124,16 @@ def written(**arrays):
 # -- workers ------------------------------------------------------------------------------
 
 
-def _environment(library):
+def worker_script(home):
+    """The program of a worker, of this checkout or of another one."""
+    return (HERE if home is None else home / "examples" / "benchmarks") / "_worker.py"
+
+
+def _environment(contender):
     """The environment of a worker."""
     inherited = {name: value for name, value in os.environ.items() if name not in _CACHES}
-    return inherited | ENVIRONMENTS.get(library, {})
+    checkout = {} if contender.home is None else {"PYTHONPATH": str(contender.home)}
+    return inherited | ENVIRONMENTS.get(contender.library, {}) | checkout
 
 
 class Worker:
@@ -140,11 +150,11 @@ class Worker:
         job |= {"data": str(data), "settings": contender.settings}
         self.failure = None
         self._process = subprocess.Popen(
-            [interpreter(contender.library, args.peer_python), str(HERE / "_worker.py")],
+            [interpreter(contender.library, args.peer_python), str(worker_script(contender.home))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=_environment(contender.library),
+            env=_environment(contender),
         )
         self.tell(job)
 

@@ -13,10 +13,14 @@ our own step, alone (``contenders/floor.py``). The first block, which compiles, 
 blocks: the seconds from the start of the fit to the first iteration are what it took beyond so many
 median iterations. Memory is the largest resident set of the process, the data included.
 
+With ``--before`` an earlier checkout of this package takes its turns, too: the cost of a change.
+
 A contender whose library is not installed, or that refuses its settings, is left out, and said so.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from _common import Contender, Results, Worker, chosen, contest_parser, machine, number, prepared, say, show, where
@@ -40,6 +44,9 @@ def parse_arguments(argv=None):
     p.add_argument(
         "--dtypes", nargs="+", choices=["float64", "float32"], default=["float64"], help="ours and the floor"
     )
+    p.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="another checkout of this package, to be compared with"
+    )
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--blocks", type=int, default=1, help="of 20 iterations, for each contender and round")
     return p.parse_args(argv)
@@ -62,6 +69,8 @@ def contenders(args):
             arguments |= {} if dtype == "float64" else {"dtype": dtype}
             settings = {"task": "regression", "arguments": arguments}
             found[f"ours {name}{suffix}"] = Contender("skgp_natgrad", "ours:train", settings)
+            if args.before is not None:
+                found[f"before {name}{suffix}"] = found[f"ours {name}{suffix}"]._replace(home=args.before.resolve())
             settings = {**own, "mean_columns": mean_columns, "dtype": dtype, "block": 20}
             found[f"floor {name}{suffix}"] = Contender("skgp_natgrad", "floor:train", settings)
     peer = {"task": "regression", "ard": False, "gamma": 0.1, "learning_rate": 0.01, "decay": False}
@@ -173,9 +182,11 @@ def ratios(records):
             if peers:
                 fastest = min(peers, key=lambda one: one["median_ms"])
                 yield f"{name} / {fastest['contender']}, the fastest {kind} peer: {quotients(records[name], fastest)}."
-            floor = records.get(name.replace("ours", "floor"))
+            floor, before = (records.get(name.replace("ours", other)) for other in ("floor", "before"))
             if floor:
                 yield f"{name} / its floor: {quotients(records[name], floor)}."
+            if before:
+                yield f"{name} / before: {quotients(records[name], before)}."
 
 
 def quotients(one, other):

@@ -2,9 +2,10 @@
 
     python examples/benchmarks/torture.py --n-cases 2000 --seed 0
 
-A case is a likelihood, a parameterization, a basis, a step size, a precision and a
-pathology of the data. The counts of outcomes are printed at the end, with every case that
-failed; the exit status says whether there was one. Most of the time is compilation:
+A case is a likelihood, a parameterization, a basis, a step size, a precision, a ratio of
+signal to noise from 1 to 1e8, and a pathology of the data. The counts of outcomes are
+printed at the end, with every case that failed; the exit status says whether there was
+one. Most of the time is compilation:
 ``--cases-per-program`` cases in a row share all that is compiled in, and differ in the
 data, their pathology and the step size, and
 ``XLA_FLAGS=--xla_backend_optimization_level=0`` halves what a program takes.
@@ -26,12 +27,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.likelihoods import names
+from skgp_natgrad.likelihoods import Gaussian, StudentT, names
 
 PARAMETERIZATIONS = ("natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log")
 DTYPES = ("float64", "float32")
 BASES = ("coupled", "orthogonal", "hybrid")
 GAMMAS = ("auto", "log_linear", 0.01, 0.1, 0.5, 1.0)
+RATIOS = (1.0, 1e2, 1e4, 1e6, 1e8)
 PATHOLOGIES = (
     "none",
     "duplicated rows",
@@ -62,6 +64,7 @@ class Case(NamedTuple):
     gamma: object
     dtype: str
     minibatch: bool
+    ratio: float
     pathology: str
     seed: int
 
@@ -80,7 +83,8 @@ def random_case(rng):
     """Draw a case."""
     task, likelihood = one_of(rng, every_likelihood())
     chosen = [one_of(rng, options) for options in (PARAMETERIZATIONS, BASES, GAMMAS, DTYPES)]
-    return Case(task, likelihood, *chosen, bool(rng.integers(2)), one_of(rng, PATHOLOGIES), int(rng.integers(2**31)))
+    ratio, pathology = one_of(rng, RATIOS), one_of(rng, PATHOLOGIES)
+    return Case(task, likelihood, *chosen, bool(rng.integers(2)), ratio, pathology, int(rng.integers(2**31)))
 
 
 def random_cases(rng, n_cases, cases_per_program):
@@ -90,7 +94,8 @@ def random_cases(rng, n_cases, cases_per_program):
             first = random_case(rng)
         fixed = [gamma for gamma in GAMMAS if gamma != "auto"]
         gamma = "auto" if first.gamma == "auto" else one_of(rng, fixed)
-        yield first._replace(gamma=gamma, pathology=one_of(rng, PATHOLOGIES), seed=int(rng.integers(2**31)))
+        numbers = {"gamma": gamma, "ratio": one_of(rng, RATIOS), "seed": int(rng.integers(2**31))}
+        yield first._replace(**numbers, pathology=one_of(rng, PATHOLOGIES))
 
 
 def table(case):
@@ -106,7 +111,8 @@ def table(case):
         X[0, 0] = 1e6
     if case.pathology == "scales":
         X = X * 10.0 ** np.array([-12.0, 0.0, 12.0])
-    y = targets(case, np.tanh(X[:, 0] / (np.abs(X[:, 0]).max() + 1e-300)) + 0.1 * rng.normal(size=n), rng)
+    noise = 0.1 / np.sqrt(case.ratio) * rng.normal(size=n)
+    y = targets(case, np.tanh(X[:, 0] / (np.abs(X[:, 0]).max() + 1e-300)) + noise, rng)
     weight = rng.uniform(0.0, 1.0, size=n) ** 8 * 1e3 if case.pathology == "weights" else None
     return X, y, weight
 
@@ -143,14 +149,17 @@ def estimator(case, X):
     lengthscale = {"short lengthscale": 1e-5, "long lengthscale": 1e5}.get(case.pathology)
     bounds = (1e-5, 1e5) if lengthscale is None else "fixed"
     lengthscale = lengthscale or 1.0
-    kernel = ConstantKernel() * RBF(np.full(N_FEATURES, lengthscale), bounds) + Matern(lengthscale, bounds, nu=2.5)
+    # The noise of a number, and the prior variance, each take their half of the ratio.
+    amplitude = np.sqrt(case.ratio)
+    kernel = ConstantKernel(amplitude) * RBF(np.full(N_FEATURES, lengthscale), bounds)
+    kernel = kernel + Matern(lengthscale, bounds, nu=2.5)
     points = "greedy_variance"
     if case.pathology == "duplicated points":
         points = np.repeat(X[:3], 2, axis=0)
     cls = NGDSVGPRegressor if case.task == "regression" else NGDSVGPClassifier
     return cls(
         kernel,
-        likelihood=case.likelihood,
+        likelihood=likelihood_of(case, 1.0 / amplitude),
         parameterization=case.parameterization,
         n_inducing=6,
         n_mean_inducing=0 if case.basis == "coupled" else 4,
@@ -165,8 +174,16 @@ def estimator(case, X):
     )
 
 
+def likelihood_of(case, noise):
+    """The likelihood, with that variance of the noise where it starts from one."""
+    return {
+        "gaussian": Gaussian(noise, (1e-10, 1e3)),
+        "student_t": StudentT(scale=np.sqrt(noise), scale_bounds=(1e-5, 1e3)),
+    }.get(case.likelihood, case.likelihood)
+
+
 def run(case):
-    """Fit and predict; returns "finite", or the refusal. Anything else raises."""
+    """Fit and predict; returns "finite", or the refusal: one class, or a fit that diverged. Anything else raises."""
     X, y, weight = table(case)
     if case.task == "classification" and len(np.unique(y)) < 2:
         return expect_refusal(case, X, y, weight)
@@ -175,7 +192,12 @@ def run(case):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
-        model.fit(X, y, sample_weight=weight)
+        try:
+            model.fit(X, y, sample_weight=weight)
+        except FloatingPointError as error:
+            if str(error).startswith("Training diverged"):
+                return "refused: diverged"
+            raise
         check(model, case, np.concatenate([X, X.mean(0, keepdims=True), 10.0 * X[:3]]))
     return "finite"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from contenders import Predictor, train_in_blocks
 from skgp_natgrad._blas import single_threaded
-from skgp_natgrad._linalg import triangular_inverse
+from skgp_natgrad._linalg import lower_product, triangular_inverse, upper_product, weighted_gram
 from skgp_natgrad.batches import STEPS_PER_CALL
 from skgp_natgrad.posterior import CHUNK_ROWS
 
@@ -37,9 +37,10 @@ def _coupled(K, P, Z, X):
     _, at_Z = _distances(Z, Z, both=True)
     Kzx, at_X = _distances(Z, X, both=False)
     L_inv = _inverse_factor(K)
-    W = (L_inv.T @ P @ L_inv) @ Kzx
-    d_S = L_inv @ (W @ Kzx.T) @ L_inv.T
-    d_K = L_inv.T @ (P @ d_S) @ L_inv
+    A = lower_product(L_inv, Kzx)
+    SA = P @ A
+    d_S = weighted_gram(A[None], SA[:1])[0]
+    d_K = L_inv.T @ (P @ d_S) @ L_inv + upper_product(L_inv.T, SA).sum()
     P_inv = _inverse_factor(P)
     return d_K + at_Z + at_X, P_inv.T @ P_inv
 
