@@ -462,6 +462,17 @@ def test_extreme_latent_moments_give_finite_numbers(case):
         assert np.all(np.isfinite(log_density(model, case.likelihood, mean, var, np.full((1, mean.shape[1]), target))))
 
 
+@pytest.mark.parametrize("name", ["beta", "chained_beta"])
+@pytest.mark.usefixtures("x64")
+def test_a_fraction_that_rounds_to_one_keeps_a_positive_variance(name):
+    # A density would be divided by it.
+    model, n_latent = model_of(likelihoods.by_name(name), [0.5])
+    mean = np.array([[2000.0, -2000.0], [-2000.0, 2000.0]])[:n_latent]
+    y_mean, y_var = call(model, "predictive_moments", mean, np.full_like(mean, 1.0))
+    np.testing.assert_array_equal(y_mean.round(12), [[1.0, 0.0]])
+    assert np.all((y_var > 0.0) & (y_var < 1e-30))
+
+
 # -- samples ------------------------------------------------------------------------------
 
 

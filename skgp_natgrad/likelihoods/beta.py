@@ -46,6 +46,11 @@ def log_beta_density(log_a, log_b, total, y):
     return normaliser + (a - 1.0) * jnp.log(y) + (b - 1.0) * jnp.log1p(-y)
 
 
+def beta_variance(mean, rest, total):
+    """The variance of Beta(a, b) from its mean, 1 less its mean, and a + b; positive also where it underflows."""
+    return jnp.maximum(mean * rest / (1.0 + total), jnp.finfo(mean.dtype).tiny ** 0.5)
+
+
 def draw_beta(a, b, rng):
     """Draw Beta numbers strictly inside (0, 1)."""
     a, b = (np.maximum(np.asarray(x), 1e-8) for x in (a, b))
@@ -93,7 +98,7 @@ class Beta(RegressionLikelihood):
 
     def conditional_moments(self, f):
         mean, rest = jax.nn.sigmoid(f), jax.nn.sigmoid(-f)
-        return mean, mean * rest / (1.0 + self.concentration)
+        return mean, beta_variance(mean, rest, self.concentration)
 
     def sample(self, f, rng):
         return draw_beta(self.concentration * jax.nn.sigmoid(f), self.concentration * jax.nn.sigmoid(-f), rng)

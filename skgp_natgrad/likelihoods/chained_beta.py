@@ -8,7 +8,7 @@ import numpy as np
 
 from ._base import bounded_exp
 from ._two_latent import TwoLatentLikelihood, halves
-from .beta import check_open_interval, draw_beta, log_beta_density
+from .beta import beta_variance, check_open_interval, draw_beta, log_beta_density
 
 # Above it, the Gamma functions of a and b differ by less than their rounding.
 _LARGEST_LOG = 30.0
@@ -45,7 +45,7 @@ class ChainedBeta(TwoLatentLikelihood):
 
     def conditional_moments(self, f, g):
         mean, rest = jax.nn.sigmoid(f - g), jax.nn.sigmoid(g - f)
-        return mean, mean * rest / (1.0 + bounded_exp(jnp.logaddexp(f, g)))
+        return mean, beta_variance(mean, rest, bounded_exp(jnp.logaddexp(f, g)))
 
     def sample(self, f, rng):
         return draw_beta(*halves(bounded_exp(f)), rng)
