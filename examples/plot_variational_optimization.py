@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skgp_natgrad import gaussians, natural_gradient
+from skgp_natgrad.variational import gaussian, natural_gradient
 
 RIPPLE, FREQUENCY = 3.0, 8.0
 BOWLS = {
@@ -82,13 +82,13 @@ def step(q, gamma):
     dm = -expectation(jax.grad(g), q)[None]
     dS = -0.5 * expectation(jax.hessian(g), q)[None]
     velocity = natural_gradient.velocity(q, dm, dS)
-    return natural_gradient.step(q, velocity, gamma).q, expectation(g, q) + gaussians.kl_to_standard(q)
+    return natural_gradient.step(q, velocity, gamma).q, expectation(g, q) + gaussian.kl_to_standard(q)
 
 
 def natural_path(start, gamma=0.05, n_steps=200):
     """Means (n_steps, D), covariances (n_steps, D, D) and objectives from N(start, I)."""
     size = len(start)
-    q = gaussians.from_natural(jnp.asarray(start)[None], jnp.eye(size)[None])
+    q = gaussian.from_natural(jnp.asarray(start)[None], jnp.eye(size)[None])
     path = []
     for _ in range(n_steps):
         previous, (q, objective) = q, step(q, gamma)

@@ -1,11 +1,11 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
 from . import kernels, likelihoods
-from ._cache import enable_compilation_cache
-from ._version import __version__
-from .classifier import NGDSVGPClassifier
-from .regressor import NGDSVGPRegressor
-from .schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
+from ._backend.compilation_cache import enable_compilation_cache
+from ._backend.version import __version__
+from .estimators.classifier import NGDSVGPClassifier
+from .estimators.regressor import NGDSVGPRegressor
+from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 
 __all__ = [
     "Auto",

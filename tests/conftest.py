@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import bases, gaussians, kernels, likelihoods, objectives
+from skgp_natgrad import kernels, likelihoods
+from skgp_natgrad.variational import bases, gaussian, objectives
 
 JITTER = 1e-8
 
@@ -61,7 +62,7 @@ def random_gaussian(rng, n_latent, size):
     """A random q(v) with a well conditioned covariance."""
     root = rng.normal(size=(n_latent, size, size)) / np.sqrt(size)
     precision = np.eye(size) + root @ root.transpose(0, 2, 1)
-    return jax.jit(gaussians.from_natural)(rng.normal(size=(n_latent, size)), precision)
+    return jax.jit(gaussian.from_natural)(rng.normal(size=(n_latent, size)), precision)
 
 
 def targets_for(likelihood, rng, n_targets, n_classes, n_rows):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from skgp_natgrad import objectives
+from skgp_natgrad.variational import objectives
 
 
 def reference_moments(kernel, points, a, m, S, X, jitter):

@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, _memory
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad._backend import memory
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
@@ -247,7 +248,7 @@ def test_fewer_rows_than_mean_only_points_are_told():
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(_memory, "available", lambda: 2 * _memory.GIB)
+    monkeypatch.setattr(memory, "available", lambda: 2 * memory.GIB)
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -272,22 +273,22 @@ def test_points_that_do_not_fit_are_refused_at_once(rng):
 
 
 def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypatch):
-    known = _memory.available()
+    known = memory.available()
     assert known is None or 0 < known < 2**60
     (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
     (tmp_path / "limit").write_text("max\n")
-    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(_memory, "_LIMITS", (tmp_path / "limit", tmp_path / "none"))
-    assert _memory.available() == 3000 * 1024
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_LIMITS", (tmp_path / "limit", tmp_path / "none"))
+    assert memory.available() == 3000 * 1024
     (tmp_path / "limit").write_text("1024\n")
-    assert _memory.available() == 1024
-    monkeypatch.setattr(_memory, "_unused", lambda: None)
-    monkeypatch.setattr(_memory, "_LIMITS", ())
-    assert _memory.available() is None
-    _memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
+    assert memory.available() == 1024
+    monkeypatch.setattr(memory, "_unused", lambda: None)
+    monkeypatch.setattr(memory, "_LIMITS", ())
+    assert memory.available() is None
+    memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
 
 
 @pytest.mark.skipif("SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}), reason="no sysconf")
 def test_without_meminfo_all_physical_memory_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "none")
-    assert 2**26 < _memory._unused() < 2**50
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
+    assert 2**26 < memory._unused() < 2**50

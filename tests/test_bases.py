@@ -9,9 +9,12 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import NGDSVGPRegressor, bases, gaussians, kernels, natural_gradient, objectives, posterior, steps
+from skgp_natgrad import NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
-from skgp_natgrad.methods import Method
+from skgp_natgrad.prediction import posterior
+from skgp_natgrad.step import step
+from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
 
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo, dense_process
@@ -21,8 +24,8 @@ BASES = sorted(bases.BASES)
 
 def bound(basis, parameters, q, batch, problem):
     if basis == "decoupled":  # q(v) has no part in it, and stays the prior
-        q = gaussians.standard(*q.mean.shape)
-    return steps.bound(q, parameters, problem, batch, Method(basis=basis))
+        q = gaussian.standard(*q.mean.shape)
+    return step.bound(q, parameters, problem, batch, Method(basis=basis))
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(), Poisson()], ids=repr)

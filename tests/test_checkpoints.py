@@ -9,7 +9,10 @@ from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import cross_val_score
 
-from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, _checkpoint, exact_mean, steps
+from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.mean_solve import exact_mean
+from skgp_natgrad.step import step
+from skgp_natgrad.training import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -21,8 +24,8 @@ MINIBATCH = {"batch_size": 64, "n_mean_inducing": 6}
 
 @pytest.fixture(autouse=True)
 def _at_every_chunk(monkeypatch):
-    monkeypatch.setattr(_checkpoint, "SECONDS_BETWEEN", 0.0)
-    monkeypatch.setattr(_checkpoint, "_TIMES_LAST_WRITE", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 0.0)
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ def test_interrupted_again_and_again(path):
 
 def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypatch):
     model = regressor(**MINIBATCH, mean_solver="exact", checkpoint=path)
-    chunks, run_chunk = [], steps.run_chunk
+    chunks, run_chunk = [], step.run_chunk
 
     def third_fails(*args):
         chunks.append(args)
@@ -127,21 +130,21 @@ def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypat
         raise MemoryError
 
     solve = exact_mean.solve
-    monkeypatch.setattr(steps, "run_chunk", third_fails)
+    monkeypatch.setattr(step, "run_chunk", third_fails)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
-    monkeypatch.setattr(steps, "run_chunk", run_chunk)
+    monkeypatch.setattr(step, "run_chunk", run_chunk)
     monkeypatch.setattr(exact_mean, "solve", no_memory)
     with pytest.raises(MemoryError):
         model.fit(X, Y)
     monkeypatch.setattr(exact_mean, "solve", solve)
     # Training is complete: only a step of size zero, which looks at the last state, and the solve are left.
-    monkeypatch.setattr(steps, "run_chunk", lambda *args: sizes.append(args[3:5]) or run_chunk(*args))
+    monkeypatch.setattr(step, "run_chunk", lambda *args: sizes.append(args[3:5]) or run_chunk(*args))
     sizes = []
     model.fit(X, Y)
     assert len(sizes) == 1
     assert not np.any(sizes)
-    monkeypatch.setattr(steps, "run_chunk", run_chunk)
+    monkeypatch.setattr(step, "run_chunk", run_chunk)
     assert_same(model, regressor(**MINIBATCH, mean_solver="exact").fit(X, Y))
 
 
@@ -149,7 +152,7 @@ def test_what_a_callback_answered_is_remembered(path, monkeypatch):
     """Ended by the callback, and killed before the file was deleted."""
     model = regressor(**MINIBATCH, checkpoint=path, callback=lambda n_iter, fitted: n_iter >= 40)
     with monkeypatch.context() as patch:
-        patch.setattr(_checkpoint.Checkpoint, "remove", lambda self: raise_at(0)(0, None))
+        patch.setattr(checkpoint.Checkpoint, "remove", lambda self: raise_at(0)(0, None))
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert model.set_params(callback=None).fit(X, Y).n_iter_ == 40
@@ -199,7 +202,7 @@ def test_another_fit_is_refused_and_the_file_left_alone(options, table, message,
 
 def test_another_version_of_the_package_is_refused(path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_checkpoint, "__version__", "0.0.1")
+        patch.setattr(checkpoint, "__version__", "0.0.1")
         interrupt(regressor(checkpoint=path))
     with pytest.raises(ValueError, match=r"skgp_natgrad \('0.0.1' there"):
         regressor(checkpoint=path).fit(X, Y)
@@ -229,14 +232,14 @@ def test_a_damaged_file_is_refused(damage, path):
 
 def test_no_wrong_byte_goes_unnoticed(path):
     interrupt(regressor(checkpoint=path))
-    content, (header, arrays) = path.read_bytes(), _checkpoint._read(path)
+    content, (header, arrays) = path.read_bytes(), checkpoint._read(path)
     n_refused = 0
     for position in RNG.integers(len(content), size=300):
         wrong = bytearray(content)
         wrong[position] ^= 1 << RNG.integers(8)
         path.write_bytes(wrong)
         try:
-            read = _checkpoint._read(path)
+            read = checkpoint._read(path)
         except ValueError:
             n_refused += 1
             continue
@@ -249,9 +252,9 @@ def test_no_wrong_byte_goes_unnoticed(path):
 
 def test_another_structure_is_refused(path):
     interrupt(regressor(checkpoint=path))
-    header, arrays = _checkpoint._read(path)
+    header, arrays = checkpoint._read(path)
     arrays["['more']"] = np.ones(2)
-    _checkpoint._replace(path, header, arrays)
+    checkpoint._replace(path, header, arrays)
     with pytest.raises(ValueError, match="another version of JAX"):
         regressor(checkpoint=path).fit(X, Y)
 
@@ -299,23 +302,23 @@ def test_a_crash_while_writing_leaves_the_old_file(where, path, monkeypatch):
     assert contents[0] is None
     assert contents[1] != contents[2] == path.read_bytes()
     assert (path.parent / "fit.npz.part").exists()
-    assert len(_checkpoint._read(path)[1]["[1].elbo"]) == 40
+    assert len(checkpoint._read(path)[1]["[1].elbo"]) == 40
     assert_same(model.fit(X, Y), regressor(**MINIBATCH).fit(X, Y))
     assert not list(path.parent.iterdir())
 
 
 def test_it_is_written_now_and_then_and_at_the_end(path, monkeypatch):
     now, writes = [0.0], []
-    monkeypatch.setattr(_checkpoint, "SECONDS_BETWEEN", 5.0)
-    monkeypatch.setattr(_checkpoint, "_TIMES_LAST_WRITE", 20.0)
-    monkeypatch.setattr(_checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 5.0)
+    monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 20.0)
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
 
     def replace(path, header, arrays):
         writes.append(now[0])
         now[0] += 0.5  # so that the next one is ten seconds off
 
-    monkeypatch.setattr(_checkpoint, "_replace", replace)
-    file = _checkpoint.Checkpoint(path, {})
+    monkeypatch.setattr(checkpoint, "_replace", replace)
+    file = checkpoint.Checkpoint(path, {})
     for second in range(32):
         now[0] = max(now[0], float(second))
         file.keep({}, {}, last=second == 31)
@@ -323,7 +326,7 @@ def test_it_is_written_now_and_then_and_at_the_end(path, monkeypatch):
 
 
 def test_described_values_agree_between_processes():
-    described = _checkpoint.described
+    described = checkpoint.described
     assert described(RBF(0.5)) == described(RBF(np.float64(0.5))) != described(RBF())
     assert described({"b": 1, "a": 2}) == described({"a": np.int64(2), "b": 1})
     assert described(X) == described(X.copy()) != described(X.T)

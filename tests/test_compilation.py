@@ -11,8 +11,9 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, posterior
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import StudentT
+from skgp_natgrad.prediction import posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

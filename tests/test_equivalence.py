@@ -9,19 +9,11 @@ from scipy import integrate, stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import (
-    Constant,
-    NGDSVGPRegressor,
-    bases,
-    gaussians,
-    kernels,
-    likelihoods,
-    natural_gradient,
-    objectives,
-    steps,
-)
+from skgp_natgrad import Constant, NGDSVGPRegressor, kernels, likelihoods
 from skgp_natgrad.likelihoods import Gaussian, RobustMax, Softmax, StudentT
-from skgp_natgrad.methods import Method
+from skgp_natgrad.step import step
+from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
 
 from .conftest import all_likelihoods, make_problem
 from .reference import reference_elbo, reference_moments, titsias
@@ -39,7 +31,7 @@ CASES = [(likelihood, 4) for likelihood in all_likelihoods()] + [(all_likelihood
 
 def elbo(parameters, q, batch, problem):
     """The bound, as the training step reports it."""
-    return steps.bound(q, parameters, problem, batch, Method())
+    return step.bound(q, parameters, problem, batch, Method())
 
 
 def exact_regressor(kernel, noise, Z, **kwargs):
@@ -164,7 +156,7 @@ def test_masked_points_are_not_there(rng):
     )
     masks = bases.Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
-    q = gaussians.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
+    q = gaussian.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
     batch = batch._replace(columns=np.arange(7))
     assert_allclose(elbo(padded, q, batch, problem._replace(masks=masks)), want, rtol=1e-12)
 
@@ -206,7 +198,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     def expectation(m, S):
         return objectives.bound_given_q("orthogonal", optimum, m, S, batch, problem)
 
-    q = gaussians.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
+    q = gaussian.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, 0.7)
     assert_allclose(moved.mean, q.mean, atol=1e-7)

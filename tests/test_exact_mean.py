@@ -8,9 +8,11 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, exact_mean, gaussians, objectives
-from skgp_natgrad.batches import Rows
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
+from skgp_natgrad.mean_solve import exact_mean
+from skgp_natgrad.training.batches import Rows
+from skgp_natgrad.variational import gaussian, objectives
 
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo
@@ -94,7 +96,7 @@ def _hessian(slope, x):
 def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, problem, rows, _ = fixed(Gaussian(0.2), rng)
     prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
-    start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussians.standard(1, 6))
+    start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
     start = jax.tree.map(jnp.asarray, start)
     position, statistics = exact_mean.optimum(parameters, prior, start, problem, rows, 0.0)
     factor = exact_mean._target(statistics)[1]
@@ -122,7 +124,7 @@ def test_rescaled_statistics_are_those_of_the_other_noise(rng):
     parameters, _, problem, rows, _ = fixed(Gaussian(0.2), rng)
     other = parameters._replace(log_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.log_likelihood))
     prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
-    start = jax.tree.map(jnp.asarray, exact_mean.Position(np.zeros((1, N_POINTS)), gaussians.standard(1, 6)))
+    start = jax.tree.map(jnp.asarray, exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
     statistics = exact_mean._pass(parameters, prior, start, problem, rows)
     want = exact_mean._pass(other, prior, start, problem, rows)
     for got, theirs in zip(exact_mean.rescaled(statistics, parameters, other)[:3], want[:3], strict=True):

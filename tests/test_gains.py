@@ -8,17 +8,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import (
-    Auto,
-    NGDSVGPRegressor,
-    batches,
-    gains,
-    gaussians,
-    natural_gradient,
-    objectives,
-    steps,
-    training,
-)
+from skgp_natgrad import Auto, NGDSVGPRegressor
+from skgp_natgrad.step import adaptive_gamma, step
+from skgp_natgrad.training import batches, loop
+from skgp_natgrad.variational import gaussian, natural_gradient, objectives
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -31,7 +24,7 @@ TABLES = [(1400, 1024), (2048, 1024), (5000, 1024), (5120, 1024), (36000, 1024)]
 @jax.jit
 def _update(gain, q, target, correlation):
     direction = target - q.mean, jax.numpy.zeros_like(q.cov)
-    gain = gains.updated(gain, q, direction, correlation)
+    gain = adaptive_gamma.updated(gain, q, direction, correlation)
     mean = q.mean + gain.gamma * direction[0]
     return gain, q._replace(mean=mean, shift=mean), direction[0]
 
@@ -42,8 +35,8 @@ def followed(size, drift, noises, rng):
     ``noises`` yields the noise of each batch, and its correlation with the next. The best
     step leaves the least square: the mean slope's product with the slope over the slope's square.
     """
-    q = jax.tree.map(jax.numpy.asarray, gaussians.standard(1, size))
-    gain, optimum, taken, products, powers = gains.initial(q), np.zeros((1, size)), [], [], []
+    q = jax.tree.map(jax.numpy.asarray, gaussian.standard(1, size))
+    gain, optimum, taken, products, powers = adaptive_gamma.initial(q), np.zeros((1, size)), [], [], []
     for noise, correlation in noises:
         optimum = optimum + drift * rng.normal(size=optimum.shape)
         mean_slope = optimum - np.asarray(q.mean)
@@ -99,8 +92,8 @@ def test_the_ratio_of_the_averages_is_the_gain(n_rows, size, gain, rng):
     noises = list(epochs(n_rows, size, rng.normal(size=(n_rows, n_points)), n_steps))
     power = np.mean([(noise**2).sum() for noise, _ in noises])
     mean_slope = np.full((1, n_points), np.sqrt(gain / (1.0 - gain) * power / n_points))
-    q = jax.tree.map(jax.numpy.asarray, gaussians.standard(1, n_points))
-    found, ratios = gains.initial(q), []
+    q = jax.tree.map(jax.numpy.asarray, gaussian.standard(1, n_points))
+    found, ratios = adaptive_gamma.initial(q), []
     for noise, correlation in noises:
         found = _update(found._replace(gamma=0.0), q, mean_slope + noise, correlation)[0]
         ratios.append(float(found.product / found.power) if found.power > 0 else np.nan)
@@ -128,11 +121,11 @@ def test_batches_of_uneven_noise(rng):
 @pytest.mark.usefixtures("x64")
 def test_a_direction_that_is_not_finite_leaves_the_gain():
     """And one that is far too large is forgotten."""
-    q = jax.tree.map(jax.numpy.asarray, gaussians.standard(1, 4))
+    q = jax.tree.map(jax.numpy.asarray, gaussian.standard(1, 4))
     direction = (jax.numpy.ones((1, 4)), jax.numpy.zeros((1, 4, 4)))
-    update = jax.jit(gains.updated)
+    update = jax.jit(adaptive_gamma.updated)
     for bad in (np.nan, np.inf, -1e200, -1e100, -1e10):
-        gain = update(gains.initial(q), q, direction)
+        gain = update(adaptive_gamma.initial(q), q, direction)
         gain = update(gain, q, (bad * direction[0], direction[1]))
         gain = update(gain, q, direction)
         assert 0.0 < float(gain.gamma) < 0.01
@@ -153,13 +146,13 @@ def _step_and_gain(state, problem, batch, table, gamma, rate, method):
             return objectives.bound_given_q(method.basis, state.parameters, m, S, batch, problem)
 
         dm, dS = jax.grad(bound, argnums=(0, 1))(state.q.mean, state.q.cov)
-        return gains._slope(natural_gradient.direction(state.q, dm, dS), state.q)
+        return adaptive_gamma._slope(natural_gradient.direction(state.q, dm, dS), state.q)
 
-    state = steps.whitened_anew(state, objectives.factors(method.basis, state.parameters, problem), method)
+    state = step.whitened_anew(state, objectives.factors(method.basis, state.parameters, problem), method)
     seen = slope(batch, problem)
     toward = jax.numpy.einsum("kij,kj->ki", state.q.cov, seen)
     product = (toward * slope(table, problem._replace(scale=1.0))).sum()
-    _, state, report = steps.step(state, problem, batch, gamma, rate, method)
+    _, state, report = step.step(state, problem, batch, gamma, rate, method)
     return state, (report.gamma, product, (toward * seen).sum())
 
 
@@ -172,16 +165,16 @@ def test_a_fit_takes_the_steps_that_are_best_for_its_batches(n_rows, monkeypatch
         problem = jax.tree.map(jax.numpy.asarray, problem)
         stream = batches.BatchStream(rows, settings.batch_size, 0, 0, random_state)
         table = jax.tree.map(jax.numpy.asarray, batches.padded(rows, 512))
-        sizes = list(zip(*training._step_sizes(settings), strict=True))
+        sizes = list(zip(*loop._step_sizes(settings), strict=True))
         for i in range(0, 250, batches.STEPS_PER_CALL):
-            state, drawn = steps.refreshed(state, problem, settings.method), next(stream)
+            state, drawn = step.refreshed(state, problem, settings.method), next(stream)
             for j, (gamma, rate) in enumerate(sizes[i : i + batches.STEPS_PER_CALL]):
                 batch = jax.tree.map(lambda x, j=j: x[j], drawn)
                 state, one = _step_and_gain(state, problem, batch, table, gamma, rate, settings.method)
                 seen.append(np.array(one, dtype=float))
         raise InterruptedError
 
-    monkeypatch.setattr(training, "run", train)
+    monkeypatch.setattr(loop, "run", train)
     X = rng.uniform(-3, 3, size=(n_rows, 2))
     y = np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 / 3.0 + 0.3 * rng.normal(size=n_rows)
     with pytest.raises(InterruptedError):

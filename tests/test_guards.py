@@ -8,11 +8,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, objectives, steps, training
-from skgp_natgrad.batches import STEPS_PER_CALL
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import RobustMax, StudentT
-from skgp_natgrad.methods import Method
-from skgp_natgrad.stopping import StoppingRule
+from skgp_natgrad.step import step
+from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.training import loop
+from skgp_natgrad.training.batches import STEPS_PER_CALL
+from skgp_natgrad.training.stopping import StoppingRule
+from skgp_natgrad.variational import bases, objectives
 
 from .conftest import make_problem, random_gaussian
 
@@ -45,9 +48,9 @@ def test_a_slope_that_is_not_finite_moves_nothing(rng):
     parameters, q, batch, problem = make_problem(StudentT(), rng)
     y = np.array(batch.y)
     y[0, 0] = np.nan
-    start = steps.initial_state(q, parameters, problem, Method())
-    step = jax.jit(steps.step, static_argnames="method")
-    _, moved, report = step(start, problem, batch._replace(y=y), 0.1, 0.1, method=Method())
+    start = step.initial_state(q, parameters, problem, Method())
+    compiled = jax.jit(step.step, static_argnames="method")
+    _, moved, report = compiled(start, problem, batch._replace(y=y), 0.1, 0.1, method=Method())
     assert bool(report.rejected)
     for before, after in zip(jax.tree.leaves(parameters), jax.tree.leaves(moved.parameters), strict=True):
         assert_allclose(after, before)
@@ -88,12 +91,12 @@ def test_a_step_never_lowers_the_bound_of_its_own_batch(likelihood, parameteriza
     def walk(state):
         bounds, reports = [], []
         for _ in range(6):
-            bounds.append(steps.bound(state.q, state.parameters, problem, batch, method))
-            _, state, report = steps.step(state, problem, batch, 1.0, 0.0, method)
+            bounds.append(step.bound(state.q, state.parameters, problem, batch, method))
+            _, state, report = step.step(state, problem, batch, 1.0, 0.0, method)
             reports.append(report)
         return bounds, reports, state.q
 
-    bounds, reports, q = walk(steps.initial_state(q, parameters, problem, method))
+    bounds, reports, q = walk(step.initial_state(q, parameters, problem, method))
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[0]))
     assert any(bool(report.rejected) for report in reports)
     assert np.linalg.eigvalsh(q.cov).min() > 0
@@ -132,10 +135,10 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
     sizes = np.full(STEPS_PER_CALL, 0.05)
 
     def chunk(state, batches):
-        return steps.run_chunk(state, problem, batches, sizes, sizes, STEPS_PER_CALL, method)
+        return step.run_chunk(state, problem, batches, sizes, sizes, STEPS_PER_CALL, method)
 
-    state, first = chunk(steps.initial_state(q, parameters, problem, method), good)
-    before = jax.tree.map(np.asarray, (steps.settled(state, problem, method).q, state.parameters))
+    state, first = chunk(step.initial_state(q, parameters, problem, method), good)
+    before = jax.tree.map(np.asarray, (step.settled(state, problem, method).q, state.parameters))
     assert not np.any(first.rejected)
     state, report = chunk(state, good._replace(y=y))
     for got, want in zip(jax.tree.leaves(state.parameters), jax.tree.leaves(before[1]), strict=True):
@@ -153,7 +156,7 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
 
 
 def test_minibatches_that_are_never_sound_end_training():
-    monitor = training.Monitor(
+    monitor = loop.Monitor(
         StoppingRule(50, 0.0, 1.0, noisy=True), np.ones(1000, bool), 1000, SimpleNamespace(full=False), None, None
     )
     undone = [np.full(20, -1.0), np.zeros(20), np.ones(20, bool), np.zeros(20, bool)]

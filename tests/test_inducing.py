@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import NGDSVGPRegressor, inducing
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.start import inducing_points
 
 KERNEL = ConstantKernel(2.0) * Matern([0.7, 1.3], nu=1.5)
 
@@ -19,7 +20,7 @@ def conditional_variance(kernel, X, chosen):
 
 def test_greedy_takes_the_largest_conditional_variance(rng):
     X = rng.normal(size=(40, 2))
-    points = inducing.greedy_variance(X, KERNEL, 12, None)
+    points = inducing_points.greedy_variance(X, KERNEL, 12, None)
     chosen = []
     for point in points:
         variance = conditional_variance(KERNEL, X, chosen)
@@ -31,39 +32,39 @@ def test_greedy_takes_the_largest_conditional_variance(rng):
 
 def test_mean_points_continue_the_same_run(rng):
     X = np.unique(rng.normal(size=(40, 2)), axis=0)
-    Z, Z_mean = inducing.place("greedy_variance", X, KERNEL, 7, 5, np.random.RandomState(0))
-    assert_array_equal(np.vstack([Z, Z_mean]), inducing.greedy_variance(X, KERNEL, 12, None))
+    Z, Z_mean = inducing_points.place("greedy_variance", X, KERNEL, 7, 5, np.random.RandomState(0))
+    assert_array_equal(np.vstack([Z, Z_mean]), inducing_points.greedy_variance(X, KERNEL, 12, None))
 
 
 def test_given_points_are_continued(rng):
     X = np.unique(rng.normal(size=(40, 2)), axis=0)
-    first = inducing.greedy_variance(X, KERNEL, 4, None)
-    Z, Z_mean = inducing.complete(first, X, KERNEL, 4, 3, np.random.RandomState(0))
+    first = inducing_points.greedy_variance(X, KERNEL, 4, None)
+    Z, Z_mean = inducing_points.complete(first, X, KERNEL, 4, 3, np.random.RandomState(0))
     assert_array_equal(Z, first)
-    assert_array_equal(np.vstack([Z, Z_mean]), inducing.greedy_variance(X, KERNEL, 7, None))
+    assert_array_equal(np.vstack([Z, Z_mean]), inducing_points.greedy_variance(X, KERNEL, 7, None))
 
 
 def test_exhausted_variance_falls_back_to_an_even_spread():
     X = np.linspace(0, 1, 50)[:, None]
-    points = inducing.greedy_variance(X, RBF(10.0), 30, None)
+    points = inducing_points.greedy_variance(X, RBF(10.0), 30, None)
     assert len(np.unique(points)) == 30
 
 
-@pytest.mark.parametrize("method", sorted(inducing.METHODS))
+@pytest.mark.parametrize("method", sorted(inducing_points.METHODS))
 def test_too_few_distinct_rows(method, rng):
     X = np.repeat(rng.normal(size=(6, 2)), 5, axis=0)
-    Z, Z_mean = inducing.place(method, X, KERNEL, 4, 10, np.random.RandomState(0))
+    Z, Z_mean = inducing_points.place(method, X, KERNEL, 4, 10, np.random.RandomState(0))
     assert (len(Z), len(Z_mean)) == (4, 2)
-    Z, Z_mean = inducing.place(method, X, KERNEL, 100, 10, np.random.RandomState(0))
+    Z, Z_mean = inducing_points.place(method, X, KERNEL, 100, 10, np.random.RandomState(0))
     assert (len(Z), len(Z_mean)) == (6, 0)
     assert_allclose(np.unique(Z, axis=0), np.unique(X, axis=0))
 
 
 def test_large_tables_are_searched_in_part(rng, monkeypatch):
-    monkeypatch.setattr(inducing, "_CANDIDATES", 30)
+    monkeypatch.setattr(inducing_points, "_CANDIDATES", 30)
     X = rng.normal(size=(500, 2))
-    Z, _ = inducing.place("greedy_variance", X, KERNEL, 5, 0, np.random.RandomState(3))
-    again, _ = inducing.place("greedy_variance", X, KERNEL, 5, 0, np.random.RandomState(3))
+    Z, _ = inducing_points.place("greedy_variance", X, KERNEL, 5, 0, np.random.RandomState(3))
+    again, _ = inducing_points.place("greedy_variance", X, KERNEL, 5, 0, np.random.RandomState(3))
     assert_array_equal(Z, again)
     assert {tuple(row) for row in Z} <= {tuple(row) for row in X}
 

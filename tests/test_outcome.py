@@ -10,10 +10,12 @@ from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, constant_model, steps, training
-from skgp_natgrad._outcome import refuse_diverged
-from skgp_natgrad.batches import Rows
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.estimators._outcome import refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
+from skgp_natgrad.step import step
+from skgp_natgrad.training import constant_model, loop
+from skgp_natgrad.training.batches import Rows
 
 from .conftest import make_problem
 
@@ -161,7 +163,7 @@ def test_rejected_steps_are_news(table):
 def result(elbo, curve):
     curve = np.asarray(curve, dtype=float)
     none = np.zeros(len(curve), bool)
-    return training.Result(None, steps.Report(curve, 0.0 * curve, none, none), elbo, "rising", 0.0)
+    return loop.Result(None, step.Report(curve, 0.0 * curve, none, none), elbo, "rising", 0.0)
 
 
 def test_a_bound_far_below_the_constant_models_is_an_error():
@@ -176,7 +178,7 @@ def test_a_bound_far_below_the_constant_models_is_an_error():
 
 def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
     """The error comes before anything is stored."""
-    run = training.run
+    run = loop.run
 
     def spoiled(*arguments):
         found = run(*arguments)
@@ -184,7 +186,7 @@ def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
         curve[1:] = -1e9
         return found._replace(elbo=-1e9, report=found.report._replace(elbo=curve))
 
-    monkeypatch.setattr(training, "run", spoiled)
+    monkeypatch.setattr(loop, "run", spoiled)
     model = NGDSVGPRegressor(**SMALL)
     with pytest.raises(FloatingPointError, match="diverged"):
         model.fit(*table)

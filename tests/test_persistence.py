@@ -16,7 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skgp_natgrad
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, _persistence
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.estimators import _persistence
 from skgp_natgrad.likelihoods import Ordinal, RobustMax, StudentT
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

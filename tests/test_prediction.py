@@ -15,8 +15,9 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
 )
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, posterior
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson
+from skgp_natgrad.prediction import posterior
 
 from .conftest import all_likelihoods, make_problem
 

@@ -11,7 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, _runtime
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad._backend import device
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -60,7 +61,7 @@ def threads_after_a_computation(nproc):
     import jax
 
     before = len(os.listdir("/proc/self/task"))
-    with _runtime.computation():
+    with device.computation():
         jax.numpy.ones(3).sum().block_until_ready()
     return len(os.listdir("/proc/self/task")) - before, os.environ.pop("NPROC", None)
 
@@ -84,7 +85,7 @@ def test_a_worker_has_no_more_threads_than_its_share():
 
 def test_outside_of_workers_nothing_is_shared(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert _runtime._share_of_cores() is None
+    assert device._share_of_cores() is None
 
 
 def test_a_computation_leaves_the_environment_alone():
@@ -94,7 +95,7 @@ os.environ["OMP_NUM_THREADS"] = "3"
 before = dict(os.environ)
 from skgp_natgrad import _runtime
 assert os.environ == before
-with _runtime.computation():
+with device.computation():
     pass
 assert os.environ == before
 """

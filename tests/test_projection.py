@@ -9,9 +9,11 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import r2_score
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, bases, distances, objectives
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.kernels import distances
 from skgp_natgrad.likelihoods import Gaussian, StudentT
-from skgp_natgrad.projection import project
+from skgp_natgrad.variational import bases, objectives
+from skgp_natgrad.variational.projection import project
 
 from .conftest import make_problem
 

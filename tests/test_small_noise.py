@@ -13,11 +13,13 @@ from numpy.testing import assert_allclose
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, objectives, steps
-from skgp_natgrad.batches import STEPS_PER_CALL
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
-from skgp_natgrad.methods import Method
-from skgp_natgrad.parameterizations import PARAMETERIZATIONS
+from skgp_natgrad.step import step
+from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.training.batches import STEPS_PER_CALL
+from skgp_natgrad.variational import objectives
+from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 
 from .conftest import make_problem
 
@@ -398,9 +400,9 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     """A large step of the optimizer leaves the mean at the inducing points, wherever they now are, as it was."""
     parameters, q, batch, problem = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
     method, problem = Method(), problem._replace(point_rate=float(moves))
-    start = steps.initial_state(q, parameters, problem, method)
-    _, moved, _ = jax.jit(steps.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
-    moved = steps.settled(moved, problem, method)
+    start = step.initial_state(q, parameters, problem, method)
+    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    moved = step.settled(moved, problem, method)
     assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
     assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
     before, after = (
@@ -419,10 +421,10 @@ def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     """Where nothing but the kernel moves; and the state is the same however often it is looked at."""
     parameters, q, batch, problem = make_problem(Gaussian(10.0), rng, n_targets=1)
     method = Method()
-    start = steps.initial_state(q, parameters, problem, method)
-    _, moved, _ = jax.jit(steps.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
-    once = steps.settled(moved, problem, method)
-    twice = steps.settled(once, problem, method)
+    start = step.initial_state(q, parameters, problem, method)
+    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    once = step.settled(moved, problem, method)
+    twice = step.settled(once, problem, method)
     assert_allclose(once.q.mean, q.mean, rtol=1e-9)
     assert_allclose(twice.q.mean, once.q.mean, rtol=1e-9)
 

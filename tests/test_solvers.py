@@ -11,19 +11,13 @@ from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from skgp_natgrad import (
-    LineSearch,
-    NGDSVGPClassifier,
-    NGDSVGPRegressor,
-    gaussians,
-    lbfgs,
-    likelihoods,
-    objectives,
-    steps,
-)
+from skgp_natgrad import LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.methods import Method
-from skgp_natgrad.parameterizations import PARAMETERIZATIONS
+from skgp_natgrad.step import step
+from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.training import lbfgs
+from skgp_natgrad.variational import gaussian, objectives
+from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 
 from .conftest import JITTER, make_problem
 from .reference import titsias
@@ -151,13 +145,13 @@ def test_a_gradient_descent_step_is_the_gradient(rng):
     problem = problem._replace(weight=7.0)
     method = Method(solver="gd", parameterization="mean_var_sqrt")
     coordinates = PARAMETERIZATIONS["mean_var_sqrt"]
-    state = steps.initial_state(q, parameters, problem, method)
-    moved, _, _ = steps.try_step(state, problem, batch, 0.0, 1e-3, method)
+    state = step.initial_state(q, parameters, problem, method)
+    moved, _, _ = step.try_step(state, problem, batch, 0.0, 1e-3, method)
 
     def bound(xi, parameters):
         own = coordinates.to_gaussian(xi)
         given_q = objectives.bound_given_q("orthogonal", parameters, own.mean, own.cov, batch, problem)
-        return given_q - gaussians.kl_to_standard(own)
+        return given_q - gaussian.kl_to_standard(own)
 
     xi = coordinates.from_gaussian(q)
     gradient = jax.grad(bound, argnums=(0, 1))(xi, parameters)

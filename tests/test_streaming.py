@@ -9,8 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, gaussians, kernels, natural_gradient, objectives, sites
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
+from skgp_natgrad.variational import gaussian, natural_gradient, objectives, streaming
 
 from .conftest import JITTER, make_problem, random_gaussian
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 OLD = (1.4 * RBF(0.8), 0.7 * RBF(1.2))
 NEW = (1.1 * Matern(0.9, nu=2.5), 0.6 * Matern(1.5, nu=2.5))
 
-carried, best_q, expectation = (jax.jit(f) for f in (sites.carried, sites.best_q, sites.expectation))
+carried, best_q, expectation = (jax.jit(f) for f in (streaming.carried, streaming.best_q, streaming.expectation))
 
 
 def twins(of):
@@ -37,7 +38,7 @@ def random_site(rng, old=OLD[:1], n_latent=2, size=5, Z_new=None):
     """A site at points and under kernels of its own, and the points and q that left it; None for the same points."""
     Z, q = rng.normal(size=(size, 3)), jax.tree.map(np.asarray, random_gaussian(rng, n_latent, size))
     whiten = np.stack([np.linalg.inv(np.linalg.cholesky(jittered(kernel(Z)))) for kernel in old])
-    return sites.of_posterior(Z, whiten, q, Z if Z_new is None else Z_new), Z, q
+    return streaming.of_posterior(Z, whiten, q, Z if Z_new is None else Z_new), Z, q
 
 
 def expected_log_density(mean, cov, at, spread):
@@ -131,14 +132,14 @@ def test_at_the_old_points_and_kernel_the_old_q_is_best_and_loses_nothing(rng):
     assert_allclose(best.mean, q.mean, atol=1e-6)
     assert_allclose(best.cov, q.cov, atol=1e-6)
     value = expectation(carried(site, *here), best.mean, best.cov)
-    assert_allclose(value, gaussians.kl_to_standard(best), atol=1e-6)
+    assert_allclose(value, gaussian.kl_to_standard(best), atol=1e-6)
 
 
 def test_negative_curvature_is_left_out_of_a_site():
     precision = np.diag([3.0, 0.5])[None]
     mean = np.array([[1.0, 2.0]])
     q = random_gaussian(np.random.default_rng(0), 1, 2)._replace(mean=mean, precision=precision)
-    site = sites.of_posterior(np.zeros((2, 1)), np.eye(2)[None], q, np.ones((2, 1)))
+    site = streaming.of_posterior(np.zeros((2, 1)), np.eye(2)[None], q, np.ones((2, 1)))
     assert_allclose(site.precision[0], np.diag([2.0, 0.0]), atol=1e-15)
     assert_allclose(np.linalg.solve(np.eye(2) + site.precision[0], site.shift[0]), mean[0])
 

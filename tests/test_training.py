@@ -11,21 +11,14 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 from sklearn.utils.validation import check_is_fitted
 
-from skgp_natgrad import (
-    Constant,
-    NGDSVGPClassifier,
-    NGDSVGPRegressor,
-    Schedule,
-    batches,
-    gaussians,
-    inducing,
-    natural_gradient,
-    posterior,
-    steps,
-    stopping,
-)
-from skgp_natgrad._linalg import jittered_cholesky, normal_nodes, triangular_inverse
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, Schedule
+from skgp_natgrad._backend.linalg import jittered_cholesky, normal_nodes, triangular_inverse
 from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.prediction import posterior
+from skgp_natgrad.start import inducing_points
+from skgp_natgrad.step import step
+from skgp_natgrad.training import batches, stopping
+from skgp_natgrad.variational import gaussian, natural_gradient
 
 from .conftest import random_gaussian
 
@@ -108,9 +101,9 @@ def test_gaussian_conversions(rng):
         0.5 * (np.trace(S) + m @ m - 5 - np.linalg.slogdet(S)[1])
         for m, S in zip(np.asarray(q.mean), np.asarray(q.cov), strict=True)
     )
-    assert_allclose(gaussians.kl_to_standard(q), kl)
-    prior = gaussians.standard(2, 4)
-    assert float(gaussians.kl_to_standard(prior)) == 0.0
+    assert_allclose(gaussian.kl_to_standard(q), kl)
+    prior = gaussian.standard(2, 4)
+    assert float(gaussian.kl_to_standard(prior)) == 0.0
 
 
 @pytest.mark.usefixtures("x64")
@@ -310,8 +303,8 @@ def test_a_failed_fit_is_not_fitted(table):
 
 
 INTERRUPTED = {
-    "the start": (inducing, "place"),
-    "a chunk": (steps, "run_chunk"),
+    "the start": (inducing_points, "place"),
+    "a chunk": (step, "run_chunk"),
     "the posterior": (posterior, "condition"),
     "the attributes": (Gaussian, "fitted"),
 }

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import make_friedman1
 
-from skgp_natgrad import NGDSVGPRegressor, _checkpoint
+from skgp_natgrad import NGDSVGPRegressor
 
 MODEL = {"n_inducing": 20, "n_mean_inducing": 20, "batch_size": 256, "tol": 0.0, "random_state": 0}
 
@@ -43,9 +43,9 @@ def parse_arguments(argv=None):
 def fit(args):
     """What a child does: fit, say when the first iterations are done, and save the result."""
     checkpoint, result = args.child
-    _checkpoint.SECONDS_BETWEEN = args.seconds_between
+    checkpoint.SECONDS_BETWEEN = args.seconds_between
     if not args.seconds_between:
-        _checkpoint._TIMES_LAST_WRITE = 0.0
+        checkpoint._TIMES_LAST_WRITE = 0.0
     X, y = make_friedman1(args.rows, noise=1.0, random_state=0)
     model = NGDSVGPRegressor(**MODEL, max_iter=args.max_iter, checkpoint=checkpoint, callback=Announcement())
     model.fit(X, y)

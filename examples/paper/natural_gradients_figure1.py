@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from skgp_natgrad import gaussians, likelihoods, natural_gradient
+from skgp_natgrad import likelihoods
+from skgp_natgrad.variational import gaussian, natural_gradient
 
 X = np.array([[-0.5], [0.1], [0.6]])
 Y = np.array([[1.0, 1.0, 1.0]])
@@ -33,19 +34,19 @@ def expected_log_likelihood(m, S):
     return likelihoods.Bernoulli().expected_log_prob(mean[None], variance[None], Y).sum()
 
 
-def gaussian(mean, variance):
+def q_of(mean, variance):
     """q(u) in the package's form: one latent function, one dimension."""
-    return gaussians.from_natural((mean / variance)[None, None], (1.0 / variance)[None, None, None])
+    return gaussian.from_natural((mean / variance)[None, None], (1.0 / variance)[None, None, None])
 
 
 def bound(mean, variance):
-    q = gaussian(mean, variance)
-    return expected_log_likelihood(q.mean, q.cov) - gaussians.kl_to_standard(q)
+    q = q_of(mean, variance)
+    return expected_log_likelihood(q.mean, q.cov) - gaussian.kl_to_standard(q)
 
 
 def natural_step(mean, variance, gamma):
     """Mean and variance after the package's own natural gradient step."""
-    q = gaussian(mean, variance)
+    q = q_of(mean, variance)
     dm, dS = jax.grad(expected_log_likelihood, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, gamma)
     return moved.mean[0, 0], moved.cov[0, 0, 0]

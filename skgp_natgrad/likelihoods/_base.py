@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
-from .._linalg import normal_nodes
+from .._backend.linalg import normal_nodes
 from ._quadrature import log_expectation
 
 # Spacing of 1/6 standard deviation in training, 1/12 in prediction, which is made once.

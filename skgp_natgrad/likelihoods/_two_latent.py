@@ -7,7 +7,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 
-from .._linalg import normal_nodes
+from .._backend.linalg import normal_nodes
 from ._base import RegressionLikelihood, with_axes
 from ._quadrature import log_expectation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from .._linalg import normal_nodes
+from .._backend.linalg import normal_nodes
 from ._base import PREDICTION_NODES, ClassLikelihood, ScalarLikelihood
 from ._normal import log_ndtr
 from ._quadrature import expectation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from .._linalg import normal_nodes
+from .._backend.linalg import normal_nodes
 from ._base import PREDICTION_NODES, TRAINING_NODES, ClassLikelihood
 from ._normal import log_ndtr
 

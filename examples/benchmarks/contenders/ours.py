@@ -19,8 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from contenders import Predictor
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, _runtime, steps
-from skgp_natgrad.batches import STEPS_PER_CALL
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad._backend import device
+from skgp_natgrad.step import step
+from skgp_natgrad.training.batches import STEPS_PER_CALL
 
 ESTIMATORS = {"regression": NGDSVGPRegressor, "classification": NGDSVGPClassifier}
 
@@ -141,7 +143,7 @@ def profile(data, settings):
         model.fit(data["X"], data["y"])
         (path,) = Path(folder).rglob("*.trace.json.gz")
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    with _runtime.computation(model.device):
+    with device.computation(model.device):
         kind = jax.numpy.zeros(()).devices().pop().device_kind
     return {"milliseconds": _on_device(events), "kind": kind}
 
@@ -174,11 +176,11 @@ def step_flops(model, X, y):
         seen.extend(arguments)
         raise _Stop
 
-    with mock.patch.object(steps, "run_chunk", catch), contextlib.suppress(_Stop):
+    with mock.patch.object(step, "run_chunk", catch), contextlib.suppress(_Stop):
         model.fit(X, y)
     state, problem, batches, gammas, rates, _, method, *_ = seen
     batch = jax.tree.map(lambda x: x[0], batches)
-    with _runtime.computation(model.device):
-        one_step = jax.jit(steps.step, static_argnames="method")
+    with device.computation(model.device):
+        one_step = jax.jit(step.step, static_argnames="method")
         compiled = one_step.lower(state, problem, batch, gammas[0], rates[0], method=method).compile()
     return compiled.cost_analysis()["flops"]

@@ -1,0 +1,1 @@
+"""What the numerics stand on: linear algebra, devices, threads, memory."""

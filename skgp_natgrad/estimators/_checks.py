@@ -1,0 +1,97 @@
+"""Checks of constructor arguments: an error names the argument, its value and the remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import numbers
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..training import schedules
+
+
+def choice(name, value, allowed):
+    """Return ``value`` if it is one of ``allowed``, else say which one was probably meant."""
+    if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
+        return value
+    raise ValueError(unknown(name, value, allowed))
+
+
+def unknown(name, value, allowed):
+    """Return the message that ``value`` is none of ``allowed``, with the nearest one."""
+    close = difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
+
+
+def integer(name, value, minimum):
+    """Return ``value`` as an int of at least ``minimum``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}.")
+    return int(value)
+
+
+def number(name, value, minimum=0.0, strict=True):
+    """Return ``value`` as a finite float above (``strict``) or at least ``minimum``."""
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
+    if not valid or value < minimum or (strict and value == minimum):
+        relation = "above" if strict else "at least"
+        raise ValueError(f"{name}={value!r} must be a finite number {relation} {minimum:g}.")
+    return float(value)
+
+
+def path(name, value):
+    """Return ``value`` as the path of a file in a folder that is there."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
+    result = Path(os.fsdecode(value))
+    if result.is_dir() or not result.parent.is_dir():
+        problem = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is no folder"
+        raise ValueError(f"{name}={str(value)!r} {problem}; name a file in a folder that is there.")
+    return result
+
+
+def dtype(name, value, allowed):
+    """Return the name of the floating type ``value`` if it is one of ``allowed``."""
+    with contextlib.suppress(TypeError):
+        # NumPy takes None for a type of its own.
+        value = value if value is None else np.dtype(value).name
+    return choice(name, value, allowed)
+
+
+def boolean(name, value):
+    """Return ``value`` as a bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}={value!r} must be True or False.")
+    return bool(value)
+
+
+def schedule(name, value, max_iter, upper, without=()):
+    """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero.
+
+    ``without`` holds names of schedules that are none for this argument.
+    """
+    options = [option for option in schedules.names() if option not in without]
+    if isinstance(value, str):
+        choice(name, value, options)
+    elif not isinstance(value, (numbers.Real, schedules.Schedule)) or isinstance(value, bool):
+        raise ValueError(
+            f"{name}={value!r} must be a number, a schedule object such as LogLinear(), or one of "
+            f"{', '.join(map(repr, options))}."
+        )
+    result = schedules.as_schedule(value)
+    try:
+        values = np.asarray(result(np.arange(max_iter)), dtype=float)
+    except TypeError as error:
+        raise ValueError(f"{name}={value!r} cannot be evaluated: {error}. Are its parameters numbers?") from error
+    if values.shape != (max_iter,):
+        raise ValueError(f"{name}={value!r}: called with {max_iter} iterations it gave shape {values.shape}.")
+    if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
+        raise ValueError(
+            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from "
+            f"{values.min():g} to {values.max():g}."
+        )
+    return result

@@ -1,0 +1,95 @@
+"""Hyperparameters of kernels and likelihood together: where they start, their bounds, and which end there."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import jax
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .. import kernels
+
+# Difference of logarithms that is rounding: a value is clipped to its bound, in logarithms, exactly.
+_ROUNDING = 1e-9
+
+
+def specification(sklearn_kernels, likelihood, n_features, n_targets):
+    """Return values and bounds of all hyperparameters, in logarithms.
+
+    Parameters
+    ----------
+    sklearn_kernels : tuple of sklearn.gaussian_process.kernels.Kernel
+        One for all latent functions, or one for each.
+    likelihood : Likelihood
+        Prepared for the targets.
+    n_features, n_targets : int
+        Numbers of columns of X and y.
+
+    Returns
+    -------
+    start, lower, upper : tuple of (tuple of Kernel, Likelihood)
+        A fixed hyperparameter has both bounds at its value.
+    """
+    specs = [kernels.from_sklearn(kernel, n_features) for kernel in sklearn_kernels]
+    of_kernels = zip(*specs, strict=True) if specs else ((), (), ())
+    of_likelihood = likelihood.spec(n_targets)
+    with np.errstate(divide="ignore"):
+        return tuple(jax.tree.map(np.log, pair) for pair in zip(of_kernels, of_likelihood, strict=True))
+
+
+def warn_at_bounds(trained, log_bounds, stacklevel):
+    """Give one ConvergenceWarning that names all hyperparameters that training left at a bound.
+
+    Parameters
+    ----------
+    trained : tuple of (tuple of Kernel, Likelihood)
+        In logarithms.
+    log_bounds : pair of the same
+        Where both are equal the hyperparameter is fixed, and at no bound.
+    stacklevel : int
+        Of the warning, counted from the caller.
+    """
+    trees = trained, *log_bounds
+    found = [
+        text
+        for (name, value), (_, lower), (_, upper) in zip(*map(_named, trees), strict=True)
+        for text in _at_bounds(name, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
+    ]
+    if found:
+        warnings.warn(
+            f"Training ended with {'; '.join(found)}. A better value may lie beyond: widen the bounds "
+            '(<name>_bounds of the kernel or the likelihood), or set them to "fixed" where the value is meant.',
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _at_bounds(name, value, lower, upper):
+    """Say, of one hyperparameter, which of its components are at which bound."""
+    low, high = value <= lower + _ROUNDING, value >= upper - _ROUNDING
+    for side, bound, reached in (("lower", lower, low), ("upper", upper, high)):
+        reached = reached & (lower < upper)
+        for one in np.unique(bound[reached]):
+            at = np.flatnonzero(reached & (bound == one))
+            components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
+            yield f"{name}{components} at its {side} bound {np.exp(one):.3g}"
+
+
+def _named(tree):
+    """The leaves of all kernels and of the likelihood, by the names that ``set_params`` has for them."""
+    of_kernels, likelihood = tree
+    for i, kernel in enumerate(of_kernels):
+        yield from _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel)
+    for name in likelihood.parameters:
+        yield f"likelihood__{name}", getattr(likelihood, name)
+
+
+def _named_in_kernel(prefix, kernel):
+    for field in dataclasses.fields(kernel):
+        name, value = f"{prefix}__{field.name}", getattr(kernel, field.name)
+        if isinstance(value, kernels.Kernel):
+            yield from _named_in_kernel(name, value)
+        elif field.name not in kernel.static:
+            yield name, value

@@ -1,0 +1,60 @@
+"""What ``verbose`` shows: a progress bar where rich is installed, else a line now and then."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..training.batches import STEPS_PER_CALL
+
+_CALLS_PER_LINE = 5
+
+
+@contextlib.contextmanager
+def shown(title, verbose, max_iter, weight):
+    """Context manager: ``show(n_iter, report)``, or None where nothing is to be shown.
+
+    Parameters
+    ----------
+    title : str
+        Stands before each line.
+    verbose : int
+        0 shows nothing, 1 a bar or a line now and then, 2 a line at every call.
+    max_iter : int
+        Where the bar ends.
+    weight : float
+        Sum of the rows' weights; the ELBO is shown for each unit of it.
+    """
+    if not verbose:
+        yield None
+        return
+    bar = _bar() if verbose == 1 else None
+    if bar is None:
+        yield lambda n_iter, report: _print_line(title, verbose, max_iter, n_iter, _summary(report, weight))
+        return
+    with bar:
+        task = bar.add_task(title, total=max_iter, summary="")
+        yield lambda n_iter, report: bar.update(task, completed=n_iter, summary=_summary(report, weight))
+
+
+def _bar():
+    """A progress bar of rich, or None."""
+    try:
+        from rich import progress
+    except ImportError:
+        return None
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[summary]}"),
+        progress.TimeRemainingColumn(),
+    )
+
+
+def _summary(report, weight):
+    return f"ELBO per row {report.elbo[-STEPS_PER_CALL:].mean() / weight:.4f}, gamma {report.gamma[-1]:.3g}"
+
+
+def _print_line(title, verbose, max_iter, n_iter, summary):
+    if verbose > 1 or n_iter % (_CALLS_PER_LINE * STEPS_PER_CALL) == 0 or n_iter >= max_iter:
+        print(f"[{title}] iteration {n_iter}: {summary}")

@@ -1,0 +1,1 @@
+"""The mean on all points, solved for."""

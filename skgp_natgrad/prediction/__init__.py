@@ -1,0 +1,1 @@
+"""What prediction needs, and prediction."""

@@ -1,0 +1,144 @@
+"""How a model is trained: the choices that are compiled in, and which of them fit together.
+
+Each solver, basis and parameterization declares what it needs; `check` compares.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..variational.bases import BASES
+from ..variational.parameterizations import PARAMETERIZATIONS
+
+
+class Method(NamedTuple):
+    """Names of the algorithm's parts; hashable, a static argument of every compiled program.
+
+    ``adaptive`` is whether the natural gradient's step size is found while training.
+    """
+
+    solver: str = "ngd"
+    parameterization: str = "natural"
+    basis: str = "orthogonal"
+    mean_solver: str = "adam"
+    optimizer: str | None = "adam"
+    adaptive: bool = False
+
+
+class Solver(NamedTuple):
+    """What a solver needs.
+
+    Attributes
+    ----------
+    natural : bool
+        Natural parameters of q(v).
+    full_batch : bool
+        The whole table in one batch.
+    unconstrained : bool
+        Coordinates of q(v) without a boundary, unless the best q is known in
+        closed form.
+    step_sizes : tuple of str
+        The arguments that set its step sizes, that of the optimizer last.
+    """
+
+    natural: bool = False
+    full_batch: bool = False
+    unconstrained: bool = False
+    step_sizes: tuple = ("learning_rate",)
+
+
+SOLVERS = {
+    "ngd": Solver(natural=True, step_sizes=("gamma_schedule", "learning_rate")),
+    "adam": Solver(),
+    "gd": Solver(),
+    "lbfgs": Solver(full_batch=True, unconstrained=True, step_sizes=()),
+}
+
+# Steps of the mean-only weights along their own natural gradient.
+NATURAL_MEAN_SOLVERS = ("natural", "diagonal")
+MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
+
+
+def is_collapsed(method, likelihood):
+    """Whether q is at its optimum throughout: L-BFGS with a conjugate likelihood."""
+    return method.solver == "lbfgs" and likelihood.conjugate and BASES[method.basis].natural
+
+
+def check(method, likelihood, full_batch, searches=False):
+    """Refuse what makes no sense together.
+
+    Parameters
+    ----------
+    method : Method
+    likelihood : Likelihood
+    full_batch : bool
+        Whether the table fits one batch.
+    searches : bool
+        Whether a step size is searched for along a line.
+
+    Raises
+    ------
+    ValueError
+        With the arguments, and what to change.
+    """
+    solver, basis = SOLVERS[method.solver], BASES[method.basis]
+    here = f"solver={method.solver!r}"
+    if solver.natural and not basis.natural:
+        raise ValueError(
+            f"basis={method.basis!r} has no natural parameters, which {here} needs; use solver='adam', or "
+            "basis='orthogonal'."
+        )
+    if (solver.full_batch or searches) and not full_batch:
+        what, instead = (here, "solver='ngd'") if solver.full_batch else ("A line search", "another step size")
+        raise ValueError(
+            f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use {instead}."
+        )
+    if solver.unconstrained and not is_collapsed(method, likelihood) and basis.natural:
+        _check_unconstrained(method, likelihood)
+    _check_mean_solver(method, solver, basis)
+
+
+def can_stream(estimator):
+    """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
+
+    Mean-only weights move the mean and say nothing of how sure it is, so that no
+    site of theirs exists.
+
+    Raises
+    ------
+    AttributeError
+        With the arguments, and what to change.
+    """
+    needs_q_alone = {
+        "n_mean_inducing": estimator.n_mean_inducing != 0,
+        "basis": estimator.basis == "decoupled",
+        "mean_solver": estimator.mean_solver == "exact",
+    }
+    given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
+    if given:
+        raise AttributeError(
+            f"{type(estimator).__name__} has no partial_fit with {', '.join(given)}: later rows can be told what "
+            "the inducing points know, not what a mean on other points does. Use n_mean_inducing=0, "
+            "basis='orthogonal' and mean_solver='adam'."
+        )
+    return True
+
+
+def _check_unconstrained(method, likelihood):
+    if not PARAMETERIZATIONS[method.parameterization].unconstrained:
+        raise ValueError(
+            f"solver={method.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
+            f"parameterization={method.parameterization!r} has values that stand for no Gaussian; use "
+            "parameterization='mean_var_sqrt'."
+        )
+
+
+def _check_mean_solver(method, solver, basis):
+    here = f"mean_solver={method.mean_solver!r}"
+    if method.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
+        raise ValueError(f"{here} takes natural gradient steps, solver={method.solver!r} has none; use solver='ngd'.")
+    if method.mean_solver != "adam" and not basis.orthogonal:
+        raise ValueError(
+            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={method.basis!r} has not. "
+            "Use basis='orthogonal': it stands for the same functions."
+        )

@@ -1,0 +1,152 @@
+"""The rows of a fit, and the minibatches drawn from them."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ..step.step import STEPS_PER_CALL
+from ..variational.objectives import Batch
+
+# Sizes to which the rows of a full batch, and the points of a small table, are padded. The
+# first three lie off the round numbers: the folds of a table and the table itself then
+# usually share one, and with it the compiled program.
+_BUCKETS = (60, 304, 640, 1024)
+
+
+class Rows(NamedTuple):
+    """A weighted table: X (N, D), y (T, N), weight (N,)."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def bucket(n):
+    """Return the padded size for ``n`` rows or points."""
+    for size in _BUCKETS:
+        if n <= size:
+            return size
+    return 1 << int(n - 1).bit_length()
+
+
+def batch_size_for(n_rows, batch_size):
+    """Return the number of rows of every batch, padding included."""
+    return min(batch_size, bucket(n_rows))
+
+
+def is_full(n_rows, batch_size):
+    """Whether one batch holds the whole table."""
+    return n_rows <= batch_size_for(n_rows, batch_size)
+
+
+def padded(rows, size, n_columns=0):
+    """The rows as one batch, filled up to ``size`` with rows of weight zero."""
+    padding = size - len(rows.weight)
+    return Batch(
+        np.pad(rows.X, ((0, padding), (0, 0))),
+        np.pad(rows.y, ((0, 0), (0, padding)), mode="edge"),
+        np.pad(rows.weight, (0, padding)),
+        np.arange(n_columns),
+        np.zeros(()),
+    )
+
+
+def noise_correlation(n_rows, size, seen):
+    """How the noise of a batch's mean goes on in that of the next, for rows drawn without replacement.
+
+    Rows are those of one random permutation after another. Each of two rows of one permutation
+    takes a place from the other, so that with S^2 the variance of the rows their
+    covariance is -S^2 / N; rows of two permutations are independent.
+
+    Parameters
+    ----------
+    n_rows : int
+        More than ``size``.
+    size : int
+    seen : int array
+        Rows of its first permutation that came before the batch.
+
+    Returns
+    -------
+    correlation : array
+        The covariance of both means over the variance of the first, in [-1, 0].
+    """
+    first = np.minimum(size, n_rows - seen)
+    second = size - first
+    shared = np.minimum(size, (-seen - size) % n_rows) * np.where(second > 0, second, first)
+    return -shared / (n_rows * size - first**2 - second**2)
+
+
+class Position(NamedTuple):
+    """What decides all that a stream yields next: rows already drawn, and the state of the random numbers."""
+
+    upcoming: np.ndarray
+    random_state: dict
+
+
+class BatchStream:
+    """Endless iterator over `Batch` objects with a leading axis: for one call of compiled steps each.
+
+    The full batch is one batch, with all columns. Otherwise rows are drawn without
+    replacement, and reshuffled when all were seen, and ``n_columns`` of the
+    ``n_mean`` columns of the mean-only points' covariance for each batch.
+
+    Attributes
+    ----------
+    full : bool
+        Whether it is the full batch.
+    """
+
+    def __init__(self, rows, batch_size, n_mean, n_columns, random_state):
+        self.rows, self.n_mean, self.n_columns, self.random_state = rows, n_mean, n_columns, random_state
+        self.size = batch_size_for(len(rows.weight), batch_size)
+        self.full = is_full(len(rows.weight), batch_size)
+        self.upcoming = np.empty(0, dtype=int)
+        self._prepared = None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.full:
+            return self._whole
+        self.prepare()
+        (_, batch), self._prepared = self._prepared, None
+        return batch
+
+    def prepare(self):
+        """Draw what `next` will return, and begin to send it to the device: while that is at work."""
+        if not self.full and self._prepared is None:
+            self._prepared = self.position, jax.device_put(self._drawn())
+
+    @property
+    def position(self):
+        """The `Position` before what `next` will return."""
+        if self._prepared is not None:
+            return self._prepared[0]
+        return Position(self.upcoming, self.random_state.get_state(legacy=False))
+
+    def go_to(self, position):
+        """Go on from an earlier position."""
+        self._prepared, self.upcoming = None, position.upcoming
+        self.random_state.set_state(position.random_state)
+
+    @functools.cached_property
+    def _whole(self):
+        return jax.device_put(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)))
+
+    def _drawn(self):
+        rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)
+        while len(self.upcoming) < needed:
+            self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
+        # Rows of one permutation that had been drawn before the batch before each.
+        seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % len(rows.weight)
+        index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
+        order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
+        columns = order[:, : self.n_columns]
+        correlation = noise_correlation(len(rows.weight), self.size, seen)
+        return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns, correlation)

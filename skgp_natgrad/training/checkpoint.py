@@ -1,0 +1,207 @@
+"""A fit's progress in a file, from which another process goes on to the same bits.
+
+The file is a NumPy archive of plain arrays and a header in JSON, so that reading it runs no code. It
+holds leaves and no structure: a fit that goes on makes its initial state anew, from the random state
+that it began with, and takes the leaves over. The file is written beside its place and renamed, so
+that a process killed at any moment leaves the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .._backend.version import __version__
+
+# Seconds between two writes, at least; and as many times what the last one took, so that large
+# models do not spend their time writing.
+SECONDS_BETWEEN = 5.0
+_TIMES_LAST_WRITE = 20.0
+_LONGEST_SHOWN = 40
+
+
+class Checkpoint:
+    """The file of one fit.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    identity : dict
+        What the fit's result depends on, by the name of the argument; see `described`. A file of
+        another identity is refused.
+
+    Raises
+    ------
+    ValueError
+        If there is a file that is damaged, or of another fit.
+    """
+
+    def __init__(self, path, identity):
+        self.path = Path(path)
+        self.identity = _as_read({"skgp_natgrad": __version__, **identity})
+        self._header, self._arrays = _read(self.path) if self.path.exists() else (None, {})
+        self._check_identity()
+        self._start = None
+        self._next_write = time.monotonic() + SECONDS_BETWEEN
+
+    def rewound(self, random_state):
+        """Return the random state that the fit began with, which is ``random_state`` if it begins here."""
+        if self._header is not None:
+            if random_state is check_random_state(None):
+                # NumPy's global one is everyone's: it is left alone.
+                random_state = np.random.RandomState()
+            random_state.set_state(self._header.start)
+        self._start = random_state.get_state(legacy=False)
+        return random_state
+
+    def saved(self, tree):
+        """Return what was kept last, as ``(tree, values)`` in the structure of ``tree``; None if there is nothing."""
+        if self._header is None:
+            return None
+        fresh, structure = _named_leaves(tree)
+        if {name: _kind(leaf) for name, leaf in fresh.items()} != {n: _kind(leaf) for n, leaf in self._arrays.items()}:
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} holds another structure than this fit makes: it was written under "
+                "another version of JAX, optax or NumPy. Go on with that one, or delete the file to start anew."
+            )
+        return structure.unflatten([self._arrays[name] for name in fresh]), self._header.values
+
+    def keep(self, tree, values, last):
+        """Write ``tree``, of arrays, and ``values``, of JSON, if it is time or this is the last."""
+        if not last and time.monotonic() < self._next_write:
+            return
+        began = time.monotonic()
+        _replace(self.path, _Header(self.identity, self._start, values), _named_leaves(tree)[0])
+        ended = time.monotonic()
+        self._next_write = ended + max(SECONDS_BETWEEN, _TIMES_LAST_WRITE * (ended - began))
+
+    def remove(self):
+        """Delete the file: the fit is complete."""
+        self.path.unlink(missing_ok=True)
+        _beside(self.path).unlink(missing_ok=True)
+
+    def _check_identity(self):
+        if self._header is None:
+            return
+        theirs = self._header.identity
+        names = [name for name in {**theirs, **self.identity} if theirs.get(name) != self.identity.get(name)]
+        if names:
+            differences = ", ".join(_difference(name, theirs.get(name), self.identity.get(name)) for name in names)
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} is of another fit, which differs in {differences}. To go on with that "
+                "fit, give it the same data and arguments again; to start anew, delete the file or name another one."
+            )
+
+
+# -- the file -----------------------------------------------------------------------------
+
+
+# What the readers of NumPy and zipfile raise for bytes, in memory, that they cannot make sense of.
+_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError)
+
+
+class _Header(NamedTuple):
+    """What is kept beside the arrays: whose they are, the random state at the beginning, and further values."""
+
+    identity: dict
+    start: dict
+    values: dict
+
+
+def _beside(path):
+    return path.with_name(path.name + ".part")
+
+
+def _replace(path, header, arrays):
+    """Write the file beside ``path``, see it on the disk, and put it in its place."""
+    with open(_beside(path), "wb") as file:
+        text = json.dumps(header._asdict(), default=np.ndarray.tolist)
+        np.savez(file, header=np.array(text), **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(_beside(path), path)
+
+
+def _read(path):
+    """The header and the arrays by name; nothing is unpickled."""
+    content = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # Before anything is believed, a size above all.
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        return _Header(**json.loads(str(arrays.pop("header")))), arrays
+    except _DAMAGE as error:
+        raise ValueError(
+            f"checkpoint={str(path)!r} is no checkpoint of skgp_natgrad, or it is damaged. Delete the file to "
+            "start anew, or name another one."
+        ) from error
+
+
+def _named_leaves(tree):
+    """The leaves as NumPy arrays by their paths, and the structure."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}, structure
+
+
+def _kind(leaf):
+    return leaf.dtype, leaf.ndim
+
+
+# -- the identity -------------------------------------------------------------------------
+
+
+def described(value):
+    """Return an argument's value in JSON: equal for equal values, whichever process asks.
+
+    Arrays become digests; objects with parameters their class and these; of anything else the
+    class is all that is compared.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return [_class_name(value), described(value.get_params(deep=False))]
+    if isinstance(value, Mapping):
+        return sorted(([described(key), described(item)] for key, item in value.items()), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [described(item) for item in value]
+    array = np.asarray(value)
+    return _class_name(value) if array.dtype == object else digest([array])
+
+
+def digest(arrays):
+    """Return a string that stands for the values, shapes and types of some arrays."""
+    found = hashlib.sha256()
+    for array in map(np.asarray, arrays):
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def _class_name(value):
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _as_read(value):
+    return json.loads(json.dumps(value))
+
+
+def _difference(name, theirs, ours):
+    short = all(len(repr(value)) <= _LONGEST_SHOWN for value in (theirs, ours))
+    return f"{name} ({theirs!r} there, {ours!r} here)" if short else name

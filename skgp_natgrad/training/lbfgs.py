@@ -1,0 +1,151 @@
+"""L-BFGS on the full batch, by scipy.
+
+With a conjugate likelihood the bound is collapsed: q is at its optimum for every
+value of the other parameters, one natural gradient step of size one away, and
+by the envelope theorem the gradient is that with q held there (Titsias 2009).
+Else q moves with the rest, in the coordinates of its parameterization.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy import optimize
+
+from .._backend import blas
+from .._backend.device import quick_jit
+from ..step import step
+from ..step.algorithm import is_collapsed
+from ..variational import bases, gaussian, natural_gradient, objectives
+from ..variational.parameterizations import PARAMETERIZATIONS
+
+_MEMORY = 20
+_EVALUATIONS_PER_ITERATION = 20
+
+
+def minimise(state, problem, batches, settings, monitor):
+    """Ascend from ``state``; see `training.run` for the arguments."""
+    batch = jax.tree.map(lambda x: x[0], next(batches))
+    method, weight = settings.method, float(problem.weight)
+    position = _coordinates(state, method), state.parameters
+    start, unravel = ravel_pytree(position)
+    lower, upper = _bounds(position, problem, method)
+    free, start = lower < upper, np.asarray(start)
+
+    def whole(x):
+        everything = start.copy()
+        everything[free] = x
+        return unravel(everything)
+
+    def evaluate(x):
+        with blas.single_threaded(len(state.parameters.points.Z)):
+            found = value_and_gradient(whole(x), state.q, problem, batch, method)
+            value, gradient = jax.block_until_ready(found)
+        return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
+
+    lowest = evaluate(start[free])[0]
+    if not np.isfinite(lowest):
+        raise FloatingPointError(f"The ELBO is not finite ({-lowest * weight}) where L-BFGS starts; rescale the data.")
+
+    def loss(x):
+        nonlocal lowest
+        value, gradient = evaluate(x)
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            # A wall, for the line search to turn back at.
+            return lowest + 1e3 + 10.0 * abs(lowest), np.zeros_like(gradient)
+        lowest = min(lowest, value)
+        return value, gradient
+
+    def state_at(x, bound):
+        q, parameters = solution(whole(x), state.q, problem, batch, method)
+        there = state._replace(q=q, parameters=parameters)
+        return there._replace(best=step.best_of(there, bound))
+
+    def after_iteration(intermediate_result):
+        bound = -float(intermediate_result.fun) * weight
+        report = ([bound], [0.0], [False], [False])
+        if monitor(state_at(intermediate_result.x, bound), [np.asarray(values) for values in report]):
+            raise StopIteration
+
+    if not free.any():
+        # Nothing but q is free, and that is known.
+        monitor.converged = True
+        return state_at(start[free], -lowest * weight)
+    found = optimize.minimize(
+        loss,
+        start[free],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=optimize.Bounds(lower[free], upper[free]),
+        callback=after_iteration,
+        options={
+            "maxiter": settings.max_iter,
+            "maxfun": _EVALUATIONS_PER_ITERATION * settings.max_iter,
+            "maxcor": _MEMORY,
+            "ftol": 1e-14,
+            "gtol": 1e-8,
+        },
+    )
+    # Status 2: the line search can gain no more than rounding.
+    monitor.converged |= found.status in (0, 2)
+    return state_at(found.x, -float(found.fun) * weight)
+
+
+def _coordinates(state, method):
+    """What of q L-BFGS moves: None where it is known in closed form, or has no part."""
+    if is_collapsed(method, state.parameters.log_likelihood) or not bases.BASES[method.basis].natural:
+        return None
+    return PARAMETERIZATIONS[method.parameterization].from_gaussian(state.q)
+
+
+def _solution(position, q, problem, batch, method):
+    """q and the parameters at a position."""
+    xi, parameters = position
+    if xi is not None:
+        q = PARAMETERIZATIONS[method.parameterization].to_gaussian(xi)
+    elif is_collapsed(method, parameters.log_likelihood):
+        q = optimal_q(q, parameters, problem, batch, method)
+    return q, parameters
+
+
+solution = quick_jit(_solution, static_argnames="method")
+
+
+def optimal_q(q, parameters, problem, batch, method):
+    """The best q for a conjugate likelihood: one natural gradient step from anywhere."""
+    prior = jax.tree.map(jnp.asarray, gaussian.standard(*q.mean.shape))
+    dm, dS = jax.grad(objectives.bound_given_q, argnums=(2, 3))(
+        method.basis, parameters, prior.mean, prior.cov, batch, problem
+    )
+    return natural_gradient.candidate(prior, dm, dS, 1.0)
+
+
+@functools.partial(quick_jit, static_argnames="method")
+def value_and_gradient(position, q, problem, batch, method):
+    """The bound, collapsed where it can be, and its gradient in the position."""
+    if position[0] is None:
+        fixed = _solution(position, q, problem, batch, method)[0]
+        return jax.value_and_grad(lambda at: step.bound(fixed, at[1], problem, batch, method))(position)
+
+    def bound(position):
+        return step.bound(*_solution(position, q, problem, batch, method), problem, batch, method)
+
+    return jax.value_and_grad(bound)(position)
+
+
+def _bounds(position, problem, method):
+    """Lower and upper bounds of the flat position; equal where nothing is to move."""
+    free = [jax.tree.map(lambda x, sign=sign: np.full(np.shape(x), sign * np.inf), position) for sign in (-1.0, 1.0)]
+    bounds = []
+    for (xi, parameters), (kernels, likelihood) in zip(free, problem.log_bounds, strict=True):
+        parameters = parameters._replace(log_kernels=kernels, log_likelihood=likelihood)
+        if not problem.point_rate:
+            parameters = parameters._replace(points=position[1].points)
+        if method.optimizer is None:
+            parameters = position[1]._replace(weights=parameters.weights)
+        bounds.append(np.asarray(ravel_pytree((xi, parameters))[0]))
+    return bounds

@@ -1,0 +1,1 @@
+"""The variational family and its bound: pure functions of arrays."""

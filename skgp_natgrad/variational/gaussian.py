@@ -1,0 +1,92 @@
+"""The variational Gaussian q(v) over whitened inducing variables.
+
+`Gaussian` holds q in its natural parameters and in its moments at once: the
+natural gradient step moves the first (Salimbeni, Eleftheriadis and Hensman
+2018, section 4), the objective reads the second, and the one Cholesky
+factorisation that leads from one to the other also says whether the precision
+is positive definite.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._backend.linalg import cholesky, triangular_inverse
+
+
+class Gaussian(NamedTuple):
+    """K Gaussians N(mean, cov) of dimension M.
+
+    Attributes
+    ----------
+    shift : array of shape (K, M)
+        First natural parameter, precision times mean.
+    precision : array of shape (K, M, M)
+        Inverse covariance; minus twice the second natural parameter.
+    mean : array of shape (K, M)
+    cov : array of shape (K, M, M)
+    log_det_cov : array of shape (K,)
+    """
+
+    shift: jax.Array
+    precision: jax.Array
+    mean: jax.Array
+    cov: jax.Array
+    log_det_cov: jax.Array
+
+
+def standard(n_latent, size):
+    """Return K standard normals, the prior of the whitened inducing variables."""
+    return isotropic(np.ones(n_latent), size)
+
+
+def isotropic(variance, size):
+    """Return the normals N(0, variance I) of dimension ``size``, one for each variance (K,)."""
+    zeros, identity = np.zeros((len(variance), size)), np.eye(size)
+    cov = variance[:, None, None] * identity
+    return Gaussian(zeros, identity / variance[:, None, None], zeros.copy(), cov, size * np.log(variance))
+
+
+def from_natural(shift, precision):
+    """Return the Gaussian with these natural parameters.
+
+    Where a precision is not positive definite its moments are not finite.
+    """
+    L = cholesky(precision)
+    L_inv = triangular_inverse(L)
+    cov = jnp.swapaxes(L_inv, -1, -2) @ L_inv
+    mean = jnp.einsum("kij,kj->ki", cov, shift)
+    log_det_cov = -2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
+    return Gaussian(shift, precision, mean, cov, log_det_cov)
+
+
+def with_mean(q, mean):
+    """Return ``q`` with another mean (K, M)."""
+    return q._replace(shift=jnp.einsum("kij,kj->ki", q.precision, mean), mean=mean)
+
+
+def from_root(mean, root):
+    """Return the Gaussian N(mean, root root^T) of lower triangular roots (K, M, M)."""
+    inverse = triangular_inverse(root)
+    precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+    log_det_cov = 2.0 * jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+    shift = jnp.einsum("kij,kj->ki", precision, mean)
+    return Gaussian(shift, precision, mean, root @ jnp.swapaxes(root, -1, -2), log_det_cov)
+
+
+def is_finite(q):
+    """Whether ``q`` is a Gaussian: its precision was positive definite, and none of its coordinates overflows."""
+    return functools.reduce(operator.and_, (jnp.all(jnp.isfinite(each)) for each in q))
+
+
+def kl_to_standard(q):
+    """KL(q || N(0, I)), summed over the K Gaussians."""
+    size = q.mean.shape[-1]
+    trace = jnp.trace(q.cov, axis1=-2, axis2=-1)
+    return 0.5 * (trace + (q.mean**2).sum(-1) - size - q.log_det_cov).sum()

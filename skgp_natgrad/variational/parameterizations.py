@@ -1,0 +1,91 @@
+"""The six parameterizations of a Gaussian.
+
+Salimbeni, Eleftheriadis and Hensman (2018), section 4. Each is two functions,
+from and to a `Gaussian`, which holds the natural parameters and the moments at
+once. A step of finite size depends on the parameterization, the direction of an
+infinitesimal natural gradient step does not.
+
+The second natural parameter is the precision here, where the paper has -1/2
+times it: the straight lines, and so the steps, are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from .._backend.linalg import cholesky, symmetric_exp, symmetric_log, symmetrize
+from . import gaussian
+
+
+class Parameterization(NamedTuple):
+    """Coordinates of K Gaussians: a pair of arrays (K, M) and (K, M, M).
+
+    Attributes
+    ----------
+    from_gaussian : callable
+        `Gaussian` to coordinates.
+    to_gaussian : callable
+        Coordinates to `Gaussian`; not finite where they stand for none.
+    unconstrained : bool
+        Whether (almost) all coordinates stand for a Gaussian.
+    """
+
+    from_gaussian: Callable
+    to_gaussian: Callable
+    unconstrained: bool
+
+
+def _from_logarithm(first, log_precision, of_gaussian):
+    """The Gaussian whose precision has this matrix logarithm."""
+    log_precision = symmetrize(log_precision)
+    precision, cov = symmetric_exp(log_precision), symmetric_exp(-log_precision)
+    shift, mean = of_gaussian(first, precision, cov)
+    return gaussian.Gaussian(shift, precision, mean, cov, -jnp.trace(log_precision, axis1=-2, axis2=-1))
+
+
+def _apply(A, x):
+    return jnp.einsum("kij,kj->ki", A, x)
+
+
+def _natural_sqrt_to_gaussian(xi):
+    # The Gaussian with natural parameters and moments exchanged.
+    shift, root = xi[0], jnp.tril(xi[1])
+    mirrored = gaussian.from_root(shift, root)
+    return gaussian.Gaussian(shift, mirrored.cov, mirrored.shift, mirrored.precision, -mirrored.log_det_cov)
+
+
+PARAMETERIZATIONS = {
+    "natural": Parameterization(
+        lambda q: (q.shift, q.precision),
+        lambda xi: gaussian.from_natural(xi[0], symmetrize(xi[1])),
+        unconstrained=False,
+    ),
+    "natural_sqrt": Parameterization(
+        lambda q: (q.shift, cholesky(symmetrize(q.precision))),
+        _natural_sqrt_to_gaussian,
+        unconstrained=True,
+    ),
+    "natural_log": Parameterization(
+        lambda q: (q.shift, symmetric_log(q.precision)),
+        lambda xi: _from_logarithm(*xi, lambda shift, precision, cov: (shift, _apply(cov, shift))),
+        unconstrained=True,
+    ),
+    "mean_var": Parameterization(
+        lambda q: (q.mean, q.cov),
+        lambda xi: gaussian.from_root(xi[0], cholesky(symmetrize(xi[1]))),
+        unconstrained=False,
+    ),
+    "mean_var_sqrt": Parameterization(
+        lambda q: (q.mean, cholesky(symmetrize(q.cov))),
+        lambda xi: gaussian.from_root(xi[0], jnp.tril(xi[1])),
+        unconstrained=True,
+    ),
+    "mean_var_log": Parameterization(
+        lambda q: (q.mean, symmetric_log(q.cov)),
+        lambda xi: _from_logarithm(xi[0], -xi[1], lambda mean, precision, cov: (_apply(precision, mean), mean)),
+        unconstrained=True,
+    ),
+}

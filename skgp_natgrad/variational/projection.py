@@ -1,0 +1,139 @@
+"""The part of the latent moments that runs through Kzz^-1, with a derivative of its own.
+
+Rows are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. A
+column of A is no longer than the row's prior deviation, so that I + A diag(lam) A^T
+is formed to rounding and stays positive definite at any signal-to-noise ratio that
+double precision can hold. Products of Kzx with itself, or with matrices whitened
+from both sides, have their rounding magnified by |Kzz^-1| instead.
+
+With L^-1 formed once neither direction has a triangular solve with a batch dimension
+(the derivation is in the developer's notes of the documentation). Rows may be in
+single precision; all that has the size of q alone is in double.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._backend.linalg import lower_product, symmetrize, tril_halved, upper_product, weighted_gram
+
+# Not zero: the square root of a variance must have a derivative.
+SMALLEST_VARIANCE = float(np.finfo(float).tiny ** 0.5)
+
+
+class WhitenedRows(NamedTuple):
+    """A batch's rows as latent moments see them.
+
+    Attributes
+    ----------
+    A : array of shape (M, B)
+        L^-1 Kzx.
+    residual : array of shape (B,)
+        k_xx - |A|^2, what the inducing points leave open of the prior variance: at
+        least zero.
+    """
+
+    A: jax.Array
+    residual: jax.Array
+
+    def mean(self, m):
+        """Latent means (K, B) that belong to m (K, M)."""
+        return _double(self._cast(m) @ self.A)
+
+    def spread(self, S):
+        """S A: (K, M, B)."""
+        return self._cast(S) @ self.A
+
+    def var(self, spread):
+        """Latent variances (K, B), the residual and A^T S A, of ``spread`` = S A.
+
+        Each is a sum of squares: what rounds below zero is zero.
+        """
+        own = (self.A * spread).sum(1)
+        return _double(self.residual) + jnp.maximum(_double(own), SMALLEST_VARIANCE)
+
+    def pulled_back_mean(self, g):
+        """The gradient in m (K, M) of what has gradients ``g`` (K, B) in the means."""
+        return _double(self._cast(g) @ self.A.T)
+
+    def pulled_back_var(self, v):
+        """The gradient in S (K, M, M) of what has gradients ``v`` (K, B) in the variances."""
+        return _double(weighted_gram(self.A[None], self._cast(v)))
+
+    def pulled_back_rows(self, m, spread, g, v):
+        """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments."""
+        v = self._cast(v)
+        of_var = (spread * v[:, None, :]).sum(0) - self.A * v.sum(0)
+        return 2.0 * of_var + self._cast(m).T @ self._cast(g)
+
+    def _cast(self, array):
+        return array.astype(self.A.dtype)
+
+
+def _double(array):
+    return array.astype(float)
+
+
+@jax.custom_vjp
+def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
+    """The part of the latent moments that runs through Kzz^-1.
+
+    Parameters
+    ----------
+    Kzz : array of shape (M, M)
+        Its values are not read, those of ``whiten`` are; it has the gradient.
+    Kzx : array of shape (M, B)
+        In single or in double precision; the moments are double.
+    kxx : array of shape (B,)
+    m, S : arrays of shape (K, M) and (K, M, M)
+    at_Z : array of shape (K, M)
+        The mean-only part's values at Z.
+    removed : scalar
+        The share of these that the projection removes: one in the orthogonal
+        basis, zero in the hybrid; a constant.
+    whiten : array of shape (M, M)
+        L^-1 of Kzz with its jitter; a constant.
+
+    Returns
+    -------
+    mean, var : arrays of shape (K, B)
+        k_xz Kzz^-1 (L m - removed at_Z), and the latent variance. Its derivative is
+        that of the exact variance, also where rounding has clipped it.
+    w, beta : arrays of shape (K, M)
+        L^-1 at_Z, and Kzz^-1 at_Z.
+    rows : WhitenedRows
+        A constant: no gradient flows through it.
+    """
+    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten)[0]
+
+
+def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
+    A = lower_product(whiten.astype(Kzx.dtype), Kzx)
+    rows = WhitenedRows(A, jnp.maximum(kxx - (A * A).sum(0), 0.0))
+    w = at_Z @ whiten.T
+    own = m - removed * w
+    spread = rows.spread(S)
+    moments = rows.mean(own), rows.var(spread), w, w @ whiten, rows
+    return moments, (whiten, rows, own, S, w, removed, spread)
+
+
+def _project_backward(saved, cotangents):
+    whiten, rows, own, S, w, removed, spread = saved
+    g, v, w_bar, beta_bar, _ = cotangents
+    d_m, d_S = rows.pulled_back_mean(g), rows.pulled_back_var(v)
+    d_A = rows.pulled_back_rows(own, spread, g, v)
+    from_beta = beta_bar @ whiten.T
+    w_total = w_bar - removed * d_m + from_beta
+    # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
+    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * ((S @ d_S).sum(0) - d_S.sum(0))
+    d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
+    d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
+    d_kxx = v.sum(0).astype(rows.residual.dtype)
+    return d_Kzz, d_Kzx, d_kxx, d_m, d_S, w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
+
+
+project.defvjp(_project_forward, _project_backward)

@@ -1,0 +1,142 @@
+"""What earlier data said, as a Gaussian factor on the latent functions at their inducing points.
+
+Bui, Nguyen and Turner (2017), "Streaming sparse Gaussian process approximations",
+section 3: of the rows that are gone, the bound of the next ones keeps
+
+    E_q[log q_old(u_old) / p_old(u_old)],    u_old = f(Z_old) under the new q
+
+Both densities are Gaussian, so that their ratio is one, whatever the likelihood
+was. In the old whitened coordinates v = L_old^-1 f(Z_old), where p_old is N(0, I),
+
+    log q_old(v) / p_old(v) = constant + t^T v - 1/2 v^T T v
+    t = S_old^-1 m_old,   T = S_old^-1 - I
+
+The new q, with other points and another kernel, gives v the moments
+
+    E[v] = B^T m,   Cov[v] = W - B^T B + B^T S B
+    B = L^-1 K(Z, Z_old) L_old^-T,   W = L_old^-1 K(Z_old, Z_old) L_old^-T
+
+so that in the present whitened coordinates the site is Gaussian again: B t and
+B T B^T, less 1/2 tr(T (W - B^T B)) for what the present points do not explain.
+
+The jitter of an inducing variable belongs to it: K(Z_old, Z_old) has it, and so has
+K(Z, Z_old) where a present point goes on from an old one. With kernel and points as
+they were B is then the identity, and nothing that was said is lost.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+
+from .._backend.linalg import cholesky, jittered_cholesky
+from . import bases, gaussian
+
+
+class Site(NamedTuple):
+    """What the data said of v = whiten f(Z), for K latent functions.
+
+    Attributes
+    ----------
+    Z : array of shape (M_old, D)
+    whiten : array of shape (1 or K, M_old, M_old)
+        L_old^-1 of each kernel; columns of masked points are zero.
+    shift : array of shape (K, M_old)
+        t, the first natural parameter.
+    precision : array of shape (K, M_old, M_old)
+        T, positive semidefinite.
+    constant : array of shape ()
+    goes_on : array of shape (M, M_old)
+        One where a present point goes on from an old one, else zero.
+    """
+
+    Z: jax.Array
+    whiten: jax.Array
+    shift: jax.Array
+    precision: jax.Array
+    constant: jax.Array
+    goes_on: jax.Array
+
+
+class Carried(NamedTuple):
+    """A site in the present whitened coordinates: (K, M), (K, M, M) and a scalar."""
+
+    shift: jax.Array
+    precision: jax.Array
+    constant: jax.Array
+
+
+def of_posterior(Z_old, whiten, q, Z):
+    """Return the `Site` of the data that led from the prior to ``q``, for points that start at ``Z``; in NumPy.
+
+    Where a likelihood is not log-concave T may have negative eigenvalues, which
+    under another kernel could leave no Gaussian. They are set to zero, the mean
+    of q held; of a log-concave likelihood only rounding is.
+    """
+    values, vectors = np.linalg.eigh(q.precision)
+    values = np.maximum(values - 1.0, 0.0)
+    T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
+    shift = q.mean + np.einsum("kij,kj->ki", T, q.mean)
+    constant = 0.5 * (np.log1p(values).sum() - (shift * q.mean).sum())
+    goes_on = np.ones((len(Z), len(Z_old)), bool)
+    for column, old in zip(Z.T, Z_old.T, strict=True):
+        goes_on &= column[:, None] == old
+    # Of points at one place, or padding there, each goes on from one: the second from the second.
+    goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
+    return Site(Z_old, whiten, shift, T, constant, goes_on.astype(float))
+
+
+def carried(site, kernels, Z, mask, jitter):
+    """The site as a function of the inducing variables at ``Z``; differentiable in kernels and ``Z``.
+
+    Parameters
+    ----------
+    site : Site
+    kernels : tuple of Kernel
+    Z, mask : arrays of shape (M, D) and (M,)
+    jitter : scalar
+        Relative, as in `bases.factorise`.
+
+    Returns
+    -------
+    carried : Carried
+    """
+    shifts, precisions, constant = [], [], site.constant
+    for (kernel, latents), whiten in zip(bases.by_kernel(kernels, len(site.shift)), site.whiten, strict=True):
+        t, T = site.shift[latents], site.precision[latents]
+        B, unexplained = _projection(kernel, Z, mask, site.Z, site.goes_on, whiten, jitter)
+        shifts.append(t @ B.T)
+        precisions.append(B @ T @ B.T)
+        constant = constant - 0.5 * (T * unexplained).sum()
+    return Carried(jnp.concatenate(shifts), jnp.concatenate(precisions), constant)
+
+
+def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
+    """B (M, M_old), and W - B^T B (M_old, M_old)."""
+    Kzz = bases.inducing_covariance(kernel, Z, mask)
+    # The loop that finds the jitter has no reverse mode; the factorisation at the jitter found has.
+    fixed = jax.lax.stop_gradient(Kzz)
+    used = jittered_cholesky(fixed, bases.absolute_jitter(fixed, mask, jitter))[1]
+    L = cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
+    across = (kernel(Z, Z_old) + used * goes_on) * mask[:, None]
+    B = solve_triangular(L, across @ whiten.T, lower=True)
+    among = kernel(Z_old, Z_old) + used * jnp.eye(len(Z_old))
+    return B, whiten @ among @ whiten.T - B.T @ B
+
+
+def expectation(carried, m, S):
+    """E[log q_old / p_old] under q = N(m, S), summed over the K latent functions."""
+    shift, precision, constant = carried
+    second = S + m[:, :, None] * m[:, None, :]
+    return constant + (shift * m).sum() - 0.5 * (precision * second).sum()
+
+
+@jax.jit
+def best_q(site, kernels, Z, mask, jitter):
+    """The q at ``Z`` that is best before any new row: the prior times the carried site."""
+    here = carried(site, kernels, Z, mask, jitter)
+    return gaussian.from_natural(here.shift, jnp.eye(len(Z)) + here.precision)
