@@ -74,7 +74,7 @@ def targets_for(likelihood, rng, n_targets, n_classes, n_rows):
 
 
 def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_targets=None, basis="orthogonal"):
-    """Random parameters, q, batch and problem for a likelihood; call it inside ``x64``."""
+    """Random parameters, q, batch and constants for a likelihood; call it inside ``x64``."""
     regression = "regression" in likelihood.tasks
     n_targets = n_targets or (2 if regression else 1)
     n_classes = 2 if likelihood.name == "bernoulli" else 3
@@ -95,7 +95,7 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
         rng.uniform(0.5, 2.0, size=n_rows),
         np.arange(n_mean_inducing),
     )
-    problem = objectives.Problem(
+    constants = objectives.Constants(
         log_bounds=tuple(
             jax.tree.map(lambda x, v=v: np.full(np.shape(x), v), parameters[:2]) for v in (-np.inf, np.inf)
         ),
@@ -106,7 +106,7 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
         jitter=JITTER,
         point_rate=1.0,
     )
-    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, problem
+    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, constants
 
 
 def all_likelihoods():

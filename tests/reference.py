@@ -24,7 +24,7 @@ def reference_moments(kernel, points, a, m, S, X, jitter):
 def reference_elbo(parameters, m, S, batch, jitter, scale=1.0):
     """The bound from the definition of the KL divergence of two Gaussians."""
     (kernel,) = objectives.exponential(parameters.log_kernels)
-    likelihood = objectives.exponential(parameters.log_likelihood)
+    likelihood = objectives.exponential(parameters.raw_likelihood)
     mean, var, kl_mean = reference_moments(kernel, parameters.points, parameters.weights.a, m, S, batch.X, jitter)
     expectation = (batch.weight * likelihood.expected_log_prob(mean, var, batch.y)).sum()
     kl = 0.5 * sum(jnp.trace(Sk) + mk @ mk - len(mk) - jnp.linalg.slogdet(Sk)[1] for mk, Sk in zip(m, S, strict=True))

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import Constant, NGDSVGPRegressor, kernels, likelihoods
 from skgp_natgrad.likelihoods import Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.step import step
-from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
 
 from .conftest import all_likelihoods, make_problem
@@ -29,9 +29,9 @@ def likelihood_id(likelihood):
 CASES = [(likelihood, 4) for likelihood in all_likelihoods()] + [(all_likelihoods()[0], 0)]
 
 
-def elbo(parameters, q, batch, problem):
+def elbo(parameters, q, batch, constants):
     """The bound, as the training step reports it."""
-    return step.bound(q, parameters, problem, batch, Method())
+    return step.bound(q, parameters, constants, batch, Algorithm())
 
 
 def exact_regressor(kernel, noise, Z, **kwargs):
@@ -106,7 +106,7 @@ def test_trained_hyperparameters_approach_the_exact_gp(table):
 @pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, n_mean_inducing, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
     gamma = 0.3
 
     def bound(eta1, eta2):
@@ -116,7 +116,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
     d1, d2 = jax.grad(bound, argnums=(0, 1))(q.mean, eta2)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", parameters, m, S, batch, problem)
+        return objectives.bound_given_q("orthogonal", parameters, m, S, batch, constants)
 
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, gamma)
@@ -127,10 +127,10 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
 @pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducing, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
 
     def ours(parameters):
-        return elbo(parameters, q, batch, problem._replace(scale=1.7))
+        return elbo(parameters, q, batch, constants._replace(scale=1.7))
 
     def plain(parameters):
         return reference_elbo(parameters, q.mean, q.cov, batch, JITTER, 1.7)
@@ -144,8 +144,8 @@ def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducin
 
 @pytest.mark.usefixtures("x64")
 def test_masked_points_are_not_there(rng):
-    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4)
-    want = elbo(parameters, q, batch, problem)
+    parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=4)
+    want = elbo(parameters, q, batch, constants)
 
     def pad(x, *widths):
         return np.pad(x, widths, constant_values=0.3)
@@ -158,7 +158,7 @@ def test_masked_points_are_not_there(rng):
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
     q = gaussian.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
     batch = batch._replace(columns=np.arange(7))
-    assert_allclose(elbo(padded, q, batch, problem._replace(masks=masks)), want, rtol=1e-12)
+    assert_allclose(elbo(padded, q, batch, constants._replace(masks=masks)), want, rtol=1e-12)
 
 
 # -- the orthogonal basis -----------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     """At appendix D's solution every gradient of the bound vanishes, and so does a natural gradient step."""
     noise = 0.1
     likelihood = Gaussian(variance=noise)
-    parameters, _, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
+    parameters, _, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
     (kernel,) = objectives.exponential(parameters.log_kernels)
     Z, Z_mean = parameters.points
@@ -196,14 +196,14 @@ def test_orthogonal_optimum_is_appendix_d(rng):
         assert_allclose(gradient, 0.0, atol=1e-6)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", optimum, m, S, batch, problem)
+        return objectives.bound_given_q("orthogonal", optimum, m, S, batch, constants)
 
     q = gaussian.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, 0.7)
     assert_allclose(moved.mean, q.mean, atol=1e-7)
     assert_allclose(moved.cov, q.cov, atol=1e-8)
-    mean = objectives.latent_moments("orthogonal", optimum, m[None], S[None], batch.X, problem).mean
+    mean = objectives.latent_moments("orthogonal", optimum, m[None], S[None], batch.X, constants).mean
     assert_allclose(mean[0], Kax.T @ weights, atol=1e-8)
 
 
@@ -256,7 +256,7 @@ def test_kernel_and_its_gradient_equal_scikit_learns(kernel, rng):
     spec = kernels.from_sklearn(kernel, 3)
     assert_allclose(spec.value(X, Z), kernel(X, Z), rtol=1e-12)
     assert_allclose(spec.value.diag(X), kernel.diag(X), rtol=1e-12)
-    # Rows that coincide: cancellation in the squared distance is at most a few 1e-15.
+    # Table that coincide: cancellation in the squared distance is at most a few 1e-15.
     assert_allclose(spec.value(X, X), kernel(X), atol=2e-7 if "nu=0.5" in repr(kernel) else 1e-12)
     # Gradients in log hyperparameters of a weighted sum of all entries, for the free ones.
     C = rng.normal(size=(12, 12))
@@ -427,14 +427,14 @@ def test_robust_max_equals_quadrature():
 @pytest.mark.usefixtures("x64")
 def test_minibatch_bound_is_unbiased(name, rng):
     """The mean over all minibatches of a partition is the bound itself, weights included."""
-    parameters, q, batch, problem = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
-    full = elbo(parameters, q, batch, problem)
+    parameters, q, batch, constants = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
+    full = elbo(parameters, q, batch, constants)
     parts = [
         elbo(
             parameters,
             q,
             objectives.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6], batch.columns),
-            problem._replace(scale=4.0),
+            constants._replace(scale=4.0),
         )
         for i in range(0, 24, 6)
     ]
@@ -443,9 +443,9 @@ def test_minibatch_bound_is_unbiased(name, rng):
 
 @pytest.mark.usefixtures("x64")
 def test_moments_equal_plain_algebra(rng):
-    parameters, q, batch, problem = make_problem(Gaussian(), rng, n_mean_inducing=4)
+    parameters, q, batch, constants = make_problem(Gaussian(), rng, n_mean_inducing=4)
     (kernel,) = objectives.exponential(parameters.log_kernels)
-    got = objectives.latent_moments("orthogonal", parameters, q.mean, q.cov, batch.X, problem)
+    got = objectives.latent_moments("orthogonal", parameters, q.mean, q.cov, batch.X, constants)
     want = reference_moments(kernel, parameters.points, parameters.weights.a, q.mean, q.cov, batch.X, JITTER)
     for ours, theirs in zip(got[:3], want, strict=True):
         assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)

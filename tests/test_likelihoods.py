@@ -538,7 +538,7 @@ def test_log_density_refuses_bad_targets(rng):
 @every_regression
 @pytest.mark.usefixtures("x64")
 def test_initial_latent_is_near_the_data(case):
-    """Rows drawn at one latent value: the prior starts near it, whatever the rows' weights."""
+    """Table drawn at one latent value: the prior starts near it, whatever the rows' weights."""
     model, n_latent = model_of(case.likelihood, case.targets)
     f = np.array([[0.4], [0.9]])[:n_latent]
     y = np.asarray(model.sample(np.repeat(f, 4000, axis=1), np.random.RandomState(1)), dtype=float)
@@ -748,7 +748,7 @@ RECOVERED = [
 
 
 def simulate(likelihood, rng, n_rows=200):
-    """Rows, targets and the mean of y that these were drawn around."""
+    """Table, targets and the mean of y that these were drawn around."""
     X = np.sort(rng.uniform(-3.0, 3.0, size=(n_rows, 1)), axis=0)
     ready = likelihood.prepare(np.ones((1, 2)), 0) if likelihood.name == "ordinal" else likelihood
     model, n_latent = ready.spec(1)[0], ready.n_latent(1, 0)

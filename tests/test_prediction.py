@@ -34,13 +34,13 @@ FEW = range(1, posterior.FEW_ROWS + 1, 3)
 
 def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     """Kernels of scikit-learn, their twins, the likelihood and the `Posterior` of a random model; and its targets."""
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
     twins = tuple(kernels.from_sklearn(kernel, 3).value for kernel in sklearn_kernels)
     parameters = parameters._replace(log_kernels=jax.tree.map(np.log, twins))
-    masks = problem.masks._replace(Z=np.arange(len(problem.masks.Z)) < 5.0)
-    problem = problem._replace(offset=rng.normal(size=problem.offset.shape), masks=masks)
-    fitted, _ = posterior.condition(basis, parameters, q, problem)
-    values = jax.tree.map(np.exp, parameters.log_likelihood)
+    masks = constants.masks._replace(Z=np.arange(len(constants.masks.Z)) < 5.0)
+    constants = constants._replace(offset=rng.normal(size=constants.prior_mean.shape), masks=masks)
+    fitted, _ = posterior.condition(basis, parameters, q, constants)
+    values = jax.tree.map(np.exp, parameters.raw_likelihood)
     return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
 
 

@@ -30,7 +30,7 @@ def table(rng):
 
 
 def rows_of(n):
-    return batches.Rows(np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)[None], np.ones(n))
+    return batches.Table(np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)[None], np.ones(n))
 
 
 def test_minibatches_see_every_row_equally_often():

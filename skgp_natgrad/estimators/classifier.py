@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..prediction import posterior
-from ..step.algorithm import can_stream
+from ..svgp import can_stream
 from . import _checks, _inputs
 from ._base import BaseNGDSVGP
+from ._targets import CLASSIFICATION, Targets
 
 
 class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
@@ -96,7 +95,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
         for ``solver`` "adam" and "gd" on the full batch.
     batch_size : int, default=1024
-        Rows in a minibatch. A table of at most so many rows is used whole.
+        Table in a minibatch. A table of at most so many rows is used whole.
     max_iter : int, default=1000
         Largest number of iterations.
     tol : float, default=1e-3
@@ -233,13 +232,14 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     True
     """
 
-    _task = "classification"
+    _task = CLASSIFICATION
 
     def __init__(
         self,
         kernel=None,
         *,
         likelihood="auto",
+        objective="elbo",
         n_inducing=100,
         n_mean_inducing=0,
         basis="orthogonal",
@@ -270,6 +270,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         super().__init__(
             kernel=kernel,
             likelihood=likelihood,
+            objective=objective,
             n_inducing=n_inducing,
             n_mean_inducing=n_mean_inducing,
             basis=basis,
@@ -386,12 +387,16 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
             )
-        likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
-        labels = position.reshape(-1, 1).astype(float)
-        types = _inputs.column_types(given), [position.dtype]
-        return self._fit(
-            X, labels, weight, likelihood, types, n_classes=len(classes), streams=streams, classes_=classes
+        targets = Targets(
+            columns=position.reshape(-1, 1).astype(float),
+            weight=weight,
+            types=[position.dtype],
+            default_likelihood="bernoulli" if len(classes) == 2 else "softmax",
+            n_classes=len(classes),
+            scale=False,
+            attributes={"classes_": classes},
         )
+        return self._fit(X, _inputs.column_types(given), targets, streams)
 
     def _fit_classes(self, y, previous):
         """The sorted labels of ``y``; a warm start needs those that it had."""
@@ -460,7 +465,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         proba : ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``; rows sum to one.
         """
-        return self._evaluate(posterior.class_probabilities, self._check_rows(X)).T
+        return self._predict("class_probabilities", self._check_rows(X)).T
 
     def predict_log_proba(self, X):
         """Predict the logarithm of the probability of each class.
@@ -473,7 +478,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         -------
         log_proba : ndarray of shape (n_samples, n_classes)
         """
-        return self._evaluate(posterior.log_class_probabilities, self._check_rows(X)).T
+        return self._predict("log_class_probabilities", self._check_rows(X)).T
 
     def predict(self, X):
         """Predict the most probable class.
@@ -505,5 +510,5 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, check_random_state(random_state))[0]
+        positions = self._sample_targets(X, n_samples, random_state)[0]
         return self.classes_[positions]

@@ -178,9 +178,9 @@ def step_flops(model, X, y):
 
     with mock.patch.object(step, "run_chunk", catch), contextlib.suppress(_Stop):
         model.fit(X, y)
-    state, problem, batches, gammas, rates, _, method, *_ = seen
+    state, constants, batches, gammas, rates, _, method, *_ = seen
     batch = jax.tree.map(lambda x: x[0], batches)
     with device.computation(model.device):
         one_step = jax.jit(step.step, static_argnames="method")
-        compiled = one_step.lower(state, problem, batch, gammas[0], rates[0], method=method).compile()
+        compiled = one_step.lower(state, constants, batch, gammas[0], rates[0], method=method).compile()
     return compiled.cost_analysis()["flops"]
