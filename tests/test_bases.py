@@ -12,12 +12,16 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
 from skgp_natgrad.prediction import posterior
+from skgp_natgrad.prediction.samples import covariance
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
-from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
+from skgp_natgrad.variational import bases, gaussian, natural_gradient
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import model as model_parts
+from skgp_natgrad.variational.points import factorise
 
 from .conftest import JITTER, make_problem
-from .reference import dense_elbo, dense_process
+from .reference import dense_elbo, dense_process, expected_log_likelihood
 
 BASES = sorted(bases.BASES)
 
@@ -33,11 +37,11 @@ def bound(basis, parameters, q, batch, constants):
 @pytest.mark.usefixtures("x64")
 def test_moments_and_kl_are_proposition_a1(basis, likelihood, rng):
     parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
-    latent = objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
+    latent = bounds.latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
     mean, var, kl = dense_process(basis, parameters, q.mean, q.cov, batch.X, JITTER)
     assert_allclose(latent.mean, mean, rtol=1e-9, atol=1e-9)
     assert_allclose(latent.var, var, rtol=1e-9, atol=1e-9)
-    expected = objectives.expected_log_likelihood(parameters, mean, var, batch)
+    expected = expected_log_likelihood(parameters, mean, var, batch)
     assert_allclose(bound(basis, parameters, q, batch, constants), expected - kl, rtol=1e-10)
 
 
@@ -47,7 +51,7 @@ def test_gradients_equal_plain_autodiff(basis, rng):
     parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
 
     def ours(parameters, m, S):
-        return objectives.bound_given_q(basis, parameters, m, S, batch, constants)
+        return bounds.bound_given_q(basis, parameters, m, S, batch, constants)
 
     def plain(parameters, m, S):
         own = (
@@ -68,7 +72,7 @@ def test_gradients_equal_plain_autodiff(basis, rng):
 def test_without_mean_only_points_a_basis_is_the_coupled_one(basis, rng):
     parameters, q, batch, constants = make_problem(Gaussian(), rng, basis=basis)
     mean, var, kl = dense_process("orthogonal", parameters, q.mean, q.cov, batch.X, JITTER)
-    want = objectives.expected_log_likelihood(parameters, mean, var, batch) - kl
+    want = expected_log_likelihood(parameters, mean, var, batch) - kl
     assert_allclose(bound(basis, parameters, q, batch, constants), want, rtol=1e-10)
 
 
@@ -76,14 +80,14 @@ def test_without_mean_only_points_a_basis_is_the_coupled_one(basis, rng):
 def test_natural_gradients_of_hybrid_are_those_of_orthogonal(rng):
     """Appendix C.2 and C.3: the same process takes the same natural gradient step in both bases."""
     parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=4)
-    (kernel,) = objectives.exponential(parameters.log_kernels)
-    L_inv = bases.factorise(kernel, parameters.points.Z, constants.masks.Z, JITTER).inverse
+    (kernel,) = model_parts.exponential(parameters.log_kernels)
+    L_inv = factorise(kernel, parameters.points.Z, constants.masks.Z, JITTER).inverse
     w = parameters.weights.a @ kernel(parameters.points.Z_mean, parameters.points.Z) @ L_inv.T
     moved = {}
     for basis, mean in (("orthogonal", q.mean), ("hybrid", q.mean - w)):
         shift = jnp.einsum("kij,kj->ki", q.precision, mean)
         own = q._replace(mean=mean, shift=shift)
-        dm, dS = jax.grad(objectives.bound_given_q, argnums=(2, 3))(basis, parameters, mean, q.cov, batch, constants)
+        dm, dS = jax.grad(bounds.bound_given_q, argnums=(2, 3))(basis, parameters, mean, q.cov, batch, constants)
         moved[basis] = natural_gradient.candidate(own, dm, dS, 0.4)
     assert_allclose(moved["hybrid"].mean + w, moved["orthogonal"].mean, rtol=1e-9, atol=1e-9)
     assert_allclose(moved["hybrid"].cov, moved["orthogonal"].cov, rtol=1e-10)
@@ -113,12 +117,12 @@ def test_posterior_predicts_the_same_moments(basis, rng):
     parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
     constants = constants._replace(offset=rng.normal(size=(2, 1)))
     fitted, _ = posterior.condition(basis, parameters, q, constants)
-    twins = objectives.exponential(parameters.log_kernels)
+    twins = model_parts.exponential(parameters.log_kernels)
     mean, var = posterior.latent_moments(twins, fitted, batch.X)
-    latent = objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
+    latent = bounds.latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
     assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
-    block = posterior.covariance(twins, fitted, batch.X)
+    block = covariance(twins, fitted, batch.X)
     assert_allclose(np.diagonal(block, axis1=1, axis2=2), var, rtol=1e-8, atol=1e-8)
     assert np.linalg.eigvalsh(block).min() > -1e-8
 
@@ -141,8 +145,8 @@ def test_latent_functions_with_kernels_of_their_own(rng):
         apart += bound("orthogonal", own, one, batch._replace(y=batch.y[k : k + 1]), alone)
     assert_allclose(bound("orthogonal", both, q, batch, constants), apart, rtol=1e-11)
     fitted, _ = posterior.condition("orthogonal", both, q, constants)
-    mean, var = posterior.latent_moments(objectives.exponential(both.log_kernels), fitted, batch.X)
-    latent = objectives.latent_moments("orthogonal", both, q.mean, q.cov, batch.X, constants)
+    mean, var = posterior.latent_moments(model_parts.exponential(both.log_kernels), fitted, batch.X)
+    latent = bounds.latent_moments("orthogonal", both, q.mean, q.cov, batch.X, constants)
     assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
     assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
 

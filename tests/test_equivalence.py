@@ -13,7 +13,10 @@ from skgp_natgrad import Constant, NGDSVGPRegressor, kernels, likelihoods
 from skgp_natgrad.likelihoods import Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
-from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian, natural_gradient
+from skgp_natgrad.variational import model as model_parts
+from skgp_natgrad.variational.points import Masks, Points
 
 from .conftest import all_likelihoods, make_problem
 from .reference import reference_elbo, reference_moments, titsias
@@ -116,7 +119,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
     d1, d2 = jax.grad(bound, argnums=(0, 1))(q.mean, eta2)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", parameters, m, S, batch, constants)
+        return bounds.bound_given_q("orthogonal", parameters, m, S, batch, constants)
 
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, gamma)
@@ -151,10 +154,10 @@ def test_masked_points_are_not_there(rng):
         return np.pad(x, widths, constant_values=0.3)
 
     padded = parameters._replace(
-        points=bases.Points(pad(parameters.points.Z, (0, 2), (0, 0)), pad(parameters.points.Z_mean, (0, 3), (0, 0))),
+        points=Points(pad(parameters.points.Z, (0, 2), (0, 0)), pad(parameters.points.Z_mean, (0, 3), (0, 0))),
         weights=parameters.weights._replace(a=pad(parameters.weights.a, (0, 0), (0, 3))),
     )
-    masks = bases.Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
+    masks = Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
     q = gaussian.from_natural(np.pad(q.shift, ((0, 0), (0, 2))), precision)
     batch = batch._replace(columns=np.arange(7))
@@ -171,7 +174,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     likelihood = Gaussian(variance=noise)
     parameters, _, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
-    (kernel,) = objectives.exponential(parameters.log_kernels)
+    (kernel,) = model_parts.exponential(parameters.log_kernels)
     Z, Z_mean = parameters.points
     alpha = np.concatenate([Z, Z_mean])
     jitter = JITTER * float(jnp.diag(kernel(Z, Z)).mean())
@@ -196,14 +199,14 @@ def test_orthogonal_optimum_is_appendix_d(rng):
         assert_allclose(gradient, 0.0, atol=1e-6)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", optimum, m, S, batch, constants)
+        return bounds.bound_given_q("orthogonal", optimum, m, S, batch, constants)
 
     q = gaussian.from_natural(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
     dm, dS = jax.grad(expectation, argnums=(0, 1))(q.mean, q.cov)
     moved = natural_gradient.candidate(q, dm, dS, 0.7)
     assert_allclose(moved.mean, q.mean, atol=1e-7)
     assert_allclose(moved.cov, q.cov, atol=1e-8)
-    mean = objectives.latent_moments("orthogonal", optimum, m[None], S[None], batch.X, constants).mean
+    mean = bounds.latent_moments("orthogonal", optimum, m[None], S[None], batch.X, constants).mean
     assert_allclose(mean[0], Kax.T @ weights, atol=1e-8)
 
 
@@ -256,7 +259,7 @@ def test_kernel_and_its_gradient_equal_scikit_learns(kernel, rng):
     spec = kernels.from_sklearn(kernel, 3)
     assert_allclose(spec.value(X, Z), kernel(X, Z), rtol=1e-12)
     assert_allclose(spec.value.diag(X), kernel.diag(X), rtol=1e-12)
-    # Table that coincide: cancellation in the squared distance is at most a few 1e-15.
+    # Rows that coincide: cancellation in the squared distance is at most a few 1e-15.
     assert_allclose(spec.value(X, X), kernel(X), atol=2e-7 if "nu=0.5" in repr(kernel) else 1e-12)
     # Gradients in log hyperparameters of a weighted sum of all entries, for the free ones.
     C = rng.normal(size=(12, 12))
@@ -264,7 +267,7 @@ def test_kernel_and_its_gradient_equal_scikit_learns(kernel, rng):
     _, gradient = kernel(X, eval_gradient=True)
     want = np.einsum("ij,ijt->t", C, gradient)
     log_value = jax.tree.map(np.log, spec.value)
-    got = jax.grad(lambda log_value: (C * objectives.exponential(log_value)(X, X)).sum())(log_value)
+    got = jax.grad(lambda log_value: (C * model_parts.exponential(log_value)(X, X)).sum())(log_value)
     # As a scikit-learn kernel whose hyperparameters hold exp(gradient), its theta is the gradient.
     free = jax.tree.map(lambda lower, upper, g: np.where(lower == upper, np.nan, g), spec.lower, spec.upper, got)
     ours = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(free)])
@@ -433,7 +436,7 @@ def test_minibatch_bound_is_unbiased(name, rng):
         elbo(
             parameters,
             q,
-            objectives.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6], batch.columns),
+            model_parts.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6], batch.columns),
             constants._replace(scale=4.0),
         )
         for i in range(0, 24, 6)
@@ -444,8 +447,8 @@ def test_minibatch_bound_is_unbiased(name, rng):
 @pytest.mark.usefixtures("x64")
 def test_moments_equal_plain_algebra(rng):
     parameters, q, batch, constants = make_problem(Gaussian(), rng, n_mean_inducing=4)
-    (kernel,) = objectives.exponential(parameters.log_kernels)
-    got = objectives.latent_moments("orthogonal", parameters, q.mean, q.cov, batch.X, constants)
+    (kernel,) = model_parts.exponential(parameters.log_kernels)
+    got = bounds.latent_moments("orthogonal", parameters, q.mean, q.cov, batch.X, constants)
     want = reference_moments(kernel, parameters.points, parameters.weights.a, q.mean, q.cov, batch.X, JITTER)
     for ours, theirs in zip(got[:3], want, strict=True):
         assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)

@@ -11,8 +11,12 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from skgp_natgrad.mean_solve import exact_mean
+from skgp_natgrad.mean_solve.leave_one_out import predictions, unexplained
+from skgp_natgrad.mean_solve.mean_system import Position, latent, pass_over, prior_of, rescaled, target
 from skgp_natgrad.training.batches import Table
-from skgp_natgrad.variational import gaussian, objectives
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian
+from skgp_natgrad.variational import model as model_parts
 
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo
@@ -34,14 +38,14 @@ def fixed(likelihood, rng, **kwargs):
 def test_gaussian_solution_is_appendix_d(rng):
     noise = 0.1
     parameters, batch, constants, _, solution = fixed(Gaussian(noise), rng)
-    (kernel,) = objectives.exponential(parameters.log_kernels)
+    (kernel,) = model_parts.exponential(parameters.log_kernels)
     Z, Z_mean = parameters.points
     alpha = np.concatenate([Z, Z_mean])
     nugget = JITTER * float(jnp.diag(kernel(alpha, alpha)).mean()) * np.eye(N_POINTS)
     K, Kax, Lam = np.asarray(kernel(alpha, alpha)) + nugget, np.asarray(kernel(alpha, batch.X)), batch.weight / noise
     c = np.linalg.solve((Kax * Lam) @ Kax.T + K, (Kax * Lam) @ batch.y[0])
     q = solution.q
-    latent = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, constants)
+    latent = bounds.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(latent.mean[0], Kax.T @ c, atol=1e-8)
     A = np.linalg.solve(np.linalg.cholesky(K[:6, :6]), Kax[:6])
     assert_allclose(q.precision[0], np.eye(6) + (A * Lam) @ A.T, rtol=1e-6)
@@ -77,10 +81,10 @@ def test_solution_is_newtons(likelihood, rng):
             size /= 2
         x = x - size * step
     weights = parameters.weights._replace(a=x[None, 6:])
-    dense = objectives.latent_moments(
+    dense = bounds.latent_moments(
         "orthogonal", parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, constants
     )
-    ours = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, constants)
+    ours = bounds.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(ours.mean, dense.mean, atol=1e-6)
 
 
@@ -95,22 +99,22 @@ def _hessian(slope, x):
 @pytest.mark.usefixtures("x64")
 def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)
-    prior = exact_mean.prior_of(parameters, constants.masks, JITTER)
-    start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
+    prior = prior_of(parameters, constants.masks, JITTER)
+    start = Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
     start = jax.tree.map(jnp.asarray, start)
     position, statistics = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
-    factor = exact_mean._target(statistics)[1]
-    unexplained = exact_mean._unexplained(parameters, prior, batch)
-    mean, _, own = exact_mean._leave_one_out(parameters, prior, factor, position, constants, batch)
-    var = unexplained + own
+    factor = target(statistics)[1]
+    open_variance = unexplained(parameters, prior, batch)
+    mean, _, own = predictions(parameters, prior, factor, position, constants, batch)
+    var = open_variance + own
     for i in (0, 7, 24):
         rest = np.arange(len(batch.weight)) != i
         others = Table(batch.X[rest], batch.y[:, rest], batch.weight[rest])
         refit, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
-        left_out, _, _ = exact_mean._latent(parameters, prior, refit, constants, batch.X[i : i + 1])
+        (left_out, _, _), _ = latent(parameters, prior, refit, constants, batch.X[i : i + 1])
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
-        (kernel,) = objectives.exponential(parameters.log_kernels)
+        (kernel,) = model_parts.exponential(parameters.log_kernels)
         Kax, row = kernel(prior.points, others.X), batch.X[i : i + 1]
         kax = kernel(prior.points, row)
         K = prior.root[0] @ prior.root[0].T
@@ -123,11 +127,11 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
 def test_rescaled_statistics_are_those_of_the_other_noise(rng):
     parameters, _, constants, rows, _ = fixed(Gaussian(0.2), rng)
     other = parameters._replace(raw_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.raw_likelihood))
-    prior = exact_mean.prior_of(parameters, constants.masks, JITTER)
-    start = jax.tree.map(jnp.asarray, exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
-    statistics = exact_mean._pass(parameters, prior, start, constants, rows)
-    want = exact_mean._pass(other, prior, start, constants, rows)
-    for got, theirs in zip(exact_mean.rescaled(statistics, parameters, other)[:3], want[:3], strict=True):
+    prior = prior_of(parameters, constants.masks, JITTER)
+    start = jax.tree.map(jnp.asarray, Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
+    statistics = pass_over(parameters, prior, start, constants, rows)
+    want = pass_over(other, prior, start, constants, rows)
+    for got, theirs in zip(rescaled(statistics, parameters, other, constants)[:3], want[:3], strict=True):
         assert_allclose(got, theirs, rtol=1e-10, atol=1e-12)
 
 

@@ -538,7 +538,7 @@ def test_log_density_refuses_bad_targets(rng):
 @every_regression
 @pytest.mark.usefixtures("x64")
 def test_initial_latent_is_near_the_data(case):
-    """Table drawn at one latent value: the prior starts near it, whatever the rows' weights."""
+    """Rows drawn at one latent value: the prior starts near it, whatever the rows' weights."""
     model, n_latent = model_of(case.likelihood, case.targets)
     f = np.array([[0.4], [0.9]])[:n_latent]
     y = np.asarray(model.sample(np.repeat(f, 4000, axis=1), np.random.RandomState(1)), dtype=float)

@@ -17,8 +17,10 @@ from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
-from skgp_natgrad.training.batches import STEPS_PER_CALL
-from skgp_natgrad.variational import objectives
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
+from skgp_natgrad.step.state import initial_state
+from skgp_natgrad.step.whitening import settled
+from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 
 from .conftest import make_problem
@@ -400,13 +402,13 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     """A large step of the optimizer leaves the mean at the inducing points, wherever they now are, as it was."""
     parameters, q, batch, constants = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
     method, constants = Algorithm(), constants._replace(train_points=float(moves))
-    start = step.initial_state(q, parameters, constants, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, constants, batch, 0.0, 0.1, method=method)
-    moved = step.settled(moved, constants, method)
+    start = initial_state(q, parameters, constants, method)
+    _, moved, _ = jax.jit(step.step, static_argnames="algorithm")(start, constants, batch, 0.0, 0.1, algorithm=method)
+    moved = settled(moved, constants, method)
     assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
     assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
     before, after = (
-        objectives.latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, constants).mean
+        bounds.latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, constants).mean
         for where in [moved.parameters.points.Z]
         for state in (start, moved)
     )
@@ -421,10 +423,10 @@ def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     """Where nothing but the kernel moves; and the state is the same however often it is looked at."""
     parameters, q, batch, constants = make_problem(Gaussian(10.0), rng, n_targets=1)
     method = Algorithm()
-    start = step.initial_state(q, parameters, constants, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, constants, batch, 0.0, 0.1, method=method)
-    once = step.settled(moved, constants, method)
-    twice = step.settled(once, constants, method)
+    start = initial_state(q, parameters, constants, method)
+    _, moved, _ = jax.jit(step.step, static_argnames="algorithm")(start, constants, batch, 0.0, 0.1, algorithm=method)
+    once = settled(moved, constants, method)
+    twice = settled(once, constants, method)
     assert_allclose(once.q.mean, q.mean, rtol=1e-9)
     assert_allclose(twice.q.mean, once.q.mean, rtol=1e-9)
 

@@ -13,10 +13,12 @@ from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
+from skgp_natgrad.step.chunk import try_step
+from skgp_natgrad.step.state import initial_state
 from skgp_natgrad.training import lbfgs
-from skgp_natgrad.variational import gaussian, objectives
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 
 from .conftest import JITTER, make_problem
@@ -145,12 +147,12 @@ def test_a_gradient_descent_step_is_the_gradient(rng):
     constants = constants._replace(weight=7.0)
     method = Algorithm(solver="gd", parameterization="mean_var_sqrt")
     coordinates = PARAMETERIZATIONS["mean_var_sqrt"]
-    state = step.initial_state(q, parameters, constants, method)
-    moved, _, _ = step.try_step(state, constants, batch, 0.0, 1e-3, method)
+    state = initial_state(q, parameters, constants, method)
+    moved, _, _ = try_step(state, constants, batch, 0.0, 1e-3, method)
 
     def bound(xi, parameters):
         own = coordinates.to_gaussian(xi)
-        given_q = objectives.bound_given_q("orthogonal", parameters, own.mean, own.cov, batch, constants)
+        given_q = bounds.bound_given_q("orthogonal", parameters, own.mean, own.cov, batch, constants)
         return given_q - gaussian.kl_to_standard(own)
 
     xi = coordinates.from_gaussian(q)

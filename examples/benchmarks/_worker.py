@@ -32,7 +32,7 @@ import traceback
 
 import numpy as np
 
-# Table of the prediction that warms up, at most (enough for all that is compiled), and repetitions of one that is timed.
+# Rows of the prediction that warms up, at most (enough for all that is compiled), and repetitions of one that is timed.
 _WARM_UP, _MOST_REPEATS = 50_000, 200
 
 

@@ -190,7 +190,7 @@ def targets(found):
 
 
 def comparisons(found):
-    """Table: a target, and the seconds in which each of ours reaches it, with the ratio to the other's."""
+    """Rows: a target, and the seconds in which each of ours reaches it, with the ratio to the other's."""
     for what, seconds, log_density, rmse in targets(found):
         reached = [
             seconds_to(found[name], log_density, float("inf") if rmse is None else rmse) if name in found else None

@@ -234,7 +234,7 @@ def show_summary(title, records, metric, printed, summary, args, digits=3, scale
 
 
 def statistics(values, methods, digits, high):
-    """Table of text: the mean, the median, and the average rank with its standard error (1 is best)."""
+    """Rows of text: the mean, the median, and the average rank with its standard error (1 is best)."""
     if not values:
         return [(kind, ["-"] * len(methods)) for kind in ("mean", "median", "average rank")]
     shared = [method for method in methods if all(method in row for row in values.values())]

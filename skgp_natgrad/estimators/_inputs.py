@@ -19,7 +19,7 @@ _NOT_A_NUMBER = "is not a number; encode such values first, for instance with On
 def located(labels=None, **tables):
     """Context manager around a check: its error also says where the first bad value stands.
 
-    Table and columns count from zero. scikit-learn's messages name no place. A table of a million
+    Rows and columns count from zero. scikit-learn's messages name no place. A table of a million
     rows is searched only once its check has failed.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..start.scale import Scale, fit_scale, snapped, spans_of_rounding
-from ..training.batches import Table
+from ..svgp import Table
 from . import _inputs
 
 # What rows of a fit may hold at most: where squares overflow, single precision has no distances.

@@ -13,8 +13,7 @@ import copy
 import jax
 import numpy as np
 
-from ..start.hyperparameters import specification
-from ..variational.model import Parameters
+from ..svgp import Parameters, specification
 from ._arguments import one_or_each
 
 # Of arguments that a fit cannot go on with when they have changed: those that a stream can.

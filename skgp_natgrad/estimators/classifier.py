@@ -15,6 +15,9 @@ from . import _checks, _inputs
 from ._base import BaseNGDSVGP
 from ._targets import CLASSIFICATION, Targets
 
+# What is in the constructor's scope, and no argument that it shares with the regressor.
+_NOT_SHARED = ("self", "__class__", "class_weight")
+
 
 class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.
@@ -95,7 +98,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
         for ``solver`` "adam" and "gd" on the full batch.
     batch_size : int, default=1024
-        Table in a minibatch. A table of at most so many rows is used whole.
+        Rows in a minibatch. A table of at most so many rows is used whole.
     max_iter : int, default=1000
         Largest number of iterations.
     tol : float, default=1e-3
@@ -267,36 +270,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         class_weight=None,
         checkpoint=None,
     ):
-        super().__init__(
-            kernel=kernel,
-            likelihood=likelihood,
-            objective=objective,
-            n_inducing=n_inducing,
-            n_mean_inducing=n_mean_inducing,
-            basis=basis,
-            inducing_init=inducing_init,
-            solver=solver,
-            parameterization=parameterization,
-            gamma_schedule=gamma_schedule,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            tol=tol,
-            n_iter_no_change=n_iter_no_change,
-            mean_solver=mean_solver,
-            mean_columns=mean_columns,
-            normalize_X=normalize_X,
-            normalize_y=normalize_y,
-            jitter=jitter,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-            device=device,
-            dtype=dtype,
-            callback=callback,
-            checkpoint=checkpoint,
-        )
+        shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
+        super().__init__(**shared)
         self.class_weight = class_weight
 
     def fit(self, X, y, sample_weight=None):

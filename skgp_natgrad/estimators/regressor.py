@@ -97,7 +97,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
         for ``solver`` "adam" and "gd" on the full batch.
     batch_size : int, default=1024
-        Table in a minibatch. A table of at most so many rows is used whole.
+        Rows in a minibatch. A table of at most so many rows is used whole.
     max_iter : int, default=1000
         Largest number of iterations.
     tol : float, default=1e-3

@@ -21,7 +21,7 @@ from ..training.batches import Table, bucket, padded
 from ..variational import model
 from .mean_system import latent, rescaled, rows_of, slopes, target
 
-# Table whose leave-one-out predictions are formed, and rounds of estimation from these.
+# Rows whose leave-one-out predictions are formed, and rounds of estimation from these.
 _HELD_OUT_ROWS = 4000
 SETTLED = 0.05
 # Where the noise is searched for, about what the inducing points needed, in logarithms.

@@ -1,7 +1,7 @@
 """The system whose solution is the mean on all points.
 
 Given hyperparameters, the best mean on the points a (inducing points and mean-only
-points together) is one symmetric system (appendix D of the orthogonal paper). Table
+points together) is one symmetric system (appendix D of the orthogonal paper). Rows
 are whitened by these points, A = L_a^-1 K_aX with K_aa = L_a L_a^T: the mean is
 A^T w, its divergence from the prior |w|^2 / 2, and the system
 

@@ -78,7 +78,7 @@ def k_means(X, kernel, n_points, random_state):
 
 
 def random_rows(X, kernel, n_points, random_state):
-    """Table drawn at random without replacement."""
+    """Rows drawn at random without replacement."""
     return X[random_state.choice(len(X), n_points, replace=False)]
 
 

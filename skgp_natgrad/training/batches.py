@@ -58,7 +58,7 @@ def padded(rows, size, n_columns=0):
 def noise_correlation(n_rows, size, seen):
     """How the noise of a batch's mean goes on in that of the next, for rows drawn without replacement.
 
-    Table are those of one random permutation after another. Each of two rows of one permutation
+    Rows are those of one random permutation after another. Each of two rows of one permutation
     takes a place from the other, so that with S^2 the variance of the rows their
     covariance is -S^2 / N; rows of two permutations are independent.
 
@@ -68,7 +68,7 @@ def noise_correlation(n_rows, size, seen):
         More than ``size``.
     size : int
     seen : int array
-        Table of its first permutation that came before the batch.
+        Rows of its first permutation that came before the batch.
 
     Returns
     -------
@@ -143,7 +143,7 @@ class BatchStream:
         rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)
         while len(self.upcoming) < needed:
             self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
-        # Table of one permutation that had been drawn before the batch before each.
+        # Rows of one permutation that had been drawn before the batch before each.
         seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % len(rows.weight)
         index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)

@@ -16,7 +16,7 @@ from ..variational.bound import data_term
 from ..variational.model import Parameters
 from .batches import Table, padded
 
-# Table that stand for a larger table.
+# Rows that stand for a larger table.
 _ROWS = 2048
 _NARROW = 1e-10
 _MAX_ITERATIONS = 100

@@ -32,7 +32,7 @@ _EVALUATIONS_PER_ITERATION = 20
 
 
 def minimise(state, constants, batches, settings, monitor):
-    """Ascend from ``state``; see `training.run` for the arguments."""
+    """Ascend from ``state``; see `loop.run` for the arguments."""
     batch = jax.tree.map(lambda x: x[0], next(batches))
     algorithm, weight = settings.algorithm, float(constants.weight)
     position = _coordinates(state, constants, algorithm), state.parameters
@@ -79,24 +79,28 @@ def minimise(state, constants, batches, settings, monitor):
         # Nothing but q is free, and that is known.
         monitor.converged = True
         return state_at(start[free], -lowest * weight)
-    found = optimize.minimize(
+    found = _minimised(loss, start[free], (lower[free], upper[free]), after_iteration, settings.max_iter)
+    # Status 2: the line search can gain no more than rounding.
+    monitor.converged |= found.status in (0, 2)
+    return state_at(found.x, -float(found.fun) * weight)
+
+
+def _minimised(loss, start, bounds, after_iteration, max_iter):
+    return optimize.minimize(
         loss,
-        start[free],
+        start,
         jac=True,
         method="L-BFGS-B",
-        bounds=optimize.Bounds(lower[free], upper[free]),
+        bounds=optimize.Bounds(*bounds),
         callback=after_iteration,
         options={
-            "maxiter": settings.max_iter,
-            "maxfun": _EVALUATIONS_PER_ITERATION * settings.max_iter,
+            "maxiter": max_iter,
+            "maxfun": _EVALUATIONS_PER_ITERATION * max_iter,
             "maxcor": _MEMORY,
             "ftol": 1e-14,
             "gtol": 1e-8,
         },
     )
-    # Status 2: the line search can gain no more than rounding.
-    monitor.converged |= found.status in (0, 2)
-    return state_at(found.x, -float(found.fun) * weight)
 
 
 def _coordinates(state, constants, algorithm):

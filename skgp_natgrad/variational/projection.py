@@ -1,13 +1,13 @@
 """The part of the latent moments that runs through Kzz^-1, with a derivative of its own.
 
-Table are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. A
+Rows are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. A
 column of A is no longer than the row's prior deviation, so that I + A diag(lam) A^T
 is formed to rounding and stays positive definite at any signal-to-noise ratio that
 double precision can hold. Products of Kzx with itself, or with matrices whitened
 from both sides, have their rounding magnified by |Kzz^-1| instead.
 
 With L^-1 formed once neither direction has a triangular solve with a batch dimension
-(the derivation is in the developer's notes of the documentation). Table may be in
+(the derivation is in the developer's notes of the documentation). Rows may be in
 single precision; all that has the size of q alone is in double.
 """
 
