@@ -44,7 +44,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--quick", action="store_true", help="one seed, few steps, a small fit: seconds")
+    parser.add_argument("--quick", action="store_true", help="one seed, few steps, small fits: half a minute")
     parser.add_argument("--rst", action="store_true", help="print rst tables")
     args = parser.parse_args(argv)
     if args.quick:
