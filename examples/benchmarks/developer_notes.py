@@ -244,7 +244,7 @@ def held(args):
     body = [["u", *set_free(X, y, n_points)]]
     # Without this function q stays in whitened coordinates; what has been compiled has it inside.
     v_held = [mock.patch.object(module, "whitened_anew", lambda state, *_: state) for module in (step, mean_weights)]
-    full_rate = mock.patch.object(step, "point_rate_of", lambda *_: jnp.ones(()))
+    full_rate = mock.patch.object(step, "point_rate_of", return_value=1.0)
     for name, patches in (("v", v_held), ("v, points at the full rate", [*v_held, full_rate])):
         with contextlib.ExitStack() as stack:
             for patch in patches:
