@@ -10,6 +10,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad.kernels import base
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -38,8 +39,9 @@ def test_fitted_kernel_is_accepted_by_scikit_learn(kernel, table):
     assert not np.allclose(model.kernel_.theta, kernel.theta)
     exact = GaussianProcessRegressor(model.kernel_, alpha=model.likelihood_.variance, optimizer=None).fit(*table)
     assert_allclose(exact.kernel_.theta, model.kernel_.theta)
-    twin = kernels.from_sklearn(model.kernel_, 2).value
-    assert_allclose(twin(*table[:1] * 2), model.kernel_(table[0]), atol=1e-5)  # single precision outside the package
+    jax_kernel = kernels.from_sklearn(model.kernel_, 2).value
+    # Single precision outside the package.
+    assert_allclose(jax_kernel(*table[:1] * 2), model.kernel_(table[0]), atol=1e-5)
 
 
 def test_fixed_bounds_are_honoured(table):
@@ -85,7 +87,7 @@ def test_default_kernel_starts_from_the_data(rng):
     ("kernel", "error", "message"),
     [
         (sk.RBF() + sk.WhiteKernel(), ValueError, "the likelihood owns the noise"),
-        (sk.PairwiseKernel(), ValueError, "no twin"),
+        (sk.PairwiseKernel(), ValueError, "no JAX kernel"),
         ("rbf", TypeError, "must be a kernel"),
         (sk.RBF, TypeError, "must be a kernel"),
         (sk.RBF([1.0, 2.0, 3.0]), ValueError, "3 values for X with 2 columns"),
@@ -94,7 +96,10 @@ def test_default_kernel_starts_from_the_data(rng):
         (sk.Matern(nu=1.0), ValueError, "0.5, 1.5, 2.5 and inf"),
         (sk.ConstantKernel(-1.0), ValueError, "positive"),
         (sk.DotProduct(0.0), ValueError, "fixed"),
-        (sk.RBF() ** -1.0, ValueError, "exponent"),
+        (sk.RBF() ** -1.0, ValueError, "exponent=-1.0; exponent must be a positive number"),
+        (sk.RBF() ** "two", ValueError, "exponent='two'; exponent must be a positive number"),
+        (sk.Matern(nu="abc"), ValueError, "Matern with nu='abc'; nu must be one of 0.5, 1.5, 2.5 and inf"),
+        (sk.Matern(nu=1j), ValueError, r"Matern with nu=1j.* must be a number, a string, or a tuple"),
         (sk.RBF("a"), ValueError, "not a number"),
         (sk.RBF(1.0, (2.0, 3.0)), ValueError, "within positive bounds"),
         (sk.RBF(1.0, (10.0, 0.1)), ValueError, "within positive bounds"),
@@ -121,7 +126,7 @@ class Cosine(sk.StationaryKernelMixin, sk.NormalizedKernelMixin, sk.Kernel):
         return np.cos((X[:, None] - Y[None]) / self.period).prod(-1)
 
 
-class CosineTwin(kernels.Kernel):
+class JaxCosine(kernels.Kernel):
     period: object
 
     def __call__(self, X, Z):
@@ -136,17 +141,17 @@ class CosineTwin(kernels.Kernel):
 
 
 def test_a_users_own_kernel(table):
-    with pytest.raises(ValueError, match=r"register\(Cosine, YourTwin\)"):
+    with pytest.raises(ValueError, match=r"register\(Cosine, YourJaxKernel\)"):
         fit(Cosine() * sk.RBF(), table)
-    kernels.register(Cosine, CosineTwin)
+    kernels.register(Cosine, JaxCosine)
     try:
         model = fit(Cosine(2.0) * sk.RBF(), table)
     finally:
-        del kernels._TWINS[Cosine]
+        del base._JAX_KERNELS[Cosine]
     assert model.kernel_.k1.period != 2.0
     assert kernels.from_sklearn(Cosine(), 2).value.period == 1.0  # found by the class itself
-    del Cosine._skgp_twin
-    with pytest.raises(TypeError, match="twin_class"):
+    del Cosine._skgp_jax_kernel
+    with pytest.raises(TypeError, match="jax_class"):
         kernels.register(Cosine, dict)
 
 
@@ -161,7 +166,7 @@ from skgp_natgrad import NGDSVGPRegressor, kernels
 class Mine(RBF):
     pass
 
-class MineTwin(kernels.Kernel):
+class JaxMine(kernels.Kernel):
     length_scale: object
     def __call__(self, X, Z):
         import jax.numpy as jnp
@@ -169,7 +174,7 @@ class MineTwin(kernels.Kernel):
     def diag(self, X):
         return X[:, 0] * 0.0 + 1.0
 
-kernels.register(Mine, MineTwin)
+kernels.register(Mine, JaxMine)
 X = np.linspace(0, 5, 40)[:, None]
 model = NGDSVGPRegressor(1.0 * Mine(), n_inducing=8, max_iter=20)
 scores = cross_val_score(model, X, np.sin(X[:, 0]), cv=2, n_jobs=2, error_score="raise")
