@@ -1,14 +1,17 @@
-"""JAX kernels of the kernels of :mod:`sklearn.gaussian_process.kernels`.
+"""Kernels: JAX kernels for those of scikit-learn, and kernels on some columns.
 
-`from_sklearn` and `to_sklearn` convert; `register` adds the JAX kernel of a
-scikit-learn class of your own.
+The user writes expressions of :mod:`sklearn.gaussian_process.kernels` and
+`Columns`. `from_sklearn` and `to_sklearn` convert them to JAX kernels and back;
+`register` adds the JAX kernel of a scikit-learn class of your own.
 """
 
 from .base import Kernel, register
+from .columns import Columns
 from .distances import scaled_squared_distance, squared_distance
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 
 __all__ = [
+    "Columns",
     "Kernel",
     "KernelSpec",
     "from_sklearn",

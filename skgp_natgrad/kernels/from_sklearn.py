@@ -11,8 +11,10 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from .base import Inputs, Kernel, known, register, registered
+from .columns import Columns, SelectedColumns
 from .stationary import RBF, ExpSineSquared, Matern, RationalQuadratic
 
+register(Columns, SelectedColumns)
 register(sklearn_kernels.ConstantKernel, Constant)
 for _jax_class in (RBF, Matern, RationalQuadratic, ExpSineSquared, DotProduct, Sum, Product, Exponentiation):
     register(getattr(sklearn_kernels, _jax_class.__name__), _jax_class)
@@ -26,7 +28,7 @@ class KernelSpec(NamedTuple):
     upper: Kernel
 
 
-def from_sklearn(kernel, n_features):
+def from_sklearn(kernel, n_features, feature_names=None):
     """Return the JAX kernel of a scikit-learn kernel, with its bounds.
 
     Parameters
@@ -35,6 +37,8 @@ def from_sklearn(kernel, n_features):
         A kernel expression.
     n_features : int
         Number of columns of X, which anisotropic lengthscales must match.
+    feature_names : sequence of str, default=None
+        Names of the columns of X, by which `Columns` may select some.
 
     Returns
     -------
@@ -47,7 +51,8 @@ def from_sklearn(kernel, n_features):
     ValueError, TypeError
         For a kernel that has no JAX kernel, naming it and the remedy.
     """
-    return _convert(kernel, Inputs.of_table(n_features))
+    names = None if feature_names is None else tuple(feature_names)
+    return _convert(kernel, Inputs.of_table(n_features, names))
 
 
 def _convert(kernel, inputs):
