@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import kernels, likelihoods
 from .._backend import blas, device, memory
+from ..kernels.columns import by_position
 from ..mean_solve import exact_mean
 from ..prediction import posterior
 from ..start import default_kernel, inducing_points
@@ -404,7 +405,7 @@ class BaseNGDSVGP(BaseEstimator):
     def _arguments(self, likelihood, scale_y):
         """Copies of what says what the model is made of: the likelihood as prepared, ``scale_y`` as used."""
         return _warm_start.recorded(
-            kernel=self.kernel,
+            kernel=self._by_position(self.kernel),
             likelihood=likelihood,
             basis=self.basis,
             # Of its names there is "all", which is None.
@@ -480,10 +481,11 @@ class BaseNGDSVGP(BaseEstimator):
         return x_scale, y_scale, rows._replace(X=X, y=y_scale.forward(rows.y.T).T)
 
     def _start(self, rows, likelihood, n_classes, x_scale, random_state, previous, method, streams, arguments):
-        """The scikit-learn kernels, the initial state, the problem, and the numbers of points."""
+        """The scikit-learn kernels as given, the initial state, the problem, and the numbers of points."""
         shape = rows.X.shape[1], len(rows.y)
         n_latent = likelihood.n_latent(len(rows.y), n_classes)
-        sklearn_kernels = self._kernels(rows, n_latent, previous)
+        given = self._kernels(rows, n_latent, previous)
+        sklearn_kernels = tuple(self._by_position(given))
         specification = _hyperparameters.specification(sklearn_kernels, likelihood, *shape)
         if previous is None:
             together = functools.reduce(operator.add, sklearn_kernels)
@@ -514,7 +516,7 @@ class BaseNGDSVGP(BaseEstimator):
         if streams:
             previous = previous._replace(parameters=parameters)
             q, parameters, problem, sizes = self._follow(previous, problem, sklearn_kernels, rows.X, random_state)
-        return sklearn_kernels, step.initial_state(q, parameters, problem, method), problem, sizes
+        return given, step.initial_state(q, parameters, problem, method), problem, sizes
 
     def _follow(self, previous, problem, sklearn_kernels, X, random_state):
         """Where the next rows of a stream start: q, the parameters, the problem, and the numbers of points."""
@@ -533,7 +535,14 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _fitted_kernels(self):
         """The fitted kernel of all latent functions, or those of each: a tuple."""
-        return _warm_start.one_or_each(self.kernel_)
+        return _warm_start.one_or_each(self._by_position(self.kernel_))
+
+    def _by_position(self, kernel):
+        """A kernel, or a list of them, whose `Columns` select by position: a fit's rows are arrays without names."""
+        names = getattr(self, "feature_names_in_", None)
+        if isinstance(kernel, (list, tuple)):
+            return [by_position(each, names) for each in kernel]
+        return by_position(kernel, names)
 
     def _kernels(self, rows, n_latent, previous):
         """One kernel for all latent functions, or one for each: a tuple."""
