@@ -369,7 +369,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
-        if return_cov and not self.likelihood_.location:
+        if return_cov and not self.likelihood_.additive_noise:
             raise ValueError(
                 f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
                 "covariance in closed form; draw from the joint prediction with sample_y instead."
