@@ -654,7 +654,9 @@ def test_multiclass_samples_follow_the_probabilities(likelihood):
 
 @pytest.mark.usefixtures("x64")
 def test_student_t_without_a_variance_says_so():
-    assert np.all(np.isinf(StudentT(df=2.0).value_and_bounds(1)[0].predictive_moments(np.zeros((1, 2)), np.ones((1, 2)))[1]))
+    assert np.all(
+        np.isinf(StudentT(df=2.0).value_and_bounds(1)[0].predictive_moments(np.zeros((1, 2)), np.ones((1, 2)))[1])
+    )
 
 
 @pytest.mark.usefixtures("x64")
@@ -667,7 +669,9 @@ def test_negative_binomial_without_dispersion_is_poisson(rng):
 @pytest.mark.usefixtures("x64")
 def test_gamma_of_shape_one_is_exponential(rng):
     y, mean, var = rng.exponential(size=(1, 20)), rng.normal(size=(1, 20)), rng.uniform(size=(1, 20))
-    got, want = (call(each.value_and_bounds(1)[0], "expected_log_prob", mean, var, y) for each in (Gamma(1.0), Exponential()))
+    got, want = (
+        call(each.value_and_bounds(1)[0], "expected_log_prob", mean, var, y) for each in (Gamma(1.0), Exponential())
+    )
     assert_allclose(got, want, rtol=1e-12)
 
 

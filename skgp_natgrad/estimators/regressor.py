@@ -38,9 +38,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         column, started from the data.
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
-        "heteroscedastic_gaussian", "poisson", "negative_binomial", "gamma",
-        "exponential", "beta", "chained_beta" or "ordinal"; "auto" is
-        "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
+        "heteroscedastic_gaussian", "poisson", "negative_binomial",
+        "zero_inflated_poisson", "gamma", "exponential", "beta",
+        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
         values, tunable as ``likelihood__...``; those of "gaussian" and
         "student_t" are on the scale of the standardised y.
     n_inducing : int, None or "all", default=100

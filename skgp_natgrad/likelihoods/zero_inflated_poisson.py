@@ -26,7 +26,8 @@ class ZeroInflatedPoisson(CountLikelihood):
 
     With mu = exp(f), E[y | f] = (1 - pi) mu and Var[y | f] = (1 - pi) (mu + pi mu^2): `predict` returns
     the mean of all counts, the excess zeros included. The expectation of log p(y | f) has a closed
-    form where y is positive and is by quadrature where it is zero.
+    form where y is positive. Where y is zero it is by quadrature: of a pi from 0.1 on to 1e-8 where the
+    latent deviation is at most two, of a pi of 1e-4 to 1e-6 where it is at most one.
 
     Parameters
     ----------
