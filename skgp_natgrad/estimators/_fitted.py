@@ -98,6 +98,6 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
 
 def model_of(estimator):
     """The `svgp.Model` that a fitted estimator predicts with."""
-    likelihood = estimator.likelihood_.spec(len(estimator._y_scale.scale))[0]
+    likelihood = estimator.likelihood_.value_and_bounds(len(estimator._y_scale.scale))[0]
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
     return svgp.Model(kernels, likelihood, estimator._posterior)

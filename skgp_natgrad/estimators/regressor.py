@@ -38,9 +38,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         column, started from the data.
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
-        "heteroscedastic_gaussian", "poisson", "negative_binomial", "gamma",
-        "exponential", "beta", "chained_beta" or "ordinal"; "auto" is
-        "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
+        "heteroscedastic_gaussian", "poisson", "negative_binomial",
+        "zero_inflated_poisson", "gamma", "exponential", "beta",
+        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
         values, tunable as ``likelihood__...``; those of "gaussian" and
         "student_t" are on the scale of the standardised y.
     n_inducing : int, None or "all", default=100
@@ -369,7 +369,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
-        if return_cov and not self.likelihood_.location:
+        if return_cov and not self.likelihood_.additive_noise:
             raise ValueError(
                 f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
                 "covariance in closed form; draw from the joint prediction with sample_y instead."

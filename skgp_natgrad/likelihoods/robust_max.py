@@ -30,6 +30,7 @@ class RobustMax(ClassLikelihood):
     """
 
     name = "robust_max"
+    # Its raw value is the logarithm: it is small where it is of use.
     parameters = ("epsilon",)
 
     def __init__(self, epsilon=1e-3, epsilon_bounds="fixed"):
@@ -39,8 +40,8 @@ class RobustMax(ClassLikelihood):
     def n_latent(self, n_targets, n_classes):
         return n_classes
 
-    def spec(self, n_targets):
-        value, lower, upper = super().spec(n_targets)
+    def value_and_bounds(self, n_targets):
+        value, lower, upper = super().value_and_bounds(n_targets)
         if not upper.epsilon < 1.0:
             raise ValueError(
                 f"likelihood RobustMax(epsilon={self.epsilon!r}, epsilon_bounds={self.epsilon_bounds!r}): "

@@ -56,11 +56,11 @@ class Softmax(ClassLikelihood):
     def n_latent(self, n_targets, n_classes):
         return n_classes
 
-    def spec(self, n_targets):
+    def value_and_bounds(self, n_targets):
         n = self.n_points
         if not (isinstance(n, (int, np.integer)) and n >= 2 and n & (n - 1) == 0):
             raise ValueError(f"likelihood Softmax(n_points={n!r}): n_points must be a power of two, 2 or more.")
-        return super().spec(n_targets)
+        return super().value_and_bounds(n_targets)
 
     def log_prob(self, f, y):
         chosen = jnp.take_along_axis(f, y[None].astype(int), axis=0)[0]
