@@ -137,7 +137,7 @@ def can_stream(estimator):
 
 
 def _q_is_posterior(objective):
-    """Whether the objective that an argument stands for leaves a posterior; `fit` refuses values that stand for none."""
+    """Whether the objective that an argument stands for leaves a posterior; `fit` refuses what stands for none."""
     if not isinstance(objective, objectives.Objective):
         objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
     return objective.closed_form
