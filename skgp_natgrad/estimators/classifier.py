@@ -44,6 +44,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
         classes and "softmax" for more. "ordinal" takes the sorted labels for
         levels in that order.
+    objective : {"elbo", "predictive"} or object, default="elbo"
+        What training raises. "elbo": the evidence lower bound. "predictive":
+        the log probability of each row's own prediction, less the KL
+        divergence: see :class:`~skgp_natgrad.objectives.Predictive`, an object of
+        which has the weight of the divergence, tunable as
+        ``objective__kl_weight``.
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
@@ -183,7 +189,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         In the units of X; for ``basis="decoupled"`` the mean's copy of the
         inducing points stands last.
     elbo_ : float
-        The bound at the solution, in nats: evaluated on the full batch, the
+        The bound, or another ``objective``, at the solution, in nats: evaluated on the full batch, the
         average of the last estimates with minibatches. With
         ``mean_solver="exact"`` it is evaluated on all rows. After a later
         ``partial_fit``, given the rows before.
@@ -323,7 +329,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Notes
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
-        ``basis="decoupled"`` or ``mean_solver="exact"``.
+        ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
+        ``objective="predictive"``.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. ``elbo_`` is then a bound of the

@@ -43,6 +43,13 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
         values, tunable as ``likelihood__...``; those of "gaussian" and
         "student_t" are on the scale of the standardised y.
+    objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
+        What training raises. "elbo": the evidence lower bound. "tightened": a
+        bound that is never looser, at the same cost, for Gaussian noise [4]_.
+        "predictive": the log density of each row's own prediction, less the
+        KL divergence, for calibrated predictions where the model is
+        wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` has
+        the weight of the divergence, tunable as ``objective__kl_weight``.
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
@@ -180,7 +187,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         In the units of X; for ``basis="decoupled"`` the mean's copy of the
         inducing points stands last.
     elbo_ : float
-        The bound at the solution, in nats, for y on the scale of
+        The bound, or another ``objective``, at the solution, in nats, for y on the scale of
         ``likelihood_``: evaluated on the full batch, the average of the last
         estimates with minibatches. With ``mean_solver="exact"`` it is
         evaluated on all rows. After a later ``partial_fit``, given the rows
@@ -220,6 +227,10 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
        "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
     .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
        Variational Inference in Gaussian Process Regression." JMLR.
+    .. [4] M. Titsias (2025). "New Bounds for Sparse Variational Gaussian
+       Processes." ICML.
+    .. [5] M. Jankowiak, G. Pleiss, J. Gardner (2020). "Parametric Gaussian
+       Process Regressors." ICML.
 
     Examples
     --------
@@ -293,7 +304,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         Notes
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
-        ``basis="decoupled"`` or ``mean_solver="exact"``.
+        ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
+        ``objective="predictive"``.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. The likelihood's parameters,

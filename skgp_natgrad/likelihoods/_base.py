@@ -245,6 +245,14 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError
 
+    def training_log_density(self, mean, var, y):
+        """log E[p(y | f)] under q(f) = N(mean, var), as an objective of training reads it: (B,).
+
+        The predictive density, which therefore needs a reverse-mode derivative, unless a subclass
+        has a rule of fewer nodes.
+        """
+        return self.log_predictive_density(mean, var, y)
+
 
 def _flatten(likelihood):
     leaves = tuple(getattr(likelihood, name) for name in likelihood.parameters)

@@ -58,6 +58,10 @@ class RobustMax(ClassLikelihood):
         loses = jnp.log(self.epsilon / (mean.shape[0] - 1))
         return loses + wins * (jnp.log1p(-self.epsilon) - loses)
 
+    def training_log_density(self, mean, var, y):
+        wins = _win_probability(mean, var, y[0].astype(int), TRAINING_NODES)
+        return jnp.log(self._with_errors(wins, len(mean)))
+
     def log_class_probabilities(self, mean, var):
         n_classes, n_rows = mean.shape
         wins = jnp.stack([_win_probability(mean, var, jnp.full(n_rows, c), PREDICTION_NODES) for c in range(n_classes)])

@@ -122,7 +122,8 @@ def _constants(plan, table, masks, prior_mean):
         weight=float(table.weight.sum()),
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
         train_points=float(plan.n_inducing is not None),
-        objective=plan.objective,
+        # Numbers of one type, so that no value of theirs is compiled for on its own.
+        objective=jax.tree.map(float, plan.objective),
     )
 
 

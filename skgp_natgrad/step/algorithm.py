@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import objectives
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -99,8 +100,9 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
         and not is_collapsed(algorithm, likelihood.conjugate and objective.closed_form)
         and basis.natural
     ):
-        _check_unconstrained(algorithm, likelihood)
+        _check_unconstrained(algorithm, likelihood, objective)
     _check_mean_solver(algorithm, solver, basis)
+    _check_objective(algorithm, objective, basis)
 
 
 def can_stream(estimator):
@@ -120,21 +122,47 @@ def can_stream(estimator):
         "mean_solver": estimator.mean_solver == "exact",
     }
     given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
+    here = f"{type(estimator).__name__} has no partial_fit with"
     if given:
         raise AttributeError(
-            f"{type(estimator).__name__} has no partial_fit with {', '.join(given)}: later rows can be told what "
-            "the inducing points know, not what a mean on other points does. Use n_mean_inducing=0, "
-            "basis='orthogonal' and mean_solver='adam'."
+            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what a mean on "
+            "other points does. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
+        )
+    if not _q_is_posterior(estimator.objective):
+        raise AttributeError(
+            f"{here} objective={estimator.objective!r}: its q is no posterior that later rows could start from. Use "
+            "objective='elbo'."
         )
     return True
 
 
-def _check_unconstrained(algorithm, likelihood):
+def _q_is_posterior(objective):
+    """Whether the objective that an argument stands for leaves a posterior; `fit` refuses what stands for none."""
+    if not isinstance(objective, objectives.Objective):
+        objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
+    return objective.closed_form
+
+
+def _check_unconstrained(algorithm, likelihood, objective):
     if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
+        cause = f"likelihood {type(likelihood).__name__}" if objective.closed_form else f"objective {objective.name!r}"
         raise ValueError(
-            f"solver={algorithm.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
+            f"solver={algorithm.solver!r} with {cause} moves q itself, and "
             f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
             "parameterization='mean_var_sqrt'."
+        )
+
+
+def _check_objective(algorithm, objective, basis):
+    if objective.needs_residual and not basis.natural:
+        raise ValueError(
+            f"objective={objective.name!r} needs what the inducing points leave open of the prior variance, which "
+            f"basis={algorithm.basis!r} does not tell apart; use basis='orthogonal', or objective='elbo'."
+        )
+    if algorithm.mean_solver == "exact" and not objective.closed_form:
+        raise ValueError(
+            f"mean_solver='exact' solves for the mean of largest expected log-likelihood, which "
+            f"objective={objective.name!r} does not raise; use mean_solver='adam', or objective='elbo'."
         )
 
 

@@ -28,9 +28,9 @@ _SLACK = 1e-9
 
 
 def bound(q, parameters, constants, batch, algorithm, known_factors=None):
-    """The evidence lower bound of a batch."""
+    """The bound of a batch, as it is reported."""
     given_q = bounds.bound_given_q(algorithm.basis, parameters, q.mean, q.cov, batch, constants, known_factors)
-    return given_q - gaussian.kl_to_standard(q)
+    return constants.objective.reported(given_q - gaussian.kl_to_standard(q))
 
 
 bound_of_batch = quick_jit(bound, static_argnames="algorithm")
@@ -83,7 +83,8 @@ def step(state, constants, batch, gamma, rate, algorithm):
     else:
         moved = natural_gradient.step(q, xi_direction, rate, algorithm.parameterization)
     rejected = (moved.n_halvings > 0) | skipped
-    report = Report(value - gaussian.kl_to_standard(q), moved.gamma, rejected, moved.fell_back)
+    bound_before = constants.objective.reported(value - gaussian.kl_to_standard(q))
+    report = Report(bound_before, moved.gamma, rejected, moved.fell_back)
     u = mean_at(parameters.points.Z, state, moved.q.mean, factors, constants, algorithm)
     # All of u where points move at half the rate of the rest or less.
     held = jnp.minimum(1.0, 2.0 * (1.0 - point_rate))

@@ -86,7 +86,7 @@ def _loss(levels, raw_likelihood, constants, batch):
         mean = jnp.broadcast_to(at[0], (len(at[0]), len(batch.weight)))
         narrow = jnp.full_like(mean, _NARROW)
         total = data_term(Parameters((), at[1], None, None), constants, mean, narrow, batch, narrow)
-        return -total / batch.weight.sum()
+        return -constants.objective.reported(total) / batch.weight.sum()
 
     return jax.value_and_grad(loss)((levels, raw_likelihood))
 

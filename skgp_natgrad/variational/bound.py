@@ -42,6 +42,7 @@ def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_fa
         constants.jitter,
         columns,
         known_factors,
+        constants.objective.needs_residual,
     )
     return moments._replace(mean=moments.mean + constants.prior_mean)
 

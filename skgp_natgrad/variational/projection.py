@@ -175,3 +175,32 @@ def _project_backward(saved, cotangents):
 
 
 project.defvjp(_project_forward, _project_backward)
+
+
+@jax.custom_vjp
+def residual(Kzz, Kzx, kxx, whiten, rows):
+    """k_xx - k_xz Kzz^-1 k_zx, what the inducing points leave open of the prior variance: (B,).
+
+    Parameters
+    ----------
+    Kzz, Kzx, kxx, whiten : arrays
+        See `project`; they have the gradient, that of the exact residual.
+    rows : WhitenedRows
+        What `project` returned for them; it has the value.
+    """
+    return _double(rows.residual)
+
+
+def _residual_forward(Kzz, Kzx, kxx, whiten, rows):
+    return residual(Kzz, Kzx, kxx, whiten, rows), (whiten, rows)
+
+
+def _residual_backward(saved, v):
+    whiten, rows = saved
+    d_kxx = v.astype(rows.residual.dtype)
+    d_Kzz = whiten.T @ _double(weighted_gram(rows.A[None], d_kxx[None]))[0] @ whiten
+    d_Kzx = -2.0 * upper_product(whiten.T.astype(rows.A.dtype), rows.A * d_kxx)
+    return d_Kzz, d_Kzx, d_kxx, jnp.zeros_like(whiten), jax.tree.map(jnp.zeros_like, rows)
+
+
+residual.defvjp(_residual_forward, _residual_backward)

@@ -34,7 +34,9 @@ __all__ = [
 BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED}
 
 
-def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None):
+def moments(
+    basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None, needs_residual=False
+):
     """Latent moments at the rows of ``X``.
 
     Parameters
@@ -55,6 +57,8 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
         is estimated without bias (appendix A.3); all of them if None.
     known_factors : tuple of Factor, optional
         What `factors` returns, where it is known already.
+    needs_residual : bool
+        Whether the residual is asked for, which bases without natural parameters do not have.
 
     Returns
     -------
@@ -67,9 +71,13 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
     parts = []
     for (kernel, latents), factor in zip(by_kernel(kernels, len(m)), known_factors, strict=True):
         own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
-        parts.append(BASES[basis].moments(kernel, factor, points, masks, *own, X, columns))
-    mean, var, kl, dependence = zip(*parts, strict=True)
-    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
+        parts.append(BASES[basis].moments(kernel, factor, points, masks, *own, X, columns, needs_residual))
+    mean, var, kl, dependence, residual = zip(*parts, strict=True)
+    moments = Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
+    if not needs_residual:
+        return moments
+    of_each = [jnp.broadcast_to(one, own.shape) for one, own in zip(residual, mean, strict=True)]
+    return moments._replace(residual=jnp.concatenate(of_each))
 
 
 def moved(moments, dm, S):

@@ -21,8 +21,9 @@ class Basis(NamedTuple):
         ``(n_latent, n_inducing, n_mean_inducing) -> Weights``, at which training starts: those of
         the prior, or close to it.
     moments : callable
-        ``(kernel, factor, points, masks, weights, m, S, X, columns) -> (mean, var, kl, dependence)``,
-        the parts of `Moments`; ``factor`` is None without natural parameters.
+        ``(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual) -> (mean, var, kl,
+        dependence, residual)``, the parts of `Moments`; ``factor`` is None without natural parameters, and
+        so is ``residual``, of shape (B,), which is also None where it is not needed.
     prediction_factors : callable
         ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, spread, used)``; see
         `bases.prediction_factors`.
@@ -82,8 +83,8 @@ class Dependence(NamedTuple):
 class Moments(NamedTuple):
     """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
 
-    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` is
-    the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
+    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` (K, B)
+    is the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
     """
 
     mean: jax.Array

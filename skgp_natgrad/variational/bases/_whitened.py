@@ -7,7 +7,7 @@ import numpy as np
 
 from ..._backend.linalg import definite_cholesky, triangular_inverse
 from ..points import factorise, inducing_covariance
-from ..projection import project
+from ..projection import project, residual
 from ._mean_points import in_precision_of, quadratic
 from ._record import Weights
 
@@ -17,8 +17,8 @@ def first_weights(n_latent, n_inducing, n_mean_inducing):
     return Weights(np.zeros((n_latent, n_mean_inducing)), np.zeros((n_latent, 0, 0)))
 
 
-def moments(kernel, factor, points, masks, weights, m, S, X, columns, removed):
-    """Latent mean and variance (K, B), the mean-only part's KL divergence, L^-1 Kzg a (K, M), and the rows.
+def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual, removed):
+    """Latent mean and variance (K, B), the mean-only part's KL divergence, L^-1 Kzg a (K, M), the rows, the residual.
 
     The rows are seen in their own precision, the points in double. ``removed`` is the share of the
     mean-only part's values at Z that the projection takes away: one, or zero.
@@ -28,10 +28,12 @@ def moments(kernel, factor, points, masks, weights, m, S, X, columns, removed):
     Kgz = kernel(points.Z_mean, points.Z) * masks.Z
     row_kernel, (Z, Z_mean) = in_precision_of(X, (kernel, points))
     Kzx = row_kernel(Z, X) * masks.Z.astype(X.dtype)[:, None]
-    mean, var, w, beta, rows = project(Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse)
+    kxx = row_kernel.diag(X)
+    mean, var, w, beta, rows = project(Kzz, Kzx, kxx, m, S, a @ Kgz, removed, factor.inverse)
+    open_part = residual(Kzz, Kzx, kxx, factor.inverse, rows) if needs_residual else None
     mean = mean + a.astype(X.dtype) @ row_kernel(Z_mean, X)
     beta = beta * masks.Z if removed else jnp.zeros_like(beta)
-    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows
+    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, open_part
 
 
 def change_along_mean(kernel, factor, points, masks, m, Z_new):

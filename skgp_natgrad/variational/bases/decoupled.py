@@ -38,7 +38,7 @@ def _first_weights(n_latent, n_inducing, n_mean_inducing):
     return Weights(np.zeros((n_latent, n_mean_inducing)), root)
 
 
-def _moments(kernel, factor, points, masks, weights, m, S, X, columns):
+def _moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual):
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
     a = weights.a * masks.Z_mean
     root = weights.root * masks.Z[:, None]
@@ -54,7 +54,7 @@ def _moments(kernel, factor, points, masks, weights, m, S, X, columns):
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
     Kgz = jnp.zeros((a.shape[1], len(Kzz)))
     mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), Kgz, columns)
-    return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None
+    return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None, None
 
 
 def _inverse(Kzz, root):
