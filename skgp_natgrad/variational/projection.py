@@ -148,7 +148,7 @@ def whitened(whiten, Kzx, kxx, n_explaining=None, sizes=None):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(8,))
-def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes):
+def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
     """The part of the latent moments that runs through Kzz^-1.
 
     Parameters
@@ -166,7 +166,7 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes):
         basis, zero in the hybrid; a constant.
     whiten : array of shape (M, M)
         L^-1 of Kzz with its jitter; a constant.
-    sizes : tuple of int
+    sizes : tuple of int, optional
         Of the diagonal blocks of S, all else of which is zero and has no gradient.
 
     Returns
