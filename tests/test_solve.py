@@ -378,7 +378,7 @@ def test_little_noise(noise, table):
     y = np.sin(X[:, 0]) + np.cos(X[:, 1])
     reg = NGDSVGPRegressor(
         RBF([1.0, 1.0]),
-        Gaussian(noise, "fixed"),
+        likelihood=Gaussian(noise, "fixed"),
         basis="solve",
         n_inducing=30,
         n_mean_inducing=40,
