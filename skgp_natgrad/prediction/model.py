@@ -76,7 +76,7 @@ def condition(state, constants, plan):
     True
     """
     parameters = state.parameters
-    with _device.computation(plan.device), blas.single_threaded(len(parameters.points.Z)):
+    with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
     computing = jax.tree.map(np.exp, parameters.log_kernels)

@@ -96,8 +96,8 @@ def _first(plan, table, random_state):
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
     points, masks = placement.place(plan, table, random_state)
-    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, len(points.Z))
-    weights = BASES[plan.basis].first_weights(n_latent, *map(len, points))
+    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, sum(points.sizes))
+    weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
 

@@ -109,7 +109,8 @@ def can_stream(estimator):
     """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
 
     Mean-only weights move the mean and say nothing of how sure it is, so that no
-    site of theirs exists.
+    site of theirs exists. A second part of q with a covariance of its own would have
+    one, which under other points has a covariance with the first.
 
     Raises
     ------
@@ -118,15 +119,15 @@ def can_stream(estimator):
     """
     needs_q_alone = {
         "n_mean_inducing": estimator.n_mean_inducing != 0,
-        "basis": estimator.basis == "decoupled",
+        "basis": estimator.basis in BASES and not BASES[estimator.basis].natural,
         "mean_solver": estimator.mean_solver == "exact",
     }
     given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
     here = f"{type(estimator).__name__} has no partial_fit with"
     if given:
         raise AttributeError(
-            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what a mean on "
-            "other points does. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
+            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what further "
+            "points do. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
         )
     if not _q_is_posterior(estimator.objective):
         raise AttributeError(
@@ -168,6 +169,11 @@ def _check_objective(algorithm, objective, basis):
 
 def _check_mean_solver(algorithm, solver, basis):
     here = f"mean_solver={algorithm.mean_solver!r}"
+    if algorithm.mean_solver != "adam" and basis.second_part:
+        raise ValueError(
+            f"{here} is for points of the mean alone, and basis={algorithm.basis!r} has none: its further points have "
+            "a covariance too, and natural gradients with the inducing points. Use mean_solver='adam', the default."
+        )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
             f"{here} takes natural gradient steps, solver={algorithm.solver!r} has none; use solver='ngd'."

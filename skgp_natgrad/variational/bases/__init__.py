@@ -4,6 +4,7 @@ Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance rests on inducing
 points Z (the paper's beta), the mean on these and on further points Z_mean (the
 paper's gamma) with weights a. The part on Z is whitened: u = L v, Kzz = L L^T,
 q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis.
+"solve" (Shi, Titsias and Mnih 2020) gives the further points a covariance as well.
 
 Each basis is a `Basis` in a file of its own; the functions here apply it kernel by kernel.
 """
@@ -18,6 +19,7 @@ from ._record import Basis, Dependence, Moments, Weights
 from .decoupled import DECOUPLED
 from .hybrid import HYBRID
 from .orthogonal import ORTHOGONAL
+from .solve import SOLVE
 
 __all__ = [
     "BASES",
@@ -29,9 +31,10 @@ __all__ = [
     "moved",
     "prediction_factors",
     "pulled_back",
+    "whole_gram",
 ]
 
-BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED}
+BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED, "solve": SOLVE}
 
 
 def moments(
@@ -95,6 +98,11 @@ def pulled_back(moments, v):
     return jnp.concatenate(
         [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))]
     )
+
+
+def whole_gram(moments, v):
+    """A diag(v) A^T (K, M, M) of the rows, for ``v`` (K, B): between all variables of q, also where S is zero."""
+    return jnp.concatenate([rows.gram(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))])
 
 
 def prediction_factors(basis, kernels, points, masks, weights, q, jitter):

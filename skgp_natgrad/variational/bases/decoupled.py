@@ -43,8 +43,8 @@ def _moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_res
     a = weights.a * masks.Z_mean
     root = weights.root * masks.Z[:, None]
     inverse = _inverse(Kzz, root)
-    row_kernel, (Z, Z_mean), whiten, weight = in_precision_of(
-        X, (kernel, points, inverse @ jnp.swapaxes(root, -1, -2), a)
+    row_kernel, Z, Z_mean, whiten, weight = in_precision_of(
+        X, (kernel, points.Z, points.Z_mean, inverse @ jnp.swapaxes(root, -1, -2), a)
     )
     T = whiten @ row_kernel(Z, X)
     mean = (weight @ row_kernel(Z_mean, X)).astype(float)
@@ -78,4 +78,5 @@ DECOUPLED = Basis(
     change_of_mean=None,
     metric=prior_variance,
     metric_matrix=None,
+    mean_on_inducing=True,
 )
