@@ -393,6 +393,7 @@ def test_little_noise(noise, table):
     assert reg.elbo_ > reg.elbo_curve_[0]
 
 
+@QUIET
 def test_a_warm_start_goes_on(table):
     X, y = table
     reg = NGDSVGPRegressor(
