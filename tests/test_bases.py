@@ -115,7 +115,7 @@ def test_sampled_columns_are_unbiased(basis, rng):
 @pytest.mark.usefixtures("x64")
 def test_posterior_predicts_the_same_moments(basis, rng):
     parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
-    constants = constants._replace(offset=rng.normal(size=(2, 1)))
+    constants = constants._replace(prior_mean=rng.normal(size=(2, 1)))
     fitted, _ = posterior.condition(basis, parameters, q, constants)
     twins = model_parts.exponential(parameters.log_kernels)
     mean, var = posterior.latent_moments(twins, fitted, batch.X)
@@ -141,7 +141,7 @@ def test_latent_functions_with_kernels_of_their_own(rng):
             weights=jax.tree.map(lambda x, k=k: x[k : k + 1], parameters.weights),
         )
         one = jax.tree.map(lambda x, k=k: x[k : k + 1], q)
-        alone = constants._replace(offset=np.zeros((1, 1)))
+        alone = constants._replace(prior_mean=np.zeros((1, 1)))
         apart += bound("orthogonal", own, one, batch._replace(y=batch.y[k : k + 1]), alone)
     assert_allclose(bound("orthogonal", both, q, batch, constants), apart, rtol=1e-11)
     fitted, _ = posterior.condition("orthogonal", both, q, constants)
