@@ -120,6 +120,8 @@ def block_slices(sizes):
 
 def block_product(S, B, sizes):
     """Return S B (..., P, C) for an ``S`` (..., P, P) of diagonal blocks of these sizes: without that of zeros."""
+    if len(sizes) == 1:
+        return S @ B
     return jnp.concatenate([S[..., part, part] @ B[..., part, :] for part in block_slices(sizes)], axis=-2)
 
 
@@ -131,6 +133,14 @@ def joined_blocks(blocks):
         around = (part.start, sum(sizes) - part.stop)
         rows.append(jnp.pad(block, [(0, 0)] * (block.ndim - 1) + [around]))
     return jnp.concatenate(rows, axis=-2)
+
+
+def block_diagonal(A, sizes):
+    """Return the matrices ``A`` (..., P, P) with all but their diagonal blocks of these sizes zero."""
+    if len(sizes) == 1:
+        return A
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    return jnp.where(block[:, None] == block, A, 0.0)
 
 
 @one_by_one

@@ -22,9 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._backend.linalg import (
+    block_diagonal,
     block_product,
-    block_slices,
-    joined_blocks,
     lower_product,
     symmetrize,
     tril_halved,
@@ -77,7 +76,7 @@ class WhitenedRows:
 
     def product(self, S, B):
         """S B (K, M, C), of the diagonal blocks of S."""
-        return S @ B if self._has_one_block else block_product(S, B, self.sizes)
+        return S @ B if self.sizes is None else block_product(S, B, self.sizes)
 
     def var(self, spread):
         """Latent variances (K, B), the residual and A^T S A, of ``spread`` = S A.
@@ -103,13 +102,13 @@ class WhitenedRows:
         return _double(weighted_gram(self.A[None], self._cast(v)))
 
     def pulled_back_var(self, v):
-        """The gradient in S (K, M, M) of what has gradients ``v`` (K, B) in the variances; zero where S is."""
-        if self._has_one_block:
-            return self.gram(v)
-        v = self._cast(v)
-        return _double(joined_blocks([weighted_gram(self.A[None, part], v) for part in block_slices(self.sizes)]))
+        """The gradient in S (K, M, M) of what has gradients ``v`` (K, B) in the variances."""
+        return self.restricted(self.gram(v))
 
-<<<<<<< HEAD
+    def restricted(self, A):
+        """The matrices (K, M, M) with zeros where S has them."""
+        return A if self.sizes is None else block_diagonal(A, self.sizes)
+
     def pulled_back_rows(self, m, spread, g, v, v_residual):
         """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments.
 
@@ -117,33 +116,6 @@ class WhitenedRows:
         """
         of_var = (spread * self._cast(v)[:, None, :]).sum(0) - self.A * self._cast(v_residual)
         return 2.0 * of_var + self._cast(m).T @ self._cast(g)
-=======
-    def pulled_back_rows(self, m, spread, g, v):
-        """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments."""
-        return 2.0 * self._pulled_back_by_var(spread, v) + self._cast(m).T @ self._cast(g)
-
-    def pulled_back_root(self, S, spread, d_S, v):
-        """(S A - A) diag(v) A^T (M, M), summed over the latent functions: its lower triangle, at least.
-
-        From ``d_S`` = A diag(v) A^T, as far as that is known; between two blocks of S it is not.
-        """
-        within = self.product(S, d_S).sum(0) - d_S.sum(0)
-        if self._has_one_block:
-            return within
-        rows = self._pulled_back_by_var(spread, v)
-        for part in block_slices(self.sizes)[1:]:
-            below = _double(rows[part] @ self.A[: part.start].T)
-            within = within.at[part, : part.start].set(below)
-        return within
-
-    def _pulled_back_by_var(self, spread, v):
-        v = self._cast(v)
-        return (spread * v[:, None, :]).sum(0) - self.A * v.sum(0)
-
-    @property
-    def _has_one_block(self):
-        return self.sizes is None or len(self.sizes) == 1
->>>>>>> solve
 
     def _cast(self, array):
         return array.astype(self.A.dtype)
@@ -224,7 +196,6 @@ def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes):
 def _project_backward(sizes, saved, cotangents, of_residual=None):
     whiten, rows, own, S, w, removed, spread = saved
     g, v, w_bar, beta_bar, _ = cotangents
-<<<<<<< HEAD
     d_m, gram = rows.pulled_back_mean(g), rows.gram(v)
     d_kxx, by_kxx = v.sum(0), gram.sum(0)
     if of_residual is not None:
@@ -240,19 +211,6 @@ def _project_backward(sizes, saved, cotangents, of_residual=None):
     d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
     d_kxx = d_kxx.astype(rows.residual.dtype)
     return d_Kzz, d_Kzx, d_kxx, d_m, rows.restricted(gram), w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
-=======
-    d_m, d_S = rows.pulled_back_mean(g), rows.pulled_back_var(v)
-    d_A = rows.pulled_back_rows(own, spread, g, v)
-    from_beta = beta_bar @ whiten.T
-    w_total = w_bar - removed * d_m + from_beta
-    # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
-    through_var = rows.pulled_back_root(S, spread, d_S, v)
-    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * through_var
-    d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
-    d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
-    d_kxx = v.sum(0).astype(rows.residual.dtype)
-    return d_Kzz, d_Kzx, d_kxx, d_m, d_S, w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
->>>>>>> solve
 
 
 project.defvjp(_project_forward, _project_backward)

@@ -40,9 +40,9 @@ precision: at gamma = 1 the method of Jacobi, whose error falls by the largest c
 correlation of v_z and v_o under N(0, P^-1) a step. No step of gamma up to one lowers the bound, since
 Q >= gamma diag(P) and 2 diag(P) >= P for two blocks. L-BFGS solves for the mean: see `lbfgs.optimal_q`.
 
-Costs a row, for M and O points: A takes (M + O)^2 and so does its gradient, as on U, once for all
-latent functions of a kernel; what each of them adds, S A and dE/dS, takes M^2 + O^2. A step on q takes
-M^3 + O^3 a latent function; what concerns L_u, and a prediction, (M + O)^3 and (M + O)^2 as on U.
+Costs a row, for M and O points: A takes (M + O)^2, as on U; S A, M^2 + O^2 in place of (M + O)^2;
+and its gradients, (M + O)^2, since L_u couples the sets. A step on q takes M^3 + O^3; what
+concerns L_u, and a prediction, (M + O)^3 and (M + O)^2 as on U.
 """
 
 from __future__ import annotations
