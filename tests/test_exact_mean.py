@@ -17,6 +17,20 @@ from skgp_natgrad.variational import gaussian, objectives
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo
 
+diagonal = jax.jit(lambda kernel, X: kernel.diag(X))
+_matrix = jax.jit(lambda kernel, *rows: kernel(*rows))
+
+
+def matrix(*arguments):
+    """A matrix of the kernel, as a NumPy array."""
+    return np.asarray(_matrix(*arguments))
+
+
+@jax.jit
+def latent_moments(parameters, m, S, X, problem):
+    return objectives.latent_moments("orthogonal", parameters, m, S, X, problem)
+
+
 N_POINTS = 11  # six inducing points and five for the mean alone
 
 
@@ -34,20 +48,19 @@ def fixed(likelihood, rng, **kwargs):
 def test_gaussian_solution_is_appendix_d(rng):
     noise = 0.1
     parameters, batch, problem, _, solution = fixed(Gaussian(noise), rng)
-    (kernel,) = objectives.exponential(parameters.log_kernels)
+    (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)
     Z, Z_mean = parameters.points
     alpha = np.concatenate([Z, Z_mean])
-    nugget = JITTER * float(jnp.diag(kernel(alpha, alpha)).mean()) * np.eye(N_POINTS)
-    K, Kax, Lam = np.asarray(kernel(alpha, alpha)) + nugget, np.asarray(kernel(alpha, batch.X)), batch.weight / noise
+    K, Kax, Lam = matrix(kernel, alpha, alpha), matrix(kernel, alpha, batch.X), batch.weight / noise
+    K = K + JITTER * np.diag(K).mean() * np.eye(N_POINTS)
     c = np.linalg.solve((Kax * Lam) @ Kax.T + K, (Kax * Lam) @ batch.y[0])
     q = solution.q
-    latent = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, problem)
+    latent = latent_moments(solution.parameters, q.mean, q.cov, batch.X, problem)
     assert_allclose(latent.mean[0], Kax.T @ c, atol=1e-8)
     A = np.linalg.solve(np.linalg.cholesky(K[:6, :6]), Kax[:6])
     assert_allclose(q.precision[0], np.eye(6) + (A * Lam) @ A.T, rtol=1e-6)
-    assert_allclose(
-        solution.elbo, dense_elbo("orthogonal", solution.parameters, q.mean, q.cov, batch, JITTER), rtol=1e-6
-    )
+    dense = jax.jit(lambda parameters, q: dense_elbo("orthogonal", parameters, q.mean, q.cov, batch, JITTER))
+    assert_allclose(solution.elbo, dense(solution.parameters, q), rtol=1e-6)
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Bernoulli("logit"), Poisson(), StudentT()], ids=repr)
@@ -61,7 +74,7 @@ def test_solution_is_newtons(likelihood, rng):
         weights = parameters.weights._replace(a=a)
         return dense_elbo("orthogonal", parameters._replace(weights=weights), m, S, batch, JITTER)
 
-    gradients = jax.grad(bound, argnums=(0, 1, 2))(solution.parameters.weights.a, q.mean, q.cov)
+    gradients = jax.jit(jax.grad(bound, argnums=(0, 1, 2)))(solution.parameters.weights.a, q.mean, q.cov)
     for gradient in gradients:
         assert_allclose(gradient, 0.0, atol=1e-5)
 
@@ -69,27 +82,26 @@ def test_solution_is_newtons(likelihood, rng):
     def loss(x):
         return -bound(x[None, 6:], x[None, :6], q.cov)
 
-    slope, x = jax.jit(jax.grad(loss)), np.zeros(N_POINTS)
+    slopes, x = jax.jit(jax.vmap(jax.grad(loss))), np.zeros(N_POINTS)
     for _ in range(60):
-        step = np.linalg.solve(_hessian(slope, x), slope(x))
+        step = np.linalg.solve(*_hessian_and_slope(slopes, x))
         size = 1.0
         while loss(x - size * step) > loss(x) and size > 1e-8:
             size /= 2
         x = x - size * step
     weights = parameters.weights._replace(a=x[None, 6:])
-    dense = objectives.latent_moments(
-        "orthogonal", parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, problem
-    )
-    ours = objectives.latent_moments("orthogonal", solution.parameters, q.mean, q.cov, batch.X, problem)
+    dense = latent_moments(parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, problem)
+    ours = latent_moments(solution.parameters, q.mean, q.cov, batch.X, problem)
     assert_allclose(ours.mean, dense.mean, atol=1e-6)
 
 
-def _hessian(slope, x):
-    """The Hessian, by differences of exact gradients, its eigenvalues made positive."""
-    h = 1e-5 * np.eye(len(x))
-    hessian = np.stack([(slope(x + e) - slope(x - e)) / 2e-5 for e in h])
+def _hessian_and_slope(slopes, x):
+    """The Hessian, by differences of exact gradients, its eigenvalues made positive; and the gradient."""
+    n, h = len(x), 1e-5 * np.eye(len(x))
+    found = np.asarray(slopes(np.concatenate([x + h, x - h, x[None]])))
+    hessian = (found[:n] - found[n : 2 * n]) / 2e-5
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-    return vectors * np.maximum(np.abs(values), 1e-6) @ vectors.T
+    return vectors * np.maximum(np.abs(values), 1e-6) @ vectors.T, found[-1]
 
 
 @pytest.mark.usefixtures("x64")
@@ -110,12 +122,14 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
         left_out, _, _ = exact_mean._latent(parameters, prior, refit, problem, batch.X[i : i + 1])
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
-        (kernel,) = objectives.exponential(parameters.log_kernels)
-        Kax, row = kernel(prior.points, others.X), batch.X[i : i + 1]
-        kax = kernel(prior.points, row)
-        K = prior.root[0] @ prior.root[0].T
+        (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)
+        Kax, row = matrix(kernel, prior.points, others.X), batch.X[i : i + 1]
+        kax = matrix(kernel, prior.points, row)
+        K = np.asarray(prior.root[0]) @ np.asarray(prior.root[0]).T
         system = (Kax * others.weight / 0.2) @ Kax.T + K
-        want = kernel.diag(row) - kax.T @ np.linalg.solve(K, kax) + kax.T @ np.linalg.solve(system, kax)
+        want = (
+            np.asarray(diagonal(kernel, row)) - kax.T @ np.linalg.solve(K, kax) + kax.T @ np.linalg.solve(system, kax)
+        )
         assert_allclose(var[0, i], want[0, 0], rtol=1e-7)
 
 
