@@ -134,19 +134,19 @@ def test_velocity_is_the_inverse_fisher_matrix_times_the_gradient(name, rng):
     first, second = jax.device_get(from_gaussian(name, q))
     start = np.concatenate([first[0], second[0][rows, columns]])
 
-    def gaussian(x):
+    def gaussian_at(x):
         lower = jnp.zeros((3, 3)).at[rows, columns].set(x[3:])
         full = lower if name.endswith("sqrt") else lower + jnp.tril(lower, -1).T
         return coordinates.to_gaussian((x[None, :3], full[None]))
 
     def kl(x):
-        p = gaussian(x)
+        p = gaussian_at(x)
         difference = p.mean[0] - q.mean[0]
         trace = jnp.trace(p.precision[0] @ q.cov[0])
         return 0.5 * (trace + difference @ p.precision[0] @ difference + p.log_det_cov[0] - q.log_det_cov[0])
 
     def bound(x):
-        p = gaussian(x)
+        p = gaussian_at(x)
         return (dm * p.mean).sum() + (dS * p.cov).sum() - gaussian.kl_to_standard(p)
 
     want = np.linalg.solve(*jax.jit(lambda x: (jax.jacfwd(jax.jacrev(kl))(x), jax.grad(bound)(x)))(start))

@@ -133,8 +133,12 @@ def assert_is_optimum(model, expected, X_new, noise, digits=1e-6):
 # -- natural gradients -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [SMOOTH, ROUGH], ids=["smooth", "rough"])
-@pytest.mark.parametrize("n_points", [20, 100, 500])
+# Five hundred points of the smooth kernel, whose covariances are the nearest to singular ones.
+@pytest.mark.parametrize(
+    ("family", "n_points"),
+    [(SMOOTH, 20), (ROUGH, 20), (SMOOTH, 100), (ROUGH, 100), (SMOOTH, 500)],
+    ids=["smooth-20", "rough-20", "smooth-100", "rough-100", "smooth-500"],
+)
 def test_one_full_step_is_the_optimum(n_points, family, table):
     X, y, X_new = table
     Z = points(X, n_points)
@@ -393,6 +397,10 @@ def test_single_precision_has_its_digits_or_says_so(amplitude, noise, table):
 # -- hyperparameters and points that move ------------------------------------------------------
 
 
+one_step = jax.jit(step.step, static_argnames="method")
+latent_moments = jax.jit(objectives.latent_moments, static_argnums=0)
+
+
 @pytest.mark.parametrize("n_mean", [0, 4])
 @pytest.mark.parametrize("moves", [False, True], ids=["points stay", "points move"])
 @pytest.mark.usefixtures("x64")
@@ -401,12 +409,12 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     parameters, q, batch, problem = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
     method, problem = Method(), problem._replace(point_rate=float(moves))
     start = step.initial_state(q, parameters, problem, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    _, moved, _ = one_step(start, problem, batch, 0.0, 0.1, method=method)
     moved = step.settled(moved, problem, method)
     assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
     assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
     before, after = (
-        objectives.latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, problem).mean
+        latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, problem).mean
         for where in [moved.parameters.points.Z]
         for state in (start, moved)
     )
@@ -422,7 +430,7 @@ def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     parameters, q, batch, problem = make_problem(Gaussian(10.0), rng, n_targets=1)
     method = Method()
     start = step.initial_state(q, parameters, problem, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="method")(start, problem, batch, 0.0, 0.1, method=method)
+    _, moved, _ = one_step(start, problem, batch, 0.0, 0.1, method=method)
     once = step.settled(moved, problem, method)
     twice = step.settled(once, problem, method)
     assert_allclose(once.q.mean, q.mean, rtol=1e-9)
