@@ -36,6 +36,14 @@ gc.set_threshold(100_000, 50, 100)
 _from_natural = jax.jit(gaussian.from_natural)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Each worker takes the files one after the other, so that it traces a program once; who is done takes over."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 # Linux allows a process 65530 memory maps; a compiled program takes three or more.
 _MOST_MAPS = 20_000
 

@@ -142,7 +142,7 @@ def assert_is_optimum(model, expected, X_new, noise, digits=1e-6):
 def test_one_full_step_is_the_optimum(n_points, family, table):
     X, y, X_new = table
     Z = points(X, n_points)
-    for amplitude, noise in RATIOS:
+    for amplitude, noise in RATIOS if n_points <= 100 else (RATIOS[0], RATIOS[1], RATIOS[-1]):
         kernel = kernel_of(amplitude, family)
         model = regressor(kernel, noise, Z).fit(X, y)
         assert_is_optimum(
@@ -301,7 +301,7 @@ def test_mean_only_points_never_harm(basis, mean_solver, table):
     X, y, X_new = table
     Z, noise, kernel = points(X, 60), 1e-4, kernel_of(1096.0, SMOOTH)
     options = {"n_mean_inducing": 60, "n_inducing": 60, "basis": basis, "mean_solver": mean_solver}
-    model = regressor(kernel, noise, Z, gamma_schedule=0.5, learning_rate=1e-5, max_iter=60, **options).fit(X, y)
+    model = regressor(kernel, noise, Z, gamma_schedule=0.5, learning_rate=1e-5, max_iter=40, **options).fit(X, y)
     assert model.elbo_ >= collapsed(kernel, noise, Z, X, y, X_new)[0] - 1e-6 * N
     assert model.n_rejected_steps_ == 0
 
