@@ -145,7 +145,7 @@ def latent_grid(n_latent):
     grid = [(m, v) for m in (-2.3, 0.1, 1.7) for v in (1e-4, 0.2, 1.0)]
     if n_latent == 1:
         return tuple(np.array(grid).T[:, None])
-    pairs = [(*one, *other) for one in grid[::2] for other in grid[::3]]
+    pairs = [(*one, *other) for one in grid[::2] for other in grid[::4]]
     f_mean, f_var, g_mean, g_var = np.array(pairs).T
     return np.stack([f_mean, g_mean]), np.stack([f_var, g_var])
 
