@@ -1,8 +1,9 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
-from . import kernels, likelihoods
+from . import kernels, likelihoods, objectives, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
+from .estimators._former_paths import provide
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.regressor import NGDSVGPRegressor
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
@@ -21,4 +22,11 @@ __all__ = [
     "enable_compilation_cache",
     "kernels",
     "likelihoods",
+    "objectives",
+    "svgp",
 ]
+
+# Saved models name the place from which users import a class, wherever its file lies.
+for _class in (NGDSVGPClassifier, NGDSVGPRegressor, Schedule, Auto, Constant, Cosine, Linear, LineSearch, LogLinear):
+    _class.__module__ = __name__
+provide(regressor=NGDSVGPRegressor, classifier=NGDSVGPClassifier)

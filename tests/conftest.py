@@ -26,7 +26,10 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
-from skgp_natgrad.variational import bases, gaussian, objectives
+from skgp_natgrad.variational import gaussian
+from skgp_natgrad.variational import model as model_parts
+from skgp_natgrad.variational.bases._whitened import first_weights
+from skgp_natgrad.variational.points import Masks, Points
 
 JITTER = 1e-8
 
@@ -92,7 +95,7 @@ def targets_for(likelihood, rng, n_targets, n_classes, n_rows):
 
 
 def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_targets=None, basis="orthogonal"):
-    """Random parameters, q, batch and problem for a likelihood; call it inside ``x64``."""
+    """Random parameters, q, batch and constants for a likelihood; call it inside ``x64``."""
     regression = "regression" in likelihood.tasks
     n_targets = n_targets or (2 if regression else 1)
     n_classes = 2 if likelihood.name == "bernoulli" else 3
@@ -101,30 +104,30 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
     n_latent = likelihood.n_latent(n_targets, n_classes)
     kernel = ConstantKernel(1.3) * Matern(length_scale=[1.1, 0.7, 1.6], nu=2.5) + RBF(0.9)
     spec = (kernels.from_sklearn(kernel, 3).value,), likelihood.spec(n_targets)[0]
-    weights = bases.first_weights(basis, n_latent, n_inducing, n_mean_inducing)
-    parameters = objectives.Parameters(
+    weights = first_weights(basis, n_latent, n_inducing, n_mean_inducing)
+    parameters = model_parts.Parameters(
         *jax.tree.map(np.log, spec),
-        bases.Points(rng.normal(size=(n_inducing, 3)), rng.normal(size=(n_mean_inducing, 3))),
+        Points(rng.normal(size=(n_inducing, 3)), rng.normal(size=(n_mean_inducing, 3))),
         jax.tree.map(lambda x: rng.normal(size=x.shape), weights),
     )
-    batch = objectives.Batch(
+    batch = model_parts.Batch(
         rng.normal(size=(n_rows, 3)),
         y,
         rng.uniform(0.5, 2.0, size=n_rows),
         np.arange(n_mean_inducing),
     )
-    problem = objectives.Problem(
+    constants = model_parts.Constants(
         log_bounds=tuple(
             jax.tree.map(lambda x, v=v: np.full(np.shape(x), v), parameters[:2]) for v in (-np.inf, np.inf)
         ),
-        masks=bases.Masks(np.ones(n_inducing), np.ones(n_mean_inducing)),
+        masks=Masks(np.ones(n_inducing), np.ones(n_mean_inducing)),
         offset=np.zeros((n_latent, 1)),
         scale=1.0,
         weight=1.0,
         jitter=JITTER,
         point_rate=1.0,
     )
-    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, problem
+    return parameters, random_gaussian(rng, n_latent, n_inducing), batch, constants
 
 
 def all_likelihoods():

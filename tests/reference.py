@@ -4,7 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from skgp_natgrad.variational import objectives
+from skgp_natgrad.variational.model import kernels_of, likelihood_of
+
+
+def expected_log_likelihood(parameters, mean, var, batch):
+    """The weighted sum of E[log p(y | f)] over a batch, for latent moments (K, B)."""
+    each = likelihood_of(parameters).expected_log_prob(mean, var, batch.y)
+    return (batch.weight * each).sum()
 
 
 def reference_moments(kernel, points, a, m, S, X, jitter):
@@ -23,8 +29,8 @@ def reference_moments(kernel, points, a, m, S, X, jitter):
 
 def reference_elbo(parameters, m, S, batch, jitter, scale=1.0):
     """The bound from the definition of the KL divergence of two Gaussians."""
-    (kernel,) = objectives.exponential(parameters.log_kernels)
-    likelihood = objectives.exponential(parameters.log_likelihood)
+    (kernel,) = kernels_of(parameters)
+    likelihood = likelihood_of(parameters)
     mean, var, kl_mean = reference_moments(kernel, parameters.points, parameters.weights.a, m, S, batch.X, jitter)
     expectation = (batch.weight * likelihood.expected_log_prob(mean, var, batch.y)).sum()
     kl = 0.5 * sum(jnp.trace(Sk) + mk @ mk - len(mk) - jnp.linalg.slogdet(Sk)[1] for mk, Sk in zip(m, S, strict=True))
@@ -50,7 +56,7 @@ def titsias(kernel, Z, X, y, noise, jitter, X_new):
 
 def dense_process(basis, parameters, m, S, X, jitter):
     """Latent moments and KL divergence from eq. 8, 10 and 11 and proposition A.1, unwhitened, by plain inverses."""
-    (kernel,) = objectives.exponential(parameters.log_kernels)
+    (kernel,) = kernels_of(parameters)
     Z, Z_mean = parameters.points
     Kzz = kernel(Z, Z)
     Kzz = Kzz + (basis != "decoupled") * jax.lax.stop_gradient(jitter * jnp.diag(Kzz).mean()) * jnp.eye(len(Z))
@@ -78,4 +84,4 @@ def dense_process(basis, parameters, m, S, X, jitter):
 def dense_elbo(basis, parameters, m, S, batch, jitter):
     """The bound of `dense_process`."""
     mean, var, kl = dense_process(basis, parameters, m, S, batch.X, jitter)
-    return objectives.expected_log_likelihood(parameters, mean, var, batch) - kl
+    return expected_log_likelihood(parameters, mean, var, batch) - kl

@@ -23,6 +23,7 @@ FLOORS = [
     "step",
     "prediction",
     "variational",
+    "objectives",
     "kernels",
     "likelihoods",
     "_backend",
@@ -68,6 +69,31 @@ def test_imports_make_no_circle():
     graph = {path: set(imported_files(path)) - {path} for path in all_files()}
     # A package's own names are imported by its __init__ alone.
     tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+# What the estimators know of the engine: its public face, and what their arguments are made of.
+KNOWN_TO_ESTIMATORS = {"svgp", "kernels", "likelihoods", "objectives", "_backend", "start/scale", "training"}
+ONLY_IN_TRAINING = {"schedules", "checkpoint", "__init__"}
+
+
+def test_estimators_call_the_public_engine_alone():
+    for path in (PACKAGE / "estimators").glob("*.py"):
+        for other in imported_files(path):
+            parts = other.relative_to(PACKAGE).with_suffix("").parts
+            if parts[0] in ("estimators", "__init__"):
+                continue
+            assert {parts[0], "/".join(parts[:2])} & KNOWN_TO_ESTIMATORS, f"{path.name} imports {other}"
+            assert parts[0] != "training" or parts[1] in ONLY_IN_TRAINING, f"{path.name} imports {other}"
+
+
+def test_files_classes_and_functions_are_short():
+    limits = {ast.ClassDef: 250, ast.FunctionDef: 60}
+    for path in all_files():
+        text = path.read_text()
+        assert text.count("\n") <= (250 if path == PACKAGE / "estimators" / "_base.py" else 400), path
+        for node in ast.walk(ast.parse(text)):
+            n_lines = getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0) + 1
+            assert n_lines <= limits.get(type(node), n_lines), f"{path}: {node.name} has {n_lines} lines"
 
 
 def test_every_public_object_has_a_docstring():

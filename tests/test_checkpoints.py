@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 
 from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.mean_solve import exact_mean
-from skgp_natgrad.step import step
+from skgp_natgrad.step import chunk
 from skgp_natgrad.training import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -118,7 +118,7 @@ def test_interrupted_again_and_again(path):
 
 def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypatch):
     model = regressor(**MINIBATCH, mean_solver="exact", checkpoint=path)
-    chunks, run_chunk = [], step.run_chunk
+    chunks, run_chunk = [], chunk.run_chunk
 
     def third_fails(*args):
         chunks.append(args)
@@ -130,21 +130,21 @@ def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypat
         raise MemoryError
 
     solve = exact_mean.solve
-    monkeypatch.setattr(step, "run_chunk", third_fails)
+    monkeypatch.setattr(chunk, "run_chunk", third_fails)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
-    monkeypatch.setattr(step, "run_chunk", run_chunk)
+    monkeypatch.setattr(chunk, "run_chunk", run_chunk)
     monkeypatch.setattr(exact_mean, "solve", no_memory)
     with pytest.raises(MemoryError):
         model.fit(X, Y)
     monkeypatch.setattr(exact_mean, "solve", solve)
     # Training is complete: only a step of size zero, which looks at the last state, and the solve are left.
-    monkeypatch.setattr(step, "run_chunk", lambda *args: sizes.append(args[3:5]) or run_chunk(*args))
+    monkeypatch.setattr(chunk, "run_chunk", lambda *args: sizes.append(args[3:5]) or run_chunk(*args))
     sizes = []
     model.fit(X, Y)
     assert len(sizes) == 1
     assert not np.any(sizes)
-    monkeypatch.setattr(step, "run_chunk", run_chunk)
+    monkeypatch.setattr(chunk, "run_chunk", run_chunk)
     assert_same(model, regressor(**MINIBATCH, mean_solver="exact").fit(X, Y))
 
 

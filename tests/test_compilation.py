@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import StudentT
-from skgp_natgrad.prediction import posterior
+from skgp_natgrad.prediction import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -95,7 +95,7 @@ def test_prediction_has_three_programs_at_most(rng):
     model = NGDSVGPClassifier(n_inducing=10, max_iter=20).fit(X, X[:, 0] > 0)
     many = np.tile(X, (10, 1))
     with count_compilations() as counts:
-        for n in (1, 1, 2, posterior.FEW_ROWS, posterior.FEW_ROWS + 1, 499):
+        for n in (1, 1, 2, evaluate.FEW_ROWS, evaluate.FEW_ROWS + 1, 499):
             model.predict_proba(X[:n])
         for rows in (many, many[:-1]):
             model.predict_proba(rows)
@@ -108,7 +108,7 @@ def test_the_mean_at_few_rows_compiles_nothing(rng):
     model = NGDSVGPRegressor(n_inducing=10, max_iter=20).fit(X, X[:, 0])
     with count_compilations() as counts:
         model.predict(X[:1])
-        model.predict(X[: posterior.FEW_ROWS])
+        model.predict(X[: evaluate.FEW_ROWS])
     assert not counts
 
 

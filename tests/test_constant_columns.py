@@ -6,7 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators import _inputs, _table
+from skgp_natgrad.estimators import _inputs
+from skgp_natgrad.start.scale import fit_scale, snapped, spans_of_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -47,7 +48,7 @@ def settled(column):
     """The column as a fit sees it."""
     table = column[:, None]
     given = table.astype(float)
-    return _table.snapped(given, _table.spans_of_rounding(given, _inputs.column_types(table)))[:, 0]
+    return snapped(given, spans_of_rounding(given, _inputs.column_types(table)))[:, 0]
 
 
 @pytest.mark.parametrize("column", CONSTANT.values(), ids=CONSTANT)
@@ -77,11 +78,11 @@ def test_the_type_of_a_column_is_the_one_that_it_was_given_in():
 def test_the_scale_is_that_of_the_column_wherever_it_lies():
     """The mean and deviation of few units of rounding are found to the last digits."""
     column = np.where(COIN, 2.0**52, 2.0**52 + 1.0)[:, None]
-    scale = _table.fit_scale("X", column, np.ones(300), active=True)
+    scale = fit_scale("X", column, np.ones(300), active=True)
     assert_allclose(scale.scale, COIN.std())
     weight = RNG.uniform(1.0, 2.0, size=300)
     table = GOOD * [1e-150, 1.0, 1e150]
-    scale = _table.fit_scale("X", table, weight, active=True)
+    scale = fit_scale("X", table, weight, active=True)
     mean = np.average(GOOD, axis=0, weights=weight)
     assert_allclose(scale.offset, mean * [1e-150, 1.0, 1e150], rtol=1e-12)
     deviation = np.sqrt(np.average((GOOD - mean) ** 2, axis=0, weights=weight))

@@ -14,8 +14,11 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import Constant, NGDSVGPRegressor, kernels, likelihoods
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Ordinal, RobustMax, Softmax, StudentT
 from skgp_natgrad.step import step
-from skgp_natgrad.step.algorithm import Method
-from skgp_natgrad.variational import bases, gaussian, natural_gradient, objectives
+from skgp_natgrad.step.algorithm import Algorithm
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian, natural_gradient
+from skgp_natgrad.variational import model as model_parts
+from skgp_natgrad.variational.points import Masks, Points
 
 from .conftest import make_problem
 from .reference import reference_elbo, reference_moments, titsias
@@ -34,9 +37,9 @@ CASES = [(likelihood, 4) for likelihood in SHAPES] + [(SHAPES[0], 0)]
 
 
 @jax.jit
-def elbo(parameters, q, batch, problem):
+def elbo(parameters, q, batch, constants):
     """The bound, as the training step reports it."""
-    return step.bound(q, parameters, problem, batch, Method())
+    return step.bound(q, parameters, constants, batch, Algorithm())
 
 
 def exact_regressor(kernel, noise, Z, **kwargs):
@@ -56,8 +59,8 @@ def exact_regressor(kernel, noise, Z, **kwargs):
 
 
 @jax.jit
-def latent_moments(parameters, m, S, X, problem):
-    return objectives.latent_moments("orthogonal", parameters, m, S, X, problem)
+def latent_moments(parameters, m, S, X, constants):
+    return bounds.latent_moments("orthogonal", parameters, m, S, X, constants)
 
 
 @jax.jit
@@ -137,14 +140,14 @@ def test_trained_hyperparameters_approach_the_exact_gp(table):
 @pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, n_mean_inducing, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
     gamma = 0.3
 
     def bound(eta1, eta2):
         return reference_elbo(parameters, eta1, eta2 - jnp.einsum("ki,kj->kij", eta1, eta1), batch, JITTER)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", parameters, m, S, batch, problem)
+        return bounds.bound_given_q("orthogonal", parameters, m, S, batch, constants)
 
     @jax.jit
     def both(q):
@@ -160,10 +163,10 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
 @pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducing, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=n_mean_inducing)
 
     def ours(parameters):
-        return elbo(parameters, q, batch, problem._replace(scale=1.7))
+        return elbo(parameters, q, batch, constants._replace(scale=1.7))
 
     def plain(parameters):
         return reference_elbo(parameters, q.mean, q.cov, batch, JITTER, 1.7)
@@ -177,21 +180,21 @@ def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducin
 
 @pytest.mark.usefixtures("x64")
 def test_masked_points_are_not_there(rng):
-    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4)
-    want = elbo(parameters, q, batch, problem)
+    parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=4)
+    want = elbo(parameters, q, batch, constants)
 
     def pad(x, *widths):
         return np.pad(x, widths, constant_values=0.3)
 
     padded = parameters._replace(
-        points=bases.Points(pad(parameters.points.Z, (0, 2), (0, 0)), pad(parameters.points.Z_mean, (0, 3), (0, 0))),
+        points=Points(pad(parameters.points.Z, (0, 2), (0, 0)), pad(parameters.points.Z_mean, (0, 3), (0, 0))),
         weights=parameters.weights._replace(a=pad(parameters.weights.a, (0, 0), (0, 3))),
     )
-    masks = bases.Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
+    masks = Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
     q = jax.jit(gaussian.from_natural)(np.pad(q.shift, ((0, 0), (0, 2))), precision)
     batch = batch._replace(columns=np.arange(7))
-    assert_allclose(elbo(padded, q, batch, problem._replace(masks=masks)), want, rtol=1e-12)
+    assert_allclose(elbo(padded, q, batch, constants._replace(masks=masks)), want, rtol=1e-12)
 
 
 # -- the orthogonal basis -----------------------------------------------------------------
@@ -202,7 +205,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     """At appendix D's solution every gradient of the bound vanishes, and so does a natural gradient step."""
     noise = 0.1
     likelihood = Gaussian(variance=noise)
-    parameters, _, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
+    parameters, _, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
     kernel = compiled_kernel(parameters.log_kernels)
     Z, Z_mean = parameters.points
@@ -229,7 +232,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
         assert_allclose(gradient, 0.0, atol=1e-6)
 
     def expectation(m, S):
-        return objectives.bound_given_q("orthogonal", optimum, m, S, batch, problem)
+        return bounds.bound_given_q("orthogonal", optimum, m, S, batch, constants)
 
     q = jax.jit(gaussian.from_natural)(np.linalg.solve(S, m)[None], np.linalg.inv(S)[None])
 
@@ -241,7 +244,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     moved = step_from(q)
     assert_allclose(moved.mean, q.mean, atol=1e-7)
     assert_allclose(moved.cov, q.cov, atol=1e-8)
-    mean = latent_moments(optimum, m[None], S[None], batch.X, problem).mean
+    mean = latent_moments(optimum, m[None], S[None], batch.X, constants).mean
     assert_allclose(mean[0], Kax.T @ weights, atol=1e-8)
 
 
@@ -284,6 +287,8 @@ KERNELS = [
     sk.DotProduct(0.4) ** 2,
     1.5 * sk.Matern([0.8, 1.1, 2.0], nu=2.5) + sk.RBF(1.7) * sk.DotProduct(1.2, "fixed"),
     (sk.RBF(0.6) + sk.ConstantKernel(0.3)) ** 1.5 * sk.RationalQuadratic(1.0, 2.0, "fixed"),
+    kernels.Columns(sk.RBF([0.5, 2.0]), [2, 0]),
+    1.2 * kernels.Columns(sk.DotProduct(0.4), 1) * kernels.Columns(sk.RBF(0.7), [0, -1]) + sk.Matern(0.8, nu=1.5),
 ]
 
 
@@ -298,7 +303,7 @@ def test_kernel_and_its_gradient_equal_scikit_learns(kernel, rng):
 
     @jax.jit
     def ours_of(twin, log_value):
-        gradient = jax.grad(lambda log_value: (C * objectives.exponential(log_value)(X, X)).sum())(log_value)
+        gradient = jax.grad(lambda log_value: (C * model_parts.exponential(log_value)(X, X)).sum())(log_value)
         return twin(X, Z), twin.diag(X), twin(X, X), gradient
 
     log_value = jax.tree.map(np.log, spec.value)
@@ -474,14 +479,14 @@ def test_robust_max_equals_quadrature():
 @pytest.mark.usefixtures("x64")
 def test_minibatch_bound_is_unbiased(name, rng):
     """The mean over all minibatches of a partition is the bound itself, weights included."""
-    parameters, q, batch, problem = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
-    full = elbo(parameters, q, batch, problem)
+    parameters, q, batch, constants = make_problem(likelihoods.by_name(name), rng, n_mean_inducing=3, n_rows=24)
+    full = elbo(parameters, q, batch, constants)
     parts = [
         elbo(
             parameters,
             q,
-            objectives.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6], batch.columns),
-            problem._replace(scale=4.0),
+            model_parts.Batch(batch.X[i : i + 6], batch.y[:, i : i + 6], batch.weight[i : i + 6], batch.columns),
+            constants._replace(scale=4.0),
         )
         for i in range(0, 24, 6)
     ]
@@ -490,12 +495,12 @@ def test_minibatch_bound_is_unbiased(name, rng):
 
 @pytest.mark.usefixtures("x64")
 def test_moments_equal_plain_algebra(rng):
-    parameters, q, batch, problem = make_problem(Gaussian(), rng, n_mean_inducing=4)
-    got = latent_moments(parameters, q.mean, q.cov, batch.X, problem)
+    parameters, q, batch, constants = make_problem(Gaussian(), rng, n_mean_inducing=4)
+    got = latent_moments(parameters, q.mean, q.cov, batch.X, constants)
 
     @jax.jit
     def plain(parameters, q, X):
-        (kernel,) = objectives.exponential(parameters.log_kernels)
+        (kernel,) = model_parts.exponential(parameters.log_kernels)
         return reference_moments(kernel, parameters.points, parameters.weights.a, q.mean, q.cov, X, JITTER)
 
     want = plain(parameters, q, batch.X)

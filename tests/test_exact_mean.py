@@ -11,8 +11,11 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from skgp_natgrad.mean_solve import exact_mean
-from skgp_natgrad.training.batches import Rows
-from skgp_natgrad.variational import gaussian, objectives
+from skgp_natgrad.mean_solve.leave_one_out import predictions, unexplained
+from skgp_natgrad.mean_solve.mean_system import Position, latent, pass_over, prior_of, rescaled, target
+from skgp_natgrad.training.batches import Table
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian
 
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo
@@ -27,27 +30,27 @@ def matrix(*arguments):
 
 
 @jax.jit
-def latent_moments(parameters, m, S, X, problem):
-    return objectives.latent_moments("orthogonal", parameters, m, S, X, problem)
+def latent_moments(parameters, m, S, X, constants):
+    return bounds.latent_moments("orthogonal", parameters, m, S, X, constants)
 
 
 N_POINTS = 11  # six inducing points and five for the mean alone
 
 
 def fixed(likelihood, rng, **kwargs):
-    """A problem whose likelihood stays as it is, its rows, and the solution."""
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1, **kwargs)
+    """A constants whose likelihood stays as it is, its rows, and the solution."""
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1, **kwargs)
     same = parameters[:2]
-    problem = problem._replace(log_bounds=(same, same), weight=batch.weight.sum())
-    rows = Rows(batch.X, batch.y, batch.weight)
-    solution = exact_mean.solve(q, parameters, problem, rows, 1e-14, np.random.RandomState(0))
-    return parameters, batch, problem, rows, solution
+    constants = constants._replace(log_bounds=(same, same), weight=batch.weight.sum())
+    rows = Table(batch.X, batch.y, batch.weight)
+    solution = exact_mean.solve(q, parameters, constants, rows, 1e-14, np.random.RandomState(0))
+    return parameters, batch, constants, rows, solution
 
 
 @pytest.mark.usefixtures("x64")
 def test_gaussian_solution_is_appendix_d(rng):
     noise = 0.1
-    parameters, batch, problem, _, solution = fixed(Gaussian(noise), rng)
+    parameters, batch, constants, _, solution = fixed(Gaussian(noise), rng)
     (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)
     Z, Z_mean = parameters.points
     alpha = np.concatenate([Z, Z_mean])
@@ -55,7 +58,7 @@ def test_gaussian_solution_is_appendix_d(rng):
     K = K + JITTER * np.diag(K).mean() * np.eye(N_POINTS)
     c = np.linalg.solve((Kax * Lam) @ Kax.T + K, (Kax * Lam) @ batch.y[0])
     q = solution.q
-    latent = latent_moments(solution.parameters, q.mean, q.cov, batch.X, problem)
+    latent = latent_moments(solution.parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(latent.mean[0], Kax.T @ c, atol=1e-8)
     A = np.linalg.solve(np.linalg.cholesky(K[:6, :6]), Kax[:6])
     assert_allclose(q.precision[0], np.eye(6) + (A * Lam) @ A.T, rtol=1e-6)
@@ -67,7 +70,7 @@ def test_gaussian_solution_is_appendix_d(rng):
 @pytest.mark.usefixtures("x64")
 def test_solution_is_newtons(likelihood, rng):
     """Every gradient of the bound vanishes, and dense Newton steps of the mean end at the same place."""
-    parameters, batch, problem, _, solution = fixed(likelihood, rng)
+    parameters, batch, constants, _, solution = fixed(likelihood, rng)
     q = solution.q
 
     def bound(a, m, S):
@@ -90,8 +93,8 @@ def test_solution_is_newtons(likelihood, rng):
             size /= 2
         x = x - size * step
     weights = parameters.weights._replace(a=x[None, 6:])
-    dense = latent_moments(parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, problem)
-    ours = latent_moments(solution.parameters, q.mean, q.cov, batch.X, problem)
+    dense = latent_moments(parameters._replace(weights=weights), x[None, :6], q.cov, batch.X, constants)
+    ours = latent_moments(solution.parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(ours.mean, dense.mean, atol=1e-6)
 
 
@@ -106,20 +109,20 @@ def _hessian_and_slope(slopes, x):
 
 @pytest.mark.usefixtures("x64")
 def test_leave_one_out_predictions_are_those_of_refits(rng):
-    parameters, batch, problem, rows, _ = fixed(Gaussian(0.2), rng)
-    prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
-    start = exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
+    parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)
+    prior = prior_of(parameters, constants.masks, JITTER)
+    start = Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
     start = jax.tree.map(jnp.asarray, start)
-    position, statistics = exact_mean.optimum(parameters, prior, start, problem, rows, 0.0)
-    factor = exact_mean._target(statistics)[1]
-    unexplained = exact_mean._unexplained(parameters, prior, batch)
-    mean, _, own = exact_mean._leave_one_out(parameters, prior, factor, position, problem, batch)
-    var = unexplained + own
+    position, statistics = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
+    factor = target(statistics)[1]
+    open_variance = unexplained(parameters, prior, batch)
+    mean, _, own = predictions(parameters, prior, factor, position, constants, batch)
+    var = open_variance + own
     for i in (0, 7, 24):
         rest = np.arange(len(batch.weight)) != i
-        others = Rows(batch.X[rest], batch.y[:, rest], batch.weight[rest])
-        refit, _ = exact_mean.optimum(parameters, prior, start, problem, others, 0.0)
-        left_out, _, _ = exact_mean._latent(parameters, prior, refit, problem, batch.X[i : i + 1])
+        others = Table(batch.X[rest], batch.y[:, rest], batch.weight[rest])
+        refit, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
+        (left_out, _, _), _ = latent(parameters, prior, refit, constants, batch.X[i : i + 1])
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
         (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)
@@ -135,13 +138,13 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
 
 @pytest.mark.usefixtures("x64")
 def test_rescaled_statistics_are_those_of_the_other_noise(rng):
-    parameters, _, problem, rows, _ = fixed(Gaussian(0.2), rng)
-    other = parameters._replace(log_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.log_likelihood))
-    prior = exact_mean.prior_of(parameters, problem.masks, JITTER)
-    start = jax.tree.map(jnp.asarray, exact_mean.Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
-    statistics = exact_mean._pass(parameters, prior, start, problem, rows)
-    want = exact_mean._pass(other, prior, start, problem, rows)
-    for got, theirs in zip(exact_mean.rescaled(statistics, parameters, other)[:3], want[:3], strict=True):
+    parameters, _, constants, rows, _ = fixed(Gaussian(0.2), rng)
+    other = parameters._replace(raw_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.raw_likelihood))
+    prior = prior_of(parameters, constants.masks, JITTER)
+    start = jax.tree.map(jnp.asarray, Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
+    statistics = pass_over(parameters, prior, start, constants, rows)
+    want = pass_over(other, prior, start, constants, rows)
+    for got, theirs in zip(rescaled(statistics, parameters, other, constants)[:3], want[:3], strict=True):
         assert_allclose(got, theirs, rtol=1e-10, atol=1e-12)
 
 

@@ -10,8 +10,13 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import Auto, NGDSVGPRegressor
 from skgp_natgrad.step import adaptive_gamma, step
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
+from skgp_natgrad.step.mean_weights import refreshed
+from skgp_natgrad.step.whitening import whitened_anew
 from skgp_natgrad.training import batches, loop
-from skgp_natgrad.variational import gaussian, natural_gradient, objectives
+from skgp_natgrad.training.settings import step_sizes
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian, natural_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -62,10 +67,10 @@ def test_the_gain_is_that_of_a_noisy_parabola(noise, rng):
 
 def epochs(n_rows, size, slopes, n_steps):
     """The noise of batches that a fit draws from rows with these slopes (N, M), of variance one for half the rows."""
-    rows = batches.Rows(np.arange(n_rows, dtype=float)[:, None], np.zeros((1, n_rows)), np.ones(n_rows))
+    rows = batches.Table(np.arange(n_rows, dtype=float)[:, None], np.zeros((1, n_rows)), np.ones(n_rows))
     stream = batches.BatchStream(rows, size, 0, 0, np.random.RandomState(0))
     slopes = np.sqrt(size) * (slopes - slopes.mean(0)) / slopes.std()
-    for _ in range(n_steps // batches.STEPS_PER_CALL):
+    for _ in range(n_steps // STEPS_PER_CALL):
         batch = next(stream)
         for X, correlation in zip(np.asarray(batch.X), np.asarray(batch.correlation), strict=True):
             yield slopes[X[:, 0].astype(int)].mean(0)[None], correlation
@@ -137,22 +142,22 @@ def test_a_direction_that_is_not_finite_leaves_the_gain():
 # -- fits -----------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def _step_and_gain(state, problem, batch, table, gamma, rate, method):
+@functools.partial(jax.jit, static_argnames="algorithm")
+def _step_and_gain(state, constants, batch, table, gamma, rate, method):
     """A step, and what the best gain is made of: the mean slope's product with the batch's, and the batch's square."""
 
-    def slope(batch, problem):
+    def slope(batch, constants):
         def bound(m, S):
-            return objectives.bound_given_q(method.basis, state.parameters, m, S, batch, problem)
+            return bounds.bound_given_q(method.basis, state.parameters, m, S, batch, constants)
 
         dm, dS = jax.grad(bound, argnums=(0, 1))(state.q.mean, state.q.cov)
         return adaptive_gamma._slope(natural_gradient.direction(state.q, dm, dS), state.q)
 
-    state = step.whitened_anew(state, objectives.factors(method.basis, state.parameters, problem), method)
-    seen = slope(batch, problem)
+    state = whitened_anew(state, bounds.factors(method.basis, state.parameters, constants), method)
+    seen = slope(batch, constants)
     toward = jax.numpy.einsum("kij,kj->ki", state.q.cov, seen)
-    product = (toward * slope(table, problem._replace(scale=1.0))).sum()
-    _, state, report = step.step(state, problem, batch, gamma, rate, method)
+    product = (toward * slope(table, constants._replace(scale=1.0))).sum()
+    _, state, report = step.step(state, constants, batch, gamma, rate, method)
     return state, (report.gamma, product, (toward * seen).sum())
 
 
@@ -161,16 +166,16 @@ def test_a_fit_takes_the_steps_that_are_best_for_its_batches(n_rows, monkeypatch
     """In the mean of iterations 50 to 250, by the slope of the whole table at each; hyperparameters move too."""
     rng, seen = np.random.default_rng(0), []
 
-    def train(state, problem, rows, settings, random_state, *_):
-        problem = jax.tree.map(jax.numpy.asarray, problem)
+    def train(state, constants, rows, settings, random_state, *_):
+        constants = jax.tree.map(jax.numpy.asarray, constants)
         stream = batches.BatchStream(rows, settings.batch_size, 0, 0, random_state)
         table = jax.tree.map(jax.numpy.asarray, batches.padded(rows, 512))
-        sizes = list(zip(*loop._step_sizes(settings), strict=True))
-        for i in range(0, 250, batches.STEPS_PER_CALL):
-            state, drawn = step.refreshed(state, problem, settings.method), next(stream)
-            for j, (gamma, rate) in enumerate(sizes[i : i + batches.STEPS_PER_CALL]):
+        sizes = list(zip(*step_sizes(settings), strict=True))
+        for i in range(0, 250, STEPS_PER_CALL):
+            state, drawn = refreshed(state, constants, settings.algorithm), next(stream)
+            for j, (gamma, rate) in enumerate(sizes[i : i + STEPS_PER_CALL]):
                 batch = jax.tree.map(lambda x, j=j: x[j], drawn)
-                state, one = _step_and_gain(state, problem, batch, table, gamma, rate, settings.method)
+                state, one = _step_and_gain(state, constants, batch, table, gamma, rate, settings.algorithm)
                 seen.append(np.array(one, dtype=float))
         raise InterruptedError
 

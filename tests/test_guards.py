@@ -11,13 +11,17 @@ from sklearn.gaussian_process.kernels import RBF
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import RobustMax, StudentT
 from skgp_natgrad.step import step
-from skgp_natgrad.step.algorithm import Method
-from skgp_natgrad.training import loop
-from skgp_natgrad.training.batches import STEPS_PER_CALL
+from skgp_natgrad.step.algorithm import Algorithm
+from skgp_natgrad.step.chunk import STEPS_PER_CALL, run_chunk
+from skgp_natgrad.step.state import initial_state
+from skgp_natgrad.step.whitening import settled
+from skgp_natgrad.training.monitor import Monitor
 from skgp_natgrad.training.stopping import StoppingRule
-from skgp_natgrad.variational import bases, objectives
+from skgp_natgrad.variational import bases
+from skgp_natgrad.variational import bound as bounds
 
 from .conftest import make_problem, random_gaussian
+from .reference import expected_log_likelihood
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -27,13 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
 def test_moments_are_affine_in_those_of_q(basis, rng):
-    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4, basis=basis)
+    parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=4, basis=basis)
     other = random_gaussian(rng, *q.mean.shape)
 
     @jax.jit
     def both():
         def at(q):
-            return objectives.latent_moments(basis, parameters, q.mean, q.cov, batch.X, problem)
+            return bounds.latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
 
         return bases.moved(at(q), other.mean - q.mean, other.cov), at(other)
 
@@ -45,12 +49,12 @@ def test_moments_are_affine_in_those_of_q(basis, rng):
 @pytest.mark.usefixtures("x64")
 def test_a_slope_that_is_not_finite_moves_nothing(rng):
     """One target that is no number: kernel, likelihood and points stay where they are."""
-    parameters, q, batch, problem = make_problem(StudentT(), rng)
+    parameters, q, batch, constants = make_problem(StudentT(), rng)
     y = np.array(batch.y)
     y[0, 0] = np.nan
-    start = step.initial_state(q, parameters, problem, Method())
-    compiled = jax.jit(step.step, static_argnames="method")
-    _, moved, report = compiled(start, problem, batch._replace(y=y), 0.1, 0.1, method=Method())
+    start = initial_state(q, parameters, constants, Algorithm())
+    compiled = jax.jit(step.step, static_argnames="algorithm")
+    _, moved, report = compiled(start, constants, batch._replace(y=y), 0.1, 0.1, algorithm=Algorithm())
     assert bool(report.rejected)
     for before, after in zip(jax.tree.leaves(parameters), jax.tree.leaves(moved.parameters), strict=True):
         assert_allclose(after, before)
@@ -58,18 +62,16 @@ def test_a_slope_that_is_not_finite_moves_nothing(rng):
 
 @pytest.mark.usefixtures("x64")
 def test_the_clipped_gradient_is_that_of_the_concave_rows(rng):
-    parameters, q, batch, problem = make_problem(StudentT(), rng, n_mean_inducing=4)
+    parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=4)
     # Targets far away, where a Student-t density is convex.
     batch = batch._replace(y=batch.y + 20.0 * (np.arange(batch.y.shape[1]) % 2))
 
     @jax.jit
     def everything():
-        _, latent = objectives.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, problem)
-        v = jax.grad(objectives.expected_log_likelihood, argnums=2)(
-            parameters, latent.rows.mean, latent.rows.var, batch
-        )
-        dS = jax.grad(objectives.bound_given_q, argnums=3)("orthogonal", parameters, q.mean, q.cov, batch, problem)
-        return v, dS, latent.rows.dependence[0], objectives.concave_gradient(parameters, latent, batch, problem)
+        _, latent = bounds.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, constants)
+        v = jax.grad(expected_log_likelihood, argnums=2)(parameters, latent.rows.mean, latent.rows.var, batch)
+        dS = jax.grad(bounds.bound_given_q, argnums=3)("orthogonal", parameters, q.mean, q.cov, batch, constants)
+        return v, dS, latent.rows.dependence[0], bounds.concave_gradient(parameters, latent, batch, constants)
 
     v, dS, dependence, clipped = jax.tree.map(np.asarray, everything())
     A = dependence.rows.A
@@ -83,20 +85,20 @@ def test_the_clipped_gradient_is_that_of_the_concave_rows(rng):
 @pytest.mark.parametrize("parameterization", ["natural", "mean_var_sqrt"])
 @pytest.mark.parametrize("likelihood", [RobustMax(), StudentT(scale=0.05)], ids=repr)
 def test_a_step_never_lowers_the_bound_of_its_own_batch(likelihood, parameterization, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_rows=40)
-    problem = problem._replace(scale=50.0)
-    method = Method(parameterization=parameterization, optimizer=None)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_rows=40)
+    constants = constants._replace(scale=50.0)
+    method = Algorithm(parameterization=parameterization, optimizer=None)
 
     @jax.jit
     def walk(state):
         bounds, reports = [], []
         for _ in range(6):
-            bounds.append(step.bound(state.q, state.parameters, problem, batch, method))
-            _, state, report = step.step(state, problem, batch, 1.0, 0.0, method)
+            bounds.append(step.bound(state.q, state.parameters, constants, batch, method))
+            _, state, report = step.step(state, constants, batch, 1.0, 0.0, method)
             reports.append(report)
         return bounds, reports, state.q
 
-    bounds, reports, q = walk(step.initial_state(q, parameters, problem, method))
+    bounds, reports, q = walk(initial_state(q, parameters, constants, method))
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[0]))
     assert any(bool(report.rejected) for report in reports)
     assert np.linalg.eigvalsh(q.cov).min() > 0
@@ -127,18 +129,18 @@ def test_robust_max_from_the_first_step(gamma):
 @pytest.mark.usefixtures("x64")
 def test_minibatches_go_back_to_the_last_sound_state(rng):
     """A chunk in which the bound is not finite leaves no trace but smaller steps and a count."""
-    parameters, q, batch, problem = make_problem(StudentT(), rng)
-    method = Method()
+    parameters, q, batch, constants = make_problem(StudentT(), rng)
+    method = Algorithm()
     good = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], STEPS_PER_CALL, axis=0), batch)
     y = good.y.copy()
     y[3, 0, 0] = np.nan
     sizes = np.full(STEPS_PER_CALL, 0.05)
 
     def chunk(state, batches):
-        return step.run_chunk(state, problem, batches, sizes, sizes, STEPS_PER_CALL, method)
+        return run_chunk(state, constants, batches, sizes, sizes, STEPS_PER_CALL, method)
 
-    state, first = chunk(step.initial_state(q, parameters, problem, method), good)
-    before = jax.tree.map(np.asarray, (step.settled(state, problem, method).q, state.parameters))
+    state, first = chunk(initial_state(q, parameters, constants, method), good)
+    before = jax.tree.map(np.asarray, (settled(state, constants, method).q, state.parameters))
     assert not np.any(first.rejected)
     state, report = chunk(state, good._replace(y=y))
     for got, want in zip(jax.tree.leaves(state.parameters), jax.tree.leaves(before[1]), strict=True):
@@ -156,13 +158,13 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
 
 
 def test_minibatches_that_are_never_sound_end_training():
-    monitor = loop.Monitor(
-        StoppingRule(50, 0.0, 1.0, noisy=True), np.ones(1000, bool), 1000, SimpleNamespace(full=False), None, None
+    monitor = Monitor(
+        StoppingRule(50, 0.0, 1.0, noisy=True), np.ones(1000, bool), 1000, SimpleNamespace(full=False), ()
     )
     undone = [np.full(20, -1.0), np.zeros(20), np.ones(20, bool), np.zeros(20, bool)]
     ended = [monitor(None, undone) for _ in range(10)]
     assert ended == [False] * 9 + [True]
-    assert monitor.verdict() == "unsound"
+    assert monitor.status() == "unsound"
     assert not monitor.running
 
 

@@ -13,9 +13,9 @@ from sklearn.gaussian_process.kernels import RBF
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.estimators._outcome import refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
-from skgp_natgrad.step import step
+from skgp_natgrad.step.state import Report
 from skgp_natgrad.training import constant_model, loop
-from skgp_natgrad.training.batches import Rows
+from skgp_natgrad.training.batches import Table
 
 from .conftest import make_problem
 
@@ -64,13 +64,15 @@ def best_by_differences(log_prob, y, weight, start):
 )
 @pytest.mark.usefixtures("x64")
 def test_the_constant_model_is_the_best_of_scipys(likelihood, log_prob, start, rng):
-    parameters, _, batch, problem = make_problem(likelihood, rng, n_rows=60, n_targets=1)
+    parameters, _, batch, constants = make_problem(likelihood, rng, n_rows=60, n_targets=1)
     y = batch.y
     if not isinstance(likelihood, Poisson):
         y = 2.0 + 1.5 * y
     lower, upper = (jax.tree.map(np.log, bounds) for bounds in likelihood.spec(1)[1:])
-    problem = problem._replace(log_bounds=((problem.log_bounds[0][0], lower), (problem.log_bounds[1][0], upper)))
-    got = constant_model.log_likelihood(parameters.log_likelihood, problem, Rows(batch.X, y, batch.weight))
+    constants = constants._replace(
+        log_bounds=((constants.log_bounds[0][0], lower), (constants.log_bounds[1][0], upper))
+    )
+    got = constant_model.best_log_likelihood(parameters.raw_likelihood, constants, Table(batch.X, y, batch.weight))
     assert_allclose(got, best_by_differences(log_prob, y[0], batch.weight, start), atol=1e-5)
 
 
@@ -78,15 +80,17 @@ def test_the_constant_model_is_the_best_of_scipys(likelihood, log_prob, start, r
 @pytest.mark.usefixtures("x64")
 def test_constant_classes_are_their_frequencies(likelihood, rng, monkeypatch):
     """The closed form, and what the search finds without it."""
-    parameters, _, batch, problem = make_problem(likelihood, rng, n_rows=60)
-    rows = Rows(batch.X, batch.y, batch.weight)
+    parameters, _, batch, constants = make_problem(likelihood, rng, n_rows=60)
+    rows = Table(batch.X, batch.y, batch.weight)
     p = np.bincount(batch.y[0].astype(int), weights=batch.weight) / batch.weight.sum()
     assert_allclose(
-        constant_model.log_likelihood(parameters.log_likelihood, problem, rows), (p * np.log(p)).sum(), rtol=1e-12
+        constant_model.best_log_likelihood(parameters.raw_likelihood, constants, rows),
+        (p * np.log(p)).sum(),
+        rtol=1e-12,
     )
     monkeypatch.setattr(type(likelihood), "best_constant", lambda *arguments: None)
     assert_allclose(
-        constant_model.log_likelihood(parameters.log_likelihood, problem, rows), (p * np.log(p)).sum(), atol=1e-5
+        constant_model.best_log_likelihood(parameters.raw_likelihood, constants, rows), (p * np.log(p)).sum(), atol=1e-5
     )
 
 
@@ -163,7 +167,7 @@ def test_rejected_steps_are_news(table):
 def result(elbo, curve):
     curve = np.asarray(curve, dtype=float)
     none = np.zeros(len(curve), bool)
-    return loop.Result(None, step.Report(curve, 0.0 * curve, none, none), elbo, "rising", 0.0)
+    return loop.Result(None, Report(curve, 0.0 * curve, none, none), elbo, "rising", 0.0)
 
 
 def test_a_bound_far_below_the_constant_models_is_an_error():

@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import (
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson
-from skgp_natgrad.prediction import posterior
+from skgp_natgrad.prediction import evaluate, posterior
 
 from .conftest import all_likelihoods, make_problem
 
@@ -29,29 +29,29 @@ EVERY_KERNEL = (
     + ExpSineSquared(1.2, 3.0) ** 2
 )
 SMOOTH = (1.3 * Matern(0.9, nu=2.5),)
-FEW = range(1, posterior.FEW_ROWS + 1, 3)
+FEW = range(1, evaluate.FEW_ROWS + 1, 3)
 
 
 def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     """Kernels of scikit-learn, their twins, the likelihood and the `Posterior` of a random model; and its targets."""
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
     twins = tuple(kernels.from_sklearn(kernel, 3).value for kernel in sklearn_kernels)
     parameters = parameters._replace(log_kernels=jax.tree.map(np.log, twins))
-    masks = problem.masks._replace(Z=np.arange(len(problem.masks.Z)) < 5.0)
-    problem = problem._replace(offset=rng.normal(size=problem.offset.shape), masks=masks)
-    fitted, _ = posterior.condition(basis, parameters, q, problem)
-    values = jax.tree.map(np.exp, parameters.log_likelihood)
+    masks = constants.masks._replace(Z=np.arange(len(constants.masks.Z)) < 5.0)
+    constants = constants._replace(offset=rng.normal(size=constants.prior_mean.shape), masks=masks)
+    fitted, _ = posterior.condition(basis, parameters, q, constants)
+    values = jax.tree.map(np.exp, parameters.raw_likelihood)
     return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
 
 
 def check_few_rows_equal_chunks(functions, model, X, y):
     sklearn_kernels, twins, likelihood, fitted, _ = model
     for function in functions:
-        targets = [y] if function is posterior.log_density else []
-        all_rows = posterior.in_chunks(function, twins, likelihood, fitted, X, *targets)
+        targets = [y] if function is evaluate.log_density else []
+        all_rows = evaluate.in_chunks(function, twins, likelihood, fitted, X, *targets)
         for n in FEW:
             some = [each[:, :n] for each in targets]
-            few = posterior.at_few_rows(function, sklearn_kernels, likelihood, fitted, X[:n], *some)
+            few = evaluate.at_few_rows(function, sklearn_kernels, likelihood, fitted, X[:n], *some)
             for got, expected in zip(jax.tree.leaves(few), jax.tree.leaves(all_rows), strict=True):
                 assert isinstance(got, np.ndarray)
                 assert_allclose(got, expected[..., :n], rtol=1e-10, atol=1e-10 * np.abs(expected).max())
@@ -63,16 +63,14 @@ def check_few_rows_equal_chunks(functions, model, X, y):
 def test_few_rows_have_the_moments_of_chunks(sklearn_kernels, basis, rng):
     """Two latent functions, with one kernel and with one for each; a masked point."""
     model = conditioned(Gaussian(), rng, basis, sklearn_kernels)
-    check_few_rows_equal_chunks(
-        [posterior.latent_mean, posterior.target_moments], model, rng.normal(size=(20, 3)), None
-    )
+    check_few_rows_equal_chunks([evaluate.latent_mean, evaluate.target_moments], model, rng.normal(size=(20, 3)), None)
 
 
 @pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_few_rows_have_the_predictions_of_chunks(likelihood, rng):
     regression = "regression" in likelihood.tasks
-    function = posterior.target_moments if regression else posterior.class_probabilities
+    function = evaluate.target_moments if regression else evaluate.class_probabilities
     check_few_rows_equal_chunks([function], conditioned(likelihood, rng), rng.normal(size=(12, 3)), None)
 
 
@@ -80,10 +78,10 @@ def test_few_rows_have_the_predictions_of_chunks(likelihood, rng):
 def test_a_row_does_not_know_its_neighbours(rng):
     """Several chunks, of which the last is not full, and the same rows in another order."""
     _, twins, likelihood, fitted, _ = conditioned(Poisson(), rng)
-    X = rng.normal(size=(2 * posterior.CHUNK_ROWS + 7, 3))
+    X = rng.normal(size=(2 * evaluate.CHUNK_ROWS + 7, 3))
     order = rng.permutation(len(X))
-    inorder = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X)
-    shuffled = posterior.in_chunks(posterior.target_moments, twins, likelihood, fitted, X[order])
+    inorder = evaluate.in_chunks(evaluate.target_moments, twins, likelihood, fitted, X)
+    shuffled = evaluate.in_chunks(evaluate.target_moments, twins, likelihood, fitted, X[order])
     for got, expected in zip(shuffled, inorder, strict=True):
         assert got.shape == expected.shape == (2, len(X))
         assert_allclose(got, expected[:, order], rtol=1e-12)
@@ -94,9 +92,9 @@ def test_the_mean_alone_reads_no_covariance(rng):
     sklearn_kernels, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng)
     fitted = fitted._replace(whiten=np.nan * fitted.whiten, spread=np.nan * fitted.spread)
     X = rng.normal(size=(4, 3))
-    for evaluate, each in ((posterior.at_few_rows, sklearn_kernels), (posterior.in_chunks, twins)):
-        assert np.all(np.isfinite(evaluate(posterior.target_mean, each, likelihood, fitted, X)))
-        assert np.all(np.isnan(evaluate(posterior.target_moments, each, likelihood, fitted, X)[1]))
+    for predict, each in ((evaluate.at_few_rows, sklearn_kernels), (evaluate.in_chunks, twins)):
+        assert np.all(np.isfinite(predict(evaluate.target_mean, each, likelihood, fitted, X)))
+        assert np.all(np.isnan(predict(evaluate.target_moments, each, likelihood, fitted, X)[1]))
 
 
 def test_chunks_are_fetched_one_behind():
@@ -107,7 +105,7 @@ def test_chunks_are_fetched_one_behind():
             events.append(f"call {i}")
             yield i
 
-    events.extend(f"fetch {i}" for i in posterior._one_behind(dispatched()))
+    events.extend(f"fetch {i}" for i in evaluate._one_behind(dispatched()))
     assert events == ["call 0", "call 1", "fetch 0", "call 2", "fetch 1", "fetch 2"]
 
 
@@ -139,7 +137,7 @@ def predictions(model, X):
 def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):
     X, models = fitted_models
     together = predictions(models[name], X)
-    for n in (1, 2, posterior.FEW_ROWS, posterior.FEW_ROWS + 1):
+    for n in (1, 2, evaluate.FEW_ROWS, evaluate.FEW_ROWS + 1):
         for got, expected in zip(predictions(models[name], X[:n]), together, strict=True):
             assert_allclose(got, expected[:n], rtol=1e-10, atol=1e-10)
 

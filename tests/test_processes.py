@@ -93,7 +93,7 @@ def test_a_computation_leaves_the_environment_alone():
 import os
 os.environ["OMP_NUM_THREADS"] = "3"
 before = dict(os.environ)
-from skgp_natgrad import _runtime
+from skgp_natgrad._backend import device
 assert os.environ == before
 with device.computation():
     pass
@@ -107,7 +107,7 @@ assert os.environ == before
 BLAS_THREADS = """
 import threading
 import threadpoolctl
-from skgp_natgrad import _blas
+from skgp_natgrad._backend import blas as _blas
 
 def n_threads():
     return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
@@ -149,7 +149,8 @@ with _blas.single_threaded(_blas._LARGEST + 1):
 FITS = """
 import warnings
 import numpy as np
-from skgp_natgrad import NGDSVGPRegressor, steps
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.step import chunk as steps
 warnings.simplefilter("ignore")
 
 training, own = [], []
@@ -193,7 +194,7 @@ def test_blas_has_one_thread_while_xla_trains_and_then_its_own(code):
 STACKS = """
 import jax
 import numpy as np
-from skgp_natgrad._linalg import triangular_inverse
+from skgp_natgrad._backend.linalg import triangular_inverse
 
 L = (np.tril(np.random.default_rng(0).normal(size=(2, 301, 301))) / 10 + 5 * np.eye(301)).astype("float32")
 inverse = jax.jit(triangular_inverse)

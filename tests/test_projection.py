@@ -12,7 +12,8 @@ from sklearn.metrics import r2_score
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.kernels import distances
 from skgp_natgrad.likelihoods import Gaussian, StudentT
-from skgp_natgrad.variational import bases, objectives
+from skgp_natgrad.variational import bases
+from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational.projection import project
 
 from .conftest import make_problem
@@ -166,13 +167,13 @@ def test_a_variance_that_rounds_below_zero_keeps_its_derivative(rng):
 @pytest.mark.usefixtures("x64")
 def test_rows_in_single_precision(basis, likelihood, rng):
     """The bound and its gradients agree to single precision, and are double themselves."""
-    parameters, q, batch, problem = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
-    problem = problem._replace(jitter=1e-6)
+    parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, basis=basis)
+    constants = constants._replace(jitter=1e-6)
 
     def both(X):
         rows = batch._replace(X=X)
         return jax.jit(
-            jax.value_and_grad(lambda p, m, S: objectives.bound_given_q(basis, p, m, S, rows, problem), (0, 1, 2))
+            jax.value_and_grad(lambda p, m, S: bounds.bound_given_q(basis, p, m, S, rows, constants), (0, 1, 2))
         )(parameters, q.mean, q.cov)
 
     single, double = both(batch.X.astype("float32")), both(batch.X)

@@ -5,6 +5,7 @@ the signal-to-noise ratio N k / s^2 goes from 5e5 to 5e15.
 """
 
 import warnings
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,14 +13,20 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from threadpoolctl import threadpool_limits
 
-from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
 from skgp_natgrad.step import step
-from skgp_natgrad.step.algorithm import Method
-from skgp_natgrad.training.batches import STEPS_PER_CALL
-from skgp_natgrad.variational import objectives
+from skgp_natgrad.step.algorithm import Algorithm
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
+from skgp_natgrad.step.state import initial_state
+from skgp_natgrad.step.whitening import settled
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational.bases import Weights
+from skgp_natgrad.variational.model import Batch, Constants, Parameters
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
+from skgp_natgrad.variational.points import Masks, Points
 
 from .conftest import make_problem
 
@@ -103,15 +110,15 @@ class Extended:
         return b
 
 
-def whitened(kernel, Z, tables, algebra):
+def whitened(kernel, Z, tables, algebra, jitter=JITTER):
     Kzz = kernel(Z).astype(algebra.dtype)
-    L = algebra.factor(Kzz + JITTER * np.diag(Kzz).mean() * np.eye(len(Z), dtype=algebra.dtype))
+    L = algebra.factor(Kzz + jitter * np.diag(Kzz).mean() * np.eye(len(Z), dtype=algebra.dtype))
     return [algebra.solve(L, kernel(Z, X).astype(algebra.dtype)) for X in tables]
 
 
-def collapsed(kernel, noise, Z, X, y, X_new, algebra=Double):
+def collapsed(kernel, noise, Z, X, y, X_new, algebra=Double, jitter=JITTER):
     """Titsias' bound, and its optimal mean and variance of f at ``X_new``."""
-    A, A_new = whitened(kernel, Z, (X, X_new), algebra)
+    A, A_new = whitened(kernel, Z, (X, X_new), algebra, jitter)
     noise = algebra.dtype(noise)
     C = algebra.factor(np.eye(len(Z), dtype=algebra.dtype) + A @ A.T / noise)
     b = algebra.solve(C, A @ y / noise)
@@ -168,18 +175,31 @@ def test_minibatch_steps_are_the_recursion(amplitude, noise, table):
     options = {"batch_size": size, "gamma_schedule": gamma, "max_iter": n_steps}
     model = regressor(kernel, noise, Z, **options).fit(X, y)
     assert model.n_rejected_steps_ == 0
-    A, A_new = whitened(kernel, Z, (X, X_new), Double)
-    precision, shift = np.eye(n_points), np.zeros(n_points)
-    for batch in drawn(n_rows, size, n_steps):
-        A_b, scale = A[:, batch], n_rows / size / noise
+    curve, expected, var = recursion(kernel, noise, Z, X, y, X_new, size, gamma, n_steps)
+    assert_allclose(model.elbo_curve_, curve, rtol=1e-6)
+    mean, std = model.predict(X_new, return_std=True)
+    assert_allclose(mean, expected, atol=1e-6 * np.abs(expected).max())
+    assert_allclose(std**2, var + noise, rtol=1e-6)
+
+
+# Two threads of BLAS wait for each other longer than such small products take, where other processes are at work.
+@threadpool_limits.wrap(limits=1, user_api="blas")
+def recursion(kernel, noise, Z, X, y, X_new, size, gamma, n_steps, jitter=JITTER):
+    """The bound of each minibatch before its step, and the mean and variance of f at ``X_new`` in the end."""
+    (A, A_new), n_points = whitened(kernel, Z, (X, X_new), Double, jitter), len(Z)
+    precision, shift, residual = np.eye(n_points), np.zeros(n_points), kernel.diag(X) - (A**2).sum(0)
+    scale, bounds = len(X) / size / noise, []
+    for batch in drawn(len(X), size, n_steps):
+        A_b, C = A[:, batch], np.linalg.cholesky(precision)
+        m, C_inv = cho_solve((C, True), shift), solve_triangular(C, np.eye(n_points), lower=True)
+        fit = (y[batch] - A_b.T @ m) ** 2 + residual[batch] + ((C_inv @ A_b) ** 2).sum(0)
+        kl = 0.5 * ((C_inv**2).sum() + m @ m - n_points) + np.log(np.diag(C)).sum()
+        bounds.append(-0.5 * (len(X) * np.log(2 * np.pi * noise) + scale * fit.sum()) - kl)
         precision = (1 - gamma) * precision + gamma * (np.eye(n_points) + scale * A_b @ A_b.T)
         shift = (1 - gamma) * shift + gamma * scale * A_b @ y[batch]
     C = np.linalg.cholesky(precision)
-    m, B = cho_solve((C, True), shift), solve_triangular(C, A_new, lower=True)
-    mean, std = model.predict(X_new, return_std=True)
-    assert_allclose(mean, A_new.T @ m, atol=1e-6 * np.abs(A_new.T @ m).max())
-    var = kernel.diag(X_new) - (A_new**2).sum(0) + (B**2).sum(0)
-    assert_allclose(std**2, var + noise, rtol=1e-6)
+    mean, B = A_new.T @ cho_solve((C, True), shift), solve_triangular(C, A_new, lower=True)
+    return np.array(bounds), mean, kernel.diag(X_new) - (A_new**2).sum(0) + (B**2).sum(0)
 
 
 def drawn(n_rows, size, n_steps):
@@ -306,6 +326,135 @@ def test_mean_only_points_never_harm(basis, mean_solver, table):
     assert model.n_rejected_steps_ == 0
 
 
+# -- the decoupled basis ---------------------------------------------------------------------
+
+
+class Decoupled(NamedTuple):
+    """All that the bound of the decoupled basis depends on, positive numbers in logarithms."""
+
+    amplitude: np.ndarray
+    length_scale: np.ndarray
+    noise: np.ndarray
+    Z: np.ndarray
+    Z_mean: np.ndarray
+    a: np.ndarray
+    root: np.ndarray
+
+
+def covariance(log_amplitude, log_length_scale, A, B):
+    squared = ((A[:, None] - B) ** 2).sum(-1)
+    return np.exp(log_amplitude - 0.5 * squared * np.exp(-2 * log_length_scale))
+
+
+def extended(tree):
+    return jax.tree.map(lambda x: np.asarray(x, dtype=np.longdouble), tree)
+
+
+def decoupled(v, X, y):
+    """Eq. 8 in extended precision: the bound, and the moments at the rows."""
+    X, y, v = extended((X, y, v))
+    kernel, identity = v[:2], np.eye(len(v.Z), dtype=np.longdouble)
+    C = Extended.factor(identity + v.root.T @ covariance(*kernel, v.Z, v.Z) @ v.root)
+    T, C_inv = (Extended.solve(C, each) for each in (v.root.T @ covariance(*kernel, v.Z, X), identity))
+    mean, var = v.a @ covariance(*kernel, v.Z_mean, X), np.exp(v.amplitude) - (T * T).sum(0)
+    kl = v.a @ covariance(*kernel, v.Z_mean, v.Z_mean) @ v.a + (C_inv**2).sum() - len(C)
+    kl = 0.5 * kl + np.log(np.diag(C)).sum()
+    fit = ((y - mean) ** 2 + var).sum() * np.exp(-v.noise)
+    return -0.5 * (len(y) * (np.log(2 * np.longdouble(np.pi)) + v.noise) + fit) - kl, mean, var
+
+
+def slope(v, field, direction, X, y):
+    """The derivative of `decoupled`'s bound, from differences of fourth order."""
+    value = extended(getattr(v, field))
+    step = np.longdouble(1e-6) * (np.abs(value).max() if field in ("a", "root") else 1)
+    ahead, behind, far_ahead, far_behind = (
+        decoupled(v._replace(**{field: value + i * step * direction}), X, y)[0] for i in (1, -1, 2, -2)
+    )
+    return (8 * (ahead - behind) - (far_ahead - far_behind)) / (12 * step)
+
+
+def decoupled_optimum(v, X, y):
+    """The weights and the root of the collapsed bound's optimum, with the points of the covariance for the mean."""
+    L = Extended.factor(covariance(*extended(v[:2]), *extended((v.Z, v.Z))))
+    A = Extended.solve(L, covariance(*extended(v[:2]), *extended((v.Z, X))))
+    precision = A @ A.T * np.exp(-extended(v.noise))
+    C = Extended.factor(np.eye(len(L), dtype=np.longdouble) + precision)
+    w = Extended.solve(C, Extended.solve(C, A @ y * np.exp(-extended(v.noise))), True)
+    a, root = (Extended.solve(L, each, True).astype(float) for each in (w, Extended.factor(precision)))
+    return v._replace(Z_mean=v.Z, a=a, root=root)
+
+
+@jax.jit
+def decoupled_in_jax(v, X, y):
+    """The bound, the latent moments, and the gradient."""
+    n_points = len(v.Z)
+    twin = kernels.from_sklearn(kernel_of(1.0, SMOOTH), D).value
+    constants = Constants(None, Masks(np.ones(n_points), np.ones(n_points)), np.zeros((1, 1)), 1.0, 1.0, JITTER, 1.0)
+    batch = Batch(X, y[None], np.ones(len(y)), np.arange(n_points))
+    likelihood = Gaussian().spec(1)[0]
+
+    def bound(v):
+        parameters = Parameters(
+            (jax.tree.structure(twin).unflatten(v[:2]),),
+            jax.tree.map(lambda x: v.noise.reshape(np.shape(x)), likelihood),
+            Points(v.Z, v.Z_mean),
+            Weights(v.a[None], v.root[None]),
+        )
+        # q(v) has no part in it.
+        no_q = np.zeros((1, n_points)), np.eye(n_points)[None]
+        return bounds.bound_and_moments("decoupled", parameters, *no_q, batch, constants)
+
+    (value, latent), gradient = jax.value_and_grad(bound, has_aux=True)(v)
+    return value, latent.rows.mean[0], latent.rows.var[0], gradient
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+@pytest.mark.usefixtures("x64")
+def test_the_decoupled_bound_has_the_digits_of_extended_precision(amplitude, noise, table, rng):
+    """At random weights, and at the optimum: there it is the collapsed bound, and has no slope in q."""
+    (X, y, X_new), n_points = table, 20
+    X, y = X[:500], y[:500]
+    a, root = rng.normal(size=n_points) / (10 * amplitude), rng.normal(size=(n_points, n_points))
+    Z, Z_mean = np.split(points(X, 2 * n_points), 2)
+    hyperparameters = np.log([amplitude, SMOOTH.length_scale, noise])
+    start = Decoupled(*hyperparameters, Z, Z_mean, a, root / np.sqrt(n_points * amplitude))
+    optimum, gradients = decoupled_optimum(start, X, y), []
+    for v in (start, optimum):
+        bound, mean, var = decoupled(v, X, y)
+        got = jax.tree.map(np.asarray, decoupled_in_jax(v, X, y))
+        assert_allclose(got[0], float(bound), rtol=1e-10)
+        assert_allclose(got[1], mean.astype(float), atol=1e-11 * float(np.abs(mean).max()))
+        # What is left of the prior's variance has the prior's rounding.
+        assert_allclose(got[2], var.astype(float), rtol=1e-12, atol=1e-14 * amplitude)
+        gradients.append(got[3])
+        for field in Decoupled._fields if v is start else Decoupled._fields[:5]:
+            direction = rng.normal(size=np.shape(getattr(v, field)))
+            expected = float(slope(v, field, direction, X, y))
+            terms = np.abs(getattr(got[3], field) * direction)
+            assert_allclose((getattr(got[3], field) * direction).sum(), expected, rtol=1e-8, atol=1e-8 * terms.max())
+    best = collapsed(kernel_of(amplitude, SMOOTH), noise, Z, X, y, X_new, Extended, jitter=0.0)[0]
+    assert_allclose(float(bound), float(best), rtol=1e-8)
+    for field in ("a", "root"):
+        first, last = (np.abs(getattr(gradient, field)).max() for gradient in gradients)
+        assert last < 1e-9 * first
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_adam_climbs_in_the_decoupled_basis(amplitude, noise, table):
+    """Every step on the full batch raises the bound, and the posterior is finite."""
+    X, y, X_new = table
+    Z, kernel = points(X, 20), kernel_of(amplitude, SMOOTH)
+    options = {"basis": "decoupled", "solver": "adam", "optimizer": "adam", "learning_rate": 1e-3, "max_iter": 60}
+    model = regressor(kernel, noise, Z, n_inducing=20, **options).fit(X, y)
+    best = collapsed(kernel, noise, Z, X, y, X_new)[0]
+    assert np.all(np.diff(model.elbo_curve_) > 0)
+    assert model.elbo_curve_[0] + 0.3 * (best - model.elbo_curve_[0]) < model.elbo_ < best
+    assert model.n_rejected_steps_ == 0
+    mean, std = model.predict(X_new, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all((std**2 >= noise) & (std**2 <= 1.001 * (amplitude + noise)))
+
+
 # -- likelihoods that are not conjugate ------------------------------------------------------
 
 
@@ -394,11 +543,58 @@ def test_single_precision_has_its_digits_or_says_so(amplitude, noise, table):
         assert told
 
 
+# A decade or more from where the warning begins.
+FINE, COARSE = [(1.0, 1e-2), (1.0, 1e-3), (100.0, 1e-2)], [(1.0, 1e-6), (100.0, 1e-4), (1e4, 1e-2), (1e4, 1e-8)]
+
+
+def assert_single_precision(model, n_rows, bound, mean, var, caught, X_new):
+    """The mean has single precision's digits; a warning says that the bound has not, if it has not."""
+    told = any("dtype='float32' is too coarse" in str(each.message) for each in caught)
+    assert told == (abs(model.elbo_ - bound) / n_rows > 5e-3)
+    assert model.n_rejected_steps_ == 0
+    got, std = model.predict(X_new, return_std=True)
+    assert_allclose(got, mean, atol=1e-4 * np.abs(mean).max())
+    assert_allclose(std**2, var + model.likelihood_.variance, rtol=1e-5)
+    return told
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), FINE + COARSE)
+def test_single_precision_on_minibatches_says_where_the_bound_is_worse(amplitude, noise, table):
+    n_rows, (X, y, X_new) = 4000, table
+    X, y = X[:n_rows], y[:n_rows]
+    Z, kernel, size, gamma, n_steps = points(X, 20), kernel_of(amplitude, SMOOTH), 512, 0.1, 3 * STEPS_PER_CALL
+    options = {"batch_size": size, "gamma_schedule": gamma, "max_iter": n_steps, "dtype": "float32"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = regressor(kernel, noise, Z, **options).fit(X, y)
+    curve, *moments = recursion(kernel, noise, Z, X, y, X_new, size, gamma, n_steps, jitter=1e-6)
+    bound = curve[-model.n_iter_no_change :].mean()
+    told = assert_single_precision(model, n_rows, bound, *moments, caught, X_new)
+    assert told == ((amplitude, noise) in COARSE)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), FINE + COARSE)
+def test_single_precision_in_a_stream_says_where_the_bound_is_worse(amplitude, noise, table):
+    """At each of three parts, whose bounds are differences of the collapsed bounds of all rows so far."""
+    X, y, X_new = table
+    Z, kernel = points(X, 20), kernel_of(amplitude, SMOOTH)
+    model, before = regressor(kernel, noise, Z, dtype="float32"), 0.0
+    for part in np.array_split(np.arange(N), 3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.partial_fit(X[part], y[part])
+        seen = slice(part[-1] + 1)
+        bound, *moments = collapsed(kernel, noise, Z, X[seen], y[seen], X_new, jitter=1e-6)
+        told = assert_single_precision(model, len(part), bound - before, *moments, caught, X_new)
+        assert told == ((amplitude, noise) in COARSE)
+        before = bound
+
+
 # -- hyperparameters and points that move ------------------------------------------------------
 
 
-one_step = jax.jit(step.step, static_argnames="method")
-latent_moments = jax.jit(objectives.latent_moments, static_argnums=0)
+one_step = jax.jit(step.step, static_argnames="algorithm")
+latent_moments = jax.jit(bounds.latent_moments, static_argnums=0)
 
 
 @pytest.mark.parametrize("n_mean", [0, 4])
@@ -406,15 +602,15 @@ latent_moments = jax.jit(objectives.latent_moments, static_argnums=0)
 @pytest.mark.usefixtures("x64")
 def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     """A large step of the optimizer leaves the mean at the inducing points, wherever they now are, as it was."""
-    parameters, q, batch, problem = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
-    method, problem = Method(), problem._replace(point_rate=float(moves))
-    start = step.initial_state(q, parameters, problem, method)
-    _, moved, _ = one_step(start, problem, batch, 0.0, 0.1, method=method)
-    moved = step.settled(moved, problem, method)
+    parameters, q, batch, constants = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
+    method, constants = Algorithm(), constants._replace(train_points=float(moves))
+    start = initial_state(q, parameters, constants, method)
+    _, moved, _ = one_step(start, constants, batch, 0.0, 0.1, algorithm=method)
+    moved = settled(moved, constants, method)
     assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
     assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
     before, after = (
-        latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, problem).mean
+        latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, constants).mean
         for where in [moved.parameters.points.Z]
         for state in (start, moved)
     )
@@ -427,12 +623,12 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
 @pytest.mark.usefixtures("x64")
 def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     """Where nothing but the kernel moves; and the state is the same however often it is looked at."""
-    parameters, q, batch, problem = make_problem(Gaussian(10.0), rng, n_targets=1)
-    method = Method()
-    start = step.initial_state(q, parameters, problem, method)
-    _, moved, _ = one_step(start, problem, batch, 0.0, 0.1, method=method)
-    once = step.settled(moved, problem, method)
-    twice = step.settled(once, problem, method)
+    parameters, q, batch, constants = make_problem(Gaussian(10.0), rng, n_targets=1)
+    method = Algorithm()
+    start = initial_state(q, parameters, constants, method)
+    _, moved, _ = one_step(start, constants, batch, 0.0, 0.1, algorithm=method)
+    once = settled(moved, constants, method)
+    twice = settled(once, constants, method)
     assert_allclose(once.q.mean, q.mean, rtol=1e-9)
     assert_allclose(twice.q.mean, once.q.mean, rtol=1e-9)
 

@@ -13,10 +13,12 @@ from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.step import step
-from skgp_natgrad.step.algorithm import Method
+from skgp_natgrad.step.algorithm import Algorithm
+from skgp_natgrad.step.chunk import try_step
+from skgp_natgrad.step.state import initial_state
 from skgp_natgrad.training import lbfgs
-from skgp_natgrad.variational import gaussian, objectives
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 
 from .conftest import JITTER, make_problem
@@ -36,10 +38,10 @@ def table(rng):
 
 @pytest.mark.usefixtures("x64")
 def test_collapsed_bound_is_titsias(rng):
-    parameters, q, batch, problem = make_problem(Gaussian(0.2), rng, n_targets=1)
+    parameters, q, batch, constants = make_problem(Gaussian(0.2), rng, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
-    method = Method(solver="lbfgs")
-    value, (_, gradient) = lbfgs.value_and_gradient((None, parameters), q, problem, batch, method)
+    method = Algorithm(solver="lbfgs")
+    value, (_, gradient) = lbfgs.value_and_gradient((None, parameters), q, constants, batch, method)
     kernel = sk.ConstantKernel(1.3) * sk.Matern([1.1, 0.7, 1.6], nu=2.5) + sk.RBF(0.9)
     want = titsias(kernel, parameters.points.Z, batch.X, batch.y[0], 0.2, JITTER, batch.X)[0]
     assert_allclose(value, want, rtol=1e-9)
@@ -48,7 +50,7 @@ def test_collapsed_bound_is_titsias(rng):
 
     def at(t):
         moved = jax.tree.map(lambda p, s: p + t * s, parameters, step)
-        return float(lbfgs.value_and_gradient((None, moved), q, problem, batch, method)[0])
+        return float(lbfgs.value_and_gradient((None, moved), q, constants, batch, method)[0])
 
     slope = sum(jax.tree.leaves(jax.tree.map(lambda g, s: (g * s).sum(), gradient, step)))
     assert_allclose(slope, (at(1e-6) - at(-1e-6)) / 2e-6, rtol=1e-5)
@@ -145,16 +147,16 @@ def test_ordinary_gradients_approach_the_optimum(parameterization, table):
 @pytest.mark.usefixtures("x64")
 def test_a_gradient_descent_step_is_the_gradient(rng):
     """solver="gd" moves every parameter by the learning rate times the gradient for each unit of weight."""
-    parameters, q, batch, problem = make_problem(likelihoods.StudentT(), rng)
-    problem = problem._replace(weight=7.0)
-    method = Method(solver="gd", parameterization="mean_var_sqrt")
+    parameters, q, batch, constants = make_problem(likelihoods.StudentT(), rng)
+    constants = constants._replace(weight=7.0)
+    method = Algorithm(solver="gd", parameterization="mean_var_sqrt")
     coordinates = PARAMETERIZATIONS["mean_var_sqrt"]
-    state = step.initial_state(q, parameters, problem, method)
-    moved, _, _ = step.try_step(state, problem, batch, 0.0, 1e-3, method)
+    state = initial_state(q, parameters, constants, method)
+    moved, _, _ = try_step(state, constants, batch, 0.0, 1e-3, method)
 
     def bound(xi, parameters):
         own = coordinates.to_gaussian(xi)
-        given_q = objectives.bound_given_q("orthogonal", parameters, own.mean, own.cov, batch, problem)
+        given_q = bounds.bound_given_q("orthogonal", parameters, own.mean, own.cov, batch, constants)
         return given_q - gaussian.kl_to_standard(own)
 
     xi = jax.jit(coordinates.from_gaussian)(q)

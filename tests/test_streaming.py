@@ -11,7 +11,9 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
-from skgp_natgrad.variational import gaussian, natural_gradient, objectives, streaming
+from skgp_natgrad.variational import bound as bounds
+from skgp_natgrad.variational import gaussian, natural_gradient, streaming
+from skgp_natgrad.variational import model as model_parts
 
 from .conftest import JITTER, make_problem, random_gaussian
 
@@ -79,19 +81,19 @@ def test_site_is_the_expected_log_ratio_of_the_old_densities(n_kernels, rng):
 
 
 def with_site(likelihood, rng):
-    parameters, q, batch, problem = make_problem(likelihood, rng)
-    return parameters, q, batch, problem._replace(site=random_site(rng, Z_new=parameters.points.Z)[0])
+    parameters, q, batch, constants = make_problem(likelihood, rng)
+    return parameters, q, batch, constants._replace(site=random_site(rng, Z_new=parameters.points.Z)[0])
 
 
 @pytest.mark.usefixtures("x64")
 def test_gradients_are_those_of_finite_differences(rng):
-    parameters, q, batch, problem = with_site(Poisson(), rng)
+    parameters, q, batch, constants = with_site(Poisson(), rng)
     direction = jax.tree.map(lambda x: rng.normal(size=np.shape(x)), (parameters, q.mean, q.cov))
 
     @jax.jit
     def along(step):
         at = jax.tree.map(lambda x, d: x + step * d, (parameters, q.mean, q.cov), direction)
-        return objectives.bound_given_q("orthogonal", *at, batch, problem)
+        return bounds.bound_given_q("orthogonal", *at, batch, constants)
 
     h = 1e-5
     want = (8.0 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12.0 * h)
@@ -100,26 +102,26 @@ def test_gradients_are_those_of_finite_differences(rng):
 
 @pytest.mark.usefixtures("x64")
 def test_the_bound_after_a_step_is_the_bound_there(rng):
-    parameters, q, batch, problem = with_site(Poisson(), rng)
+    parameters, q, batch, constants = with_site(Poisson(), rng)
     there = random_gaussian(rng, 2, 6)
 
     @jax.jit
     def both(q, there):
-        latent = objectives.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, problem)[1]
-        moved = objectives.bound_after(parameters, latent, q, there, batch, problem)
-        return moved, objectives.bound_given_q("orthogonal", parameters, there.mean, there.cov, batch, problem)
+        latent = bounds.bound_and_moments("orthogonal", parameters, q.mean, q.cov, batch, constants)[1]
+        moved = bounds.bound_after(parameters, latent, q, there, batch, constants)
+        return moved, bounds.bound_given_q("orthogonal", parameters, there.mean, there.cov, batch, constants)
 
     assert_allclose(*both(q, there), rtol=1e-10)
 
 
 @pytest.mark.usefixtures("x64")
 def test_best_q_is_the_optimum_without_rows(rng):
-    parameters, _, batch, problem = with_site(Poisson(), rng)
-    Z, kernel = parameters.points.Z, objectives.exponential(parameters.log_kernels)
-    q = best_q(problem.site, kernel, Z, problem.masks.Z, JITTER)
+    parameters, _, batch, constants = with_site(Poisson(), rng)
+    Z, kernel = parameters.points.Z, model_parts.exponential(parameters.log_kernels)
+    q = best_q(constants.site, kernel, Z, constants.masks.Z, JITTER)
     nothing = batch._replace(weight=np.zeros_like(batch.weight))
-    gradient = jax.jit(jax.grad(objectives.bound_given_q, argnums=(2, 3)), static_argnums=0)
-    direction = natural_gradient.direction(q, *gradient("orthogonal", parameters, q.mean, q.cov, nothing, problem))
+    gradient = jax.jit(jax.grad(bounds.bound_given_q, argnums=(2, 3)), static_argnums=0)
+    direction = natural_gradient.direction(q, *gradient("orthogonal", parameters, q.mean, q.cov, nothing, constants))
     for part in direction:
         assert_allclose(part, 0.0, atol=1e-9)
 

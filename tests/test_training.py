@@ -16,7 +16,8 @@ from skgp_natgrad._backend.linalg import jittered_cholesky, normal_nodes, triang
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.start import inducing_points
-from skgp_natgrad.step import step
+from skgp_natgrad.step import chunk
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
 from skgp_natgrad.training import batches, stopping
 from skgp_natgrad.variational import gaussian, natural_gradient
 
@@ -30,14 +31,14 @@ def table(rng):
 
 
 def rows_of(n):
-    return batches.Rows(np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)[None], np.ones(n))
+    return batches.Table(np.arange(n, dtype=float)[:, None], np.arange(n, dtype=float)[None], np.ones(n))
 
 
 def test_minibatches_see_every_row_equally_often():
     stream = batches.BatchStream(rows_of(70), 16, 0, 0, np.random.RandomState(0))
     drawn = np.concatenate([next(stream).X.ravel() for _ in range(7)]).astype(int)
     counts = np.bincount(drawn, minlength=70)
-    assert len(drawn) == 7 * batches.STEPS_PER_CALL * 16
+    assert len(drawn) == 7 * STEPS_PER_CALL * 16
     assert counts.max() - counts.min() <= 1
 
 
@@ -304,7 +305,7 @@ def test_a_failed_fit_is_not_fitted(table):
 
 INTERRUPTED = {
     "the start": (inducing_points, "place"),
-    "a chunk": (step, "run_chunk"),
+    "a chunk": (chunk, "run_chunk"),
     "the posterior": (posterior, "condition"),
     "the attributes": (Gaussian, "fitted"),
 }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+
+from .. import svgp
+from . import _arguments, _bounds, _fitted
 
 # The bound of a fit that diverged lies so many nats, for each unit of weight, below that of the constant model and
 # below its own first one.
@@ -18,12 +22,64 @@ _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
 _COARSE = 5e-3
 
 
+class Outcome(NamedTuple):
+    """What is known of a fit at its end.
+
+    Attributes
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    fit : _preparation.Fit
+    result : svgp.Result
+    constant : float or None
+        The bound of the constant model for each unit of weight, where it is known.
+    step_sizes : list of str
+        The arguments to lower, with their values.
+    """
+
+    estimator: object
+    fit: object
+    result: svgp.Result
+    constant: float | None
+    step_sizes: list
+
+    def warn(self, stacklevel):
+        """Say what a user should know; ``stacklevel`` of the warnings is counted from the caller."""
+        fit, result, level = self.fit, self.result, stacklevel + 1
+        _warn_of_mean(result.lost, level)
+        _warn_of_training(result.trained, fit, self.constant, self.step_sizes, level)
+        if fit.plan.settings.algorithm.optimizer is not None:
+            _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level)
+        if fit.previous is None:
+            _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
+
+
+def judge(estimator, fit, result):
+    """The `Outcome` of a fit.
+
+    Raises
+    ------
+    FloatingPointError
+        If training diverged; its checkpoint is removed.
+    """
+    # Of the bound that training saw: the noise of a mean that is solved for is not the bound's own.
+    constant = None if fit.posterior is not None else svgp.bound_of_constants(result, fit.table, fit.plan)
+    step_sizes = _arguments.step_sizes(estimator, fit.plan.settings.algorithm)
+    try:
+        refuse_diverged(result.trained, fit.weight, constant, step_sizes)
+    except FloatingPointError:
+        # Other arguments are to be tried, for which its state is of no use.
+        if fit.checkpoint is not None:
+            fit.checkpoint.remove()
+        raise
+    return Outcome(estimator, fit, result, constant, step_sizes)
+
+
 def refuse_diverged(result, weight, constant, step_sizes):
     """Raise if training went far below where it began, and below a model that is constant.
 
     Parameters
     ----------
-    result : training.Result
+    result : training.loop.Result
     weight : float
         Of all rows.
     constant : float or None
@@ -56,24 +112,15 @@ def _smaller(step_sizes):
     return f"{given}, or give gamma_schedule a small number" if given else "Give gamma_schedule a small number"
 
 
-def warn(result, settings, weight, constant, step_sizes, stacklevel):
-    """Give a ConvergenceWarning for each thing that a user should know.
-
-    Parameters
-    ----------
-    result, weight, constant, step_sizes
-        As for `refuse_diverged`.
-    settings : training.Settings
-    stacklevel : int
-        Of the warnings, counted from the caller.
-    """
-    found = [_not_converged(result.verdict, settings, step_sizes), _rejections(result.report, settings, step_sizes)]
-    found += [_too_coarse(result.lost), _no_better(result, weight, constant, step_sizes)]
+def _warn_of_training(result, fit, constant, step_sizes, stacklevel):
+    settings = fit.plan.settings
+    found = [_not_converged(result.status, settings, step_sizes), _rejections(result.report, settings, step_sizes)]
+    found += [_too_coarse(result.lost), _no_better(result, fit.weight, constant, step_sizes)]
     for message in filter(None, found):
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
 
 
-def _not_converged(verdict, settings, step_sizes):
+def _not_converged(status, settings, step_sizes):
     window = f"n_iter_no_change={settings.n_iter_no_change}"
     change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
     return {
@@ -88,12 +135,12 @@ def _not_converged(verdict, settings, step_sizes):
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
         "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
         f"{' or '.join(step_sizes[-1:])}.",
-    }[verdict]
+    }[status]
 
 
 def _rejections(report, settings, step_sizes):
     n_rejected, n_steps = int(report.rejected.sum()), len(report.rejected)
-    few = _FEW_WHILE_FOUND if settings.method.adaptive else _FEW
+    few = _FEW_WHILE_FOUND if settings.algorithm.adaptive else _FEW
     if n_rejected <= max(1, few * n_steps):
         return None
     return (
@@ -112,7 +159,7 @@ def _too_coarse(lost):
 
 
 def _no_better(result, weight, constant, step_sizes):
-    if constant is None or result.verdict == "too few" or result.elbo > constant * weight:
+    if constant is None or result.status == "too few" or result.elbo > constant * weight:
         return None
     return (
         f"The ELBO, {result.elbo / weight:.4g} nats a row, is no better than that of a constant, {constant:.4g}. X may "
@@ -121,7 +168,7 @@ def _no_better(result, weight, constant, step_sizes):
     )
 
 
-def warn_of_mean(lost, stacklevel):
+def _warn_of_mean(lost, stacklevel):
     """Say what ``mean_solver="exact"`` could not use: see `exact_mean.Solution`."""
     kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
     if kept is not None:

@@ -1,26 +1,44 @@
-"""What a saved estimator says about the version that saved it.
+"""A saved estimator: plain arrays and public types, and what it says of the version that saved it.
 
-`BaseNGDSVGP` stamps the state that pickle, joblib, copy and skops take from it. The number counts
-the forms of the fitted attributes, not the releases: files of older forms are to be read by newer
-packages, and a file of a newer form is refused by name instead of failing at some later call.
+The state that pickle, joblib, copy and skops take of an estimator names no private module, so that
+files outlive a move of the code. The number of its form counts the forms of the fitted attributes,
+not the releases: files of older forms are read by newer packages, and a file of a newer form is
+refused by name instead of failing at some later call.
 """
 
 from __future__ import annotations
 
+import jax
+import numpy as np
+from sklearn.base import clone
+
+from .. import kernels, svgp
 from .._backend.version import __version__
+from ..objectives import ELBO
+from ..start.scale import Scale
+from . import _warm_start
+from ._arguments import one_or_each
 
 # To be raised with every change of the attributes that a fitted estimator holds.
-FORMAT = 2
+FORMAT = 3
 _KEY = "_saved_by"
+_SCALES = ("_x_scale", "_y_scale")
+# Fields of `svgp.Previous` that are records of arrays.
+_RECORDS = ("q", "masks")
 
 
-def stamped(state):
-    """Return an estimator's state with the form it has, and the package that it was saved by."""
-    return {**state, _KEY: {"format": FORMAT, "skgp_natgrad": __version__}}
+def plain(state):
+    """Return an estimator's state as plain arrays and public types, with the form it has."""
+    state = {**state, _KEY: {"format": FORMAT, "skgp_natgrad": __version__}}
+    if "_posterior" in state:
+        state["_posterior"] = dict(state["_posterior"]._asdict())
+        state["_warm_state"] = _plain_previous(state["_warm_state"])
+        state |= {name: dict(state[name]._asdict()) for name in _SCALES}
+    return state
 
 
-def unstamped(name, state):
-    """Return the state without its stamp.
+def restored(name, state):
+    """Return the state that `plain` was made of.
 
     Parameters
     ----------
@@ -35,9 +53,74 @@ def unstamped(name, state):
         If a newer package saved it in a form that this one does not know.
     """
     stamp = state.get(_KEY)
-    if stamp is not None and stamp["format"] > FORMAT:
+    state = {key: value for key, value in state.items() if key != _KEY}
+    if stamp is None:
+        return state
+    if stamp["format"] > FORMAT:
         raise ValueError(
             f"This {name} was saved by skgp_natgrad {stamp['skgp_natgrad']} in format {stamp['format']}, and version "
             f"{__version__} reads formats up to {FORMAT}; install skgp_natgrad>={stamp['skgp_natgrad']} to load it."
         )
-    return {key: value for key, value in state.items() if key != _KEY}
+    if "_posterior" not in state:
+        return state
+    if stamp["format"] < 3:
+        return _of_former_format(state)
+    state["_posterior"] = svgp.Posterior(**state["_posterior"])
+    state["_warm_state"] = _restored_previous(state["_warm_state"], state)
+    return state | {name: Scale(**state[name]) for name in _SCALES}
+
+
+def _plain_previous(previous):
+    fields = previous._asdict()
+    parameters, _ = fields.pop("parameters"), fields.pop("whitened_by")
+    fields |= {name: dict(fields[name]._asdict()) for name in _RECORDS}
+    fields["hyperparameters"] = [np.asarray(leaf) for leaf in jax.tree.leaves(parameters[:2])]
+    fields |= {name: dict(getattr(parameters, name)._asdict()) for name in ("points", "weights")}
+    return dict(fields)
+
+
+def _restored_previous(fields, state):
+    structure = _structure(state)
+    hyperparameters = jax.tree.unflatten(structure, fields["hyperparameters"])
+    points, weights = svgp.Points(**fields["points"]), svgp.Weights(**fields["weights"])
+    parameters = svgp.Parameters(*hyperparameters, points, weights)
+    return svgp.Previous(
+        svgp.Gaussian(**fields["q"]),
+        parameters,
+        parameters,
+        svgp.Masks(**fields["masks"]),
+        fields["prior_mean"],
+        fields["weight"],
+        fields["jitter"],
+    )
+
+
+def _structure(state):
+    """The structure of the trained hyperparameters: that of the fitted kernels and likelihood."""
+    n_features, n_targets = len(state["_x_scale"]["scale"]), len(state["_y_scale"]["scale"])
+    specs = [kernels.from_sklearn(kernel, n_features).value for kernel in one_or_each(state["kernel_"])]
+    return jax.tree.structure((tuple(specs), state["likelihood_"].spec(n_targets)[0]))
+
+
+def _of_former_format(state):
+    """The state of a model that was saved in format 1 or 2."""
+    former = state["_warm_state"]
+    parameters, jitter = former.parameters, former.jitter or float(state["jitter"])
+    state = {"objective": "elbo", **state}
+    state["_warm_state"] = svgp.Previous(
+        former.q, parameters, parameters, former.masks, former.prior_mean, former.weight, jitter
+    )
+    state["_trained_with"] = _former_arguments(state) if former.arguments is None else former.arguments
+    state["_trained_with"] = {"objective": ELBO(), **state["_trained_with"]}
+    return state
+
+
+def _former_arguments(state):
+    """What a model of format 1 was fitted with: what it says as it is loaded, as far as it tells."""
+    fitted, likelihood = state["likelihood_"], state["likelihood"]
+    if isinstance(likelihood, str):
+        likelihood = type(fitted)()
+    started = {name: getattr(likelihood, name, None) for name in fitted.parameters}
+    started = {name: value for name, value in started.items() if value is not None}
+    normalize_y = "classes_" not in state and state["normalize_y"] and fitted.standardises
+    return _warm_start.recorded(state, clone(fitted).set_params(**started), ELBO(), normalize_y)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
-from ..training.batches import STEPS_PER_CALL
+from ..svgp import STEPS_PER_CALL
 
 _CALLS_PER_LINE = 5
 
 
 @contextlib.contextmanager
-def shown(title, verbose, max_iter, weight):
-    """Context manager: ``show(n_iter, report)``, or None where nothing is to be shown.
+def show(title, verbose, max_iter, weight):
+    """Context manager: the callback that shows progress, or None where nothing is to be shown.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ def shown(title, verbose, max_iter, weight):
         return
     bar = _bar() if verbose == 1 else None
     if bar is None:
-        yield lambda n_iter, report: _print_line(title, verbose, max_iter, n_iter, _summary(report, weight))
+        yield lambda monitor, state: _print_line(title, verbose, max_iter, monitor, weight)
         return
     with bar:
         task = bar.add_task(title, total=max_iter, summary="")
-        yield lambda n_iter, report: bar.update(task, completed=n_iter, summary=_summary(report, weight))
+        yield lambda monitor, state: bar.update(task, completed=monitor.n_iter, summary=_summary(monitor, weight))
 
 
 def _bar():
@@ -51,10 +51,12 @@ def _bar():
     )
 
 
-def _summary(report, weight):
+def _summary(monitor, weight):
+    report = monitor.report
     return f"ELBO per row {report.elbo[-STEPS_PER_CALL:].mean() / weight:.4f}, gamma {report.gamma[-1]:.3g}"
 
 
-def _print_line(title, verbose, max_iter, n_iter, summary):
+def _print_line(title, verbose, max_iter, monitor, weight):
+    n_iter = monitor.n_iter
     if verbose > 1 or n_iter % (_CALLS_PER_LINE * STEPS_PER_CALL) == 0 or n_iter >= max_iter:
-        print(f"[{title}] iteration {n_iter}: {summary}")
+        print(f"[{title}] iteration {n_iter}: {_summary(monitor, weight)}")

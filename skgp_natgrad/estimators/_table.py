@@ -1,4 +1,4 @@
-"""The table that is trained on: its distinct rows, and its scale."""
+"""X, y and sample_weight as the table that is trained on: weighted, distinct where it is small, and scaled."""
 
 from __future__ import annotations
 
@@ -6,125 +6,68 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..training.batches import Rows
+from ..start.scale import Scale, fit_scale, snapped, spans_of_rounding
+from ..svgp import Table
+from . import _inputs
 
-# Numbers this many units of rounding apart, or fewer, are one number that was computed in several ways.
-_FEW_UNITS = 4
-# Up to here double precision holds every integer.
-_LARGEST_EXACT = 2.0**53
+# What rows of a fit may hold at most: where squares overflow, single precision has no distances.
+_LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
 
 
-class Scale(NamedTuple):
-    """An affine map of columns: standardised = (original - offset) / scale.
+class Scales(NamedTuple):
+    """The scales of X and y."""
 
-    ``spans`` are those of `spans_of_rounding`, None where there are none: what lies inside is one number.
+    x: Scale
+    y: Scale
+
+
+def weighted(X, types, targets, batch_size):
+    """The rows that carry weight, the distinct ones where the full batch is used, and X's spans of rounding."""
+    weight = _inputs.weights(targets.weight, X)
+    used = weight > 0
+    tables = X[used], targets.columns[used]
+    spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
+    X, y = map(snapped, tables, spans)
+    table = Table(X, y.T, weight[used])
+    return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
+
+
+def scales_of(table, spans, normalize_X, normalize_y):
+    """The `Scales` of a table's columns."""
+    x = fit_scale("X", table.X, table.weight, normalize_X, spans)
+    return Scales(x, fit_scale("y", table.y.T, table.weight, normalize_y))
+
+
+def scaled(table, scales, dtype):
+    """The table in the units of the model.
+
+    Raises
+    ------
+    ValueError
+        If numbers of a type cannot be squared there.
     """
-
-    offset: np.ndarray
-    scale: np.ndarray
-    spans: np.ndarray | None = None
-
-    def forward(self, table):
-        """Standardise ``table`` (N, columns)."""
-        return (snapped(table, self.spans) - self.offset) / self.scale
-
-    def backward(self, table):
-        """Undo `forward`."""
-        return table * self.scale + self.offset
-
-
-def spans_of_rounding(table, types):
-    """Return the ranges of the columns that are constant but for rounding.
-
-    It is decided here, once, by the units of rounding of the columns as they were given. Once `snapped` they are
-    constant to the bit, in training and in prediction.
-
-    Parameters
-    ----------
-    table : ndarray of shape (N, columns)
-        In double precision.
-    types : list of numpy.dtype
-        Of the columns before they became double precision.
-
-    Returns
-    -------
-    spans : ndarray of shape (2, columns) or None
-        The smallest and the largest value; NaN for all other columns.
-    """
-    lowest, highest = table.min(0), table.max(0)
-    unit = np.array([_unit_of_rounding(*pair) for pair in zip(np.abs(table).max(0), types, strict=True)])
-    # The halves, since the difference of numbers of both signs may overflow.
-    constant = (lowest < highest) & (0.5 * highest - 0.5 * lowest <= 0.5 * _FEW_UNITS * unit)
-    for i in np.flatnonzero(constant):
-        constant[i] = not _are_exact_integers(table[:, i], types[i])
-    return np.where(constant, [lowest, highest], np.nan) if constant.any() else None
-
-
-def snapped(table, spans):
-    """Return ``table`` with what lies inside the spans at their lower ends."""
-    if spans is None:
-        return table
-    lower, upper = spans
-    return np.where((table >= lower) & (table <= upper), lower, table)
-
-
-def _are_exact_integers(column, dtype):
-    """Whether a type holds these numbers without rounding, as years are held by half precision."""
-    largest = _LARGEST_EXACT if dtype.kind != "f" else 2.0 ** (np.finfo(dtype).nmant + 1)
-    return bool(np.abs(column).max() <= largest and np.all(column == np.rint(column)))
-
-
-def _unit_of_rounding(value, dtype):
-    """Distance from ``value`` to the next number of its type; of double precision, where that is coarser."""
-    if dtype.kind in "biu" and value <= _LARGEST_EXACT:
-        return 0.0
-    coarser = dtype.kind == "f" and dtype.itemsize < np.dtype(float).itemsize
-    return float(np.spacing(dtype.type(value) if coarser else value))
-
-
-def fit_scale(name, table, weight, active, spans=None):
-    """Return the weighted `Scale` of ``table``, which is snapped to ``spans``; a constant column keeps its unit.
-
-    With ``active=False`` it is the identity. ``name`` is the argument to blame
-    where a mean or a standard deviation overflows.
-    """
-    n_columns = table.shape[1]
-    if not active:
-        return Scale(np.zeros(n_columns), np.ones(n_columns), spans)
-    mean, deviation = _moments(table, weight)
     with np.errstate(over="ignore"):
-        variance = deviation**2
-    if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
+        X = scales.x.forward(table.X)
+    largest = np.abs(X).max()
+    if not largest <= _LARGEST[dtype]:
         raise ValueError(
-            f"{name} holds values up to {np.abs(table).max():g} (weights up to {weight.max():g}), whose variance "
-            f"overflows; rescale {name} or the weights."
+            f"X holds values up to {largest:g} in the units of the model, which dtype={dtype!r} cannot "
+            "square; rescale X (normalize_X=True does), or use dtype='float64'."
         )
-    return Scale(mean, np.where(variance >= np.finfo(float).tiny, deviation, 1.0), spans)
+    return table._replace(X=X, y=scales.y.forward(table.y.T).T)
 
 
-def _moments(table, weight):
-    """Weighted mean and standard deviation of each column, of a constant one its value and zero."""
-    # Around the middle and by half the range, so that no digit is lost to an offset and no square underflows.
-    lower, upper = 0.5 * table.min(0), 0.5 * table.max(0)
-    middle, half = lower + upper, upper - lower
-    inside = (table - middle) / np.where(half > 0, half, 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.average(inside, axis=0, weights=weight)
-        deviation = np.sqrt(np.average((inside - mean) ** 2, axis=0, weights=weight))
-    return middle + half * mean, half * deviation
-
-
-def distinct(rows):
+def distinct(table):
     """Return the distinct rows of a table in a fixed order, their weights summed.
 
     Repeating a row and doubling its weight are then the same table, to the bit,
     and so are all orders of the rows.
     """
-    table = np.column_stack([rows.X, rows.y.T])
+    columns = np.column_stack([table.X, table.y.T])
     # The last key sorts first: columns from the left, then weights for a fixed order of sums.
-    order = np.lexsort(np.vstack([rows.weight, table.T[::-1]]))
-    table = table[order]
-    first = np.concatenate([[True], np.any(table[1:] != table[:-1], axis=1)])
-    weight = np.add.reduceat(rows.weight[order], np.flatnonzero(first))
-    X, y = np.split(table[first], [rows.X.shape[1]], axis=1)
-    return Rows(np.ascontiguousarray(X), np.ascontiguousarray(y.T), weight)
+    order = np.lexsort(np.vstack([table.weight, columns.T[::-1]]))
+    columns = columns[order]
+    first = np.concatenate([[True], np.any(columns[1:] != columns[:-1], axis=1)])
+    weight = np.add.reduceat(table.weight[order], np.flatnonzero(first))
+    X, y = np.split(columns[first], [table.X.shape[1]], axis=1)
+    return Table(np.ascontiguousarray(X), np.ascontiguousarray(y.T), weight)

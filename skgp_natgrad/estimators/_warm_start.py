@@ -13,7 +13,8 @@ import copy
 import jax
 import numpy as np
 
-from . import _hyperparameters
+from ..svgp import Parameters, specification
+from ._arguments import one_or_each
 
 # Of arguments that a fit cannot go on with when they have changed: those that a stream can.
 _FOLLOWS_A_STREAM = ("n_inducing",)
@@ -23,11 +24,6 @@ _LONGEST_SHOWN = 200
 def reason(streams):
     """Why a fit goes on from the last one."""
     return "partial_fit goes on from the rows before" if streams else "warm_start=True"
-
-
-def recorded(**arguments):
-    """Return copies of the arguments that say what a model is made of: nobody can change these in place."""
-    return copy.deepcopy(arguments)
 
 
 def check(before, now, streams):
@@ -53,6 +49,8 @@ def check(before, now, streams):
         "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
         "mean_solver": trained_mean_points[0] == trained_mean_points[1] or not _one_is_exact(before, now),
         "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
+        # Its parameters apply to what follows.
+        "objective": type(now["objective"]) is type(before["objective"]),
     }
     for name in now:
         if streams and name in _FOLLOWS_A_STREAM:
@@ -89,15 +87,35 @@ def _shown(value):
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def continued(trained, specification, before, now, n_features, n_targets, streams):
-    """Return the hyperparameters that training goes on from, in logarithms.
+def recorded(arguments, likelihood, objective, normalize_y):
+    """Copies of the arguments that say what a model is made of: nobody can change these in place.
 
     Parameters
     ----------
-    trained : tuple of (tuple of Kernel, Likelihood)
-        Where the fit before left them.
-    specification : tuple of three of the same
-        Present initial values, lower and upper bounds; see `_hyperparameters.specification`.
+    arguments : dict
+        Of the constructor.
+    likelihood : Likelihood
+        Prepared for the targets.
+    objective : Objective
+    normalize_y : bool
+        As used.
+    """
+    names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
+    record = {name: arguments[name] for name in names}
+    # Of its names there is "all", which is None.
+    record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
+    record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
+    return copy.deepcopy(record)
+
+
+def continued(previous, plan, before, now, n_features, n_targets, streams):
+    """What a fit goes on from, with the hyperparameters that it starts at.
+
+    Parameters
+    ----------
+    previous : Previous
+    plan : Plan
+        Complete.
     before, now : dict
         From `recorded`, and checked.
     n_features, n_targets : int
@@ -107,30 +125,32 @@ def continued(trained, specification, before, now, n_features, n_targets, stream
 
     Returns
     -------
-    hyperparameters : tuple of (tuple of Kernel, Likelihood)
+    previous : Previous
 
     Raises
     ------
     ValueError
         If the kernel has another form than that of the fit before.
     """
-    start, lower, upper = specification
+    trained = tuple(previous.parameters[:2])
+    start, lower, upper = specification(plan.kernels, plan.likelihood, n_features, n_targets)
     if _form(start[0]) != _form(trained[0]):
         raise _changed("kernel", before, now, streams)
     started = _started(start[0], before, now, n_features, n_targets)
-    return jax.tree.map(_going_on, tuple(trained), start, lower, upper, started)
+    hyperparameters = jax.tree.map(_going_on, trained, start, lower, upper, started)
+    return previous._replace(parameters=Parameters(*hyperparameters, *previous.parameters[2:]))
 
 
-def _form(twins):
+def _form(kernels):
     """What two kernels must share so that one can take over the values of the other."""
-    return jax.tree.structure(twins), [np.shape(leaf) for leaf in jax.tree.leaves(twins)]
+    return jax.tree.structure(kernels), [np.shape(leaf) for leaf in jax.tree.leaves(kernels)]
 
 
 def _started(start, before, now, n_features, n_targets):
     """The initial values of the fit before: where the present ones equal these, nothing was changed."""
     kernel = before["kernel"]
     given = () if kernel is None or now["kernel"] is None else one_or_each(kernel)
-    of_kernels, of_likelihood = _hyperparameters.specification(given, before["likelihood"], n_features, n_targets)[0]
+    of_kernels, of_likelihood = specification(given, before["likelihood"], n_features, n_targets)[0]
     if now["kernel"] is None:
         # Neither fit was given a value.
         of_kernels = start
@@ -143,8 +163,3 @@ def _started(start, before, now, n_features, n_targets):
 def _going_on(trained, start, lower, upper, started):
     stated = (start != started) | (lower == upper)
     return np.where(stated, start, np.clip(trained, lower, upper))
-
-
-def one_or_each(kernel):
-    """Return a kernel for all latent functions, or those of each, as a tuple."""
-    return tuple(kernel) if isinstance(kernel, (list, tuple)) else (kernel,)

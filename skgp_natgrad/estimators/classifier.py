@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..prediction import posterior
-from ..step.algorithm import can_stream
+from ..svgp import can_stream
 from . import _checks, _inputs
 from ._base import BaseNGDSVGP
+from ._targets import CLASSIFICATION, Targets
+
+# What is in the constructor's scope, and no argument that it shares with the regressor.
+_NOT_SHARED = ("self", "__class__", "class_weight")
 
 
 class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
@@ -233,13 +235,14 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     True
     """
 
-    _task = "classification"
+    _task = CLASSIFICATION
 
     def __init__(
         self,
         kernel=None,
         *,
         likelihood="auto",
+        objective="elbo",
         n_inducing=100,
         n_mean_inducing=0,
         basis="orthogonal",
@@ -267,35 +270,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         class_weight=None,
         checkpoint=None,
     ):
-        super().__init__(
-            kernel=kernel,
-            likelihood=likelihood,
-            n_inducing=n_inducing,
-            n_mean_inducing=n_mean_inducing,
-            basis=basis,
-            inducing_init=inducing_init,
-            solver=solver,
-            parameterization=parameterization,
-            gamma_schedule=gamma_schedule,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            tol=tol,
-            n_iter_no_change=n_iter_no_change,
-            mean_solver=mean_solver,
-            mean_columns=mean_columns,
-            normalize_X=normalize_X,
-            normalize_y=normalize_y,
-            jitter=jitter,
-            warm_start=warm_start,
-            random_state=random_state,
-            verbose=verbose,
-            device=device,
-            dtype=dtype,
-            callback=callback,
-            checkpoint=checkpoint,
-        )
+        shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
+        super().__init__(**shared)
         self.class_weight = class_weight
 
     def fit(self, X, y, sample_weight=None):
@@ -386,12 +362,16 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
             )
-        likelihood = self._likelihood(default="bernoulli" if len(classes) == 2 else "softmax")
-        labels = position.reshape(-1, 1).astype(float)
-        types = _inputs.column_types(given), [position.dtype]
-        return self._fit(
-            X, labels, weight, likelihood, types, n_classes=len(classes), streams=streams, classes_=classes
+        targets = Targets(
+            columns=position.reshape(-1, 1).astype(float),
+            weight=weight,
+            types=[position.dtype],
+            default_likelihood="bernoulli" if len(classes) == 2 else "softmax",
+            n_classes=len(classes),
+            scale=False,
+            attributes={"classes_": classes},
         )
+        return self._fit(X, _inputs.column_types(given), targets, streams)
 
     def _fit_classes(self, y, previous):
         """The sorted labels of ``y``; a warm start needs those that it had."""
@@ -460,7 +440,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         proba : ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``; rows sum to one.
         """
-        return self._evaluate(posterior.class_probabilities, self._check_rows(X)).T
+        return self._predict("class_probabilities", self._check_rows(X)).T
 
     def predict_log_proba(self, X):
         """Predict the logarithm of the probability of each class.
@@ -473,7 +453,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         -------
         log_proba : ndarray of shape (n_samples, n_classes)
         """
-        return self._evaluate(posterior.log_class_probabilities, self._check_rows(X)).T
+        return self._predict("log_class_probabilities", self._check_rows(X)).T
 
     def predict(self, X):
         """Predict the most probable class.
@@ -505,5 +485,5 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, check_random_state(random_state))[0]
+        positions = self._sample_targets(X, n_samples, random_state)[0]
         return self.classes_[positions]

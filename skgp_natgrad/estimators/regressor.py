@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from .. import svgp
 from .._backend import memory
-from ..prediction import posterior
-from ..step.algorithm import can_stream
-from . import _checks, _inputs
+from ..svgp import can_stream
+from . import _checks, _fitted, _inputs
 from ._base import BaseNGDSVGP
+from ._targets import REGRESSION, Targets
 
 
 class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
@@ -243,7 +244,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     (True, True)
     """
 
-    _task = "regression"
+    _task = REGRESSION
 
     def fit(self, X, y, sample_weight=None):
         """Fit the Gaussian process.
@@ -323,17 +324,17 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         with _inputs.located(X=X, y=y):
             X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        return self._fit(
-            X,
-            y.reshape(len(y), -1),
-            sample_weight,
-            self._likelihood(default="gaussian"),
-            types=[_inputs.column_types(table) for table in given],
-            scale_y=self.normalize_y,
-            streams=streams,
+        targets = Targets(
+            columns=y.reshape(len(y), -1),
+            weight=sample_weight,
+            types=_inputs.column_types(given[1]),
+            default_likelihood="gaussian",
+            n_classes=0,
+            scale=self.normalize_y,
             # A stream keeps the form of its first targets.
-            _single_output=y.ndim == 1 if first or not streams else self._single_output,
+            attributes={"_single_output": y.ndim == 1 if first or not streams else self._single_output},
         )
+        return self._fit(X, _inputs.column_types(given[0]), targets, streams)
 
     def _shaped(self, columns):
         """Drop the axis of outputs, which stands last, if y had none."""
@@ -378,12 +379,12 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             remedy = "predict fewer rows at a time, or take return_std=True"
             memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
         if not (return_std or return_cov):
-            return self._shaped(self._y_scale.backward(self._evaluate(posterior.target_mean, X).T))
-        mean, var = (moment.T for moment in self._evaluate(posterior.target_moments, X))
+            return self._shaped(self._y_scale.backward(self._predict("target_mean", X).T))
+        mean, var = (moment.T for moment in self._predict("target_moments", X))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
-        covariance = np.moveaxis(self._covariance(X), 0, -1)
+        covariance = np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device), 0, -1)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2
@@ -415,7 +416,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             )
         self.likelihood_.check_targets(y.T)
         standardised = self._y_scale.forward(y).T
-        return self._evaluate(posterior.log_density, X, standardised) - np.log(self._y_scale.scale).sum()
+        return self._predict("log_density", X, standardised) - np.log(self._y_scale.scale).sum()
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draw targets from the joint prediction, noise included.
@@ -433,7 +434,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
-        y = self._sample_targets(X, n_samples, check_random_state(random_state))
+        y = self._sample_targets(X, n_samples, random_state)
         y = self._y_scale.backward(np.moveaxis(y, 0, -1))
         return y[..., 0] if self._single_output else np.moveaxis(y, -1, 1)
 

@@ -47,6 +47,11 @@ __all__ = [
 ]
 
 
+# Saved models name the place from which users import a class, wherever its file lies.
+for _class in [value for value in list(globals().values()) if isinstance(value, type)]:
+    _class.__module__ = __name__
+
+
 def names(task):
     """Return the names of the likelihoods of a task: "regression" or "classification"."""
     return sorted(name for name, cls in REGISTRY.items() if task in cls.tasks)

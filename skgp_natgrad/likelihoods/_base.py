@@ -82,7 +82,7 @@ class Likelihood(BaseEstimator):
                 )
             REGISTRY[cls.name] = cls
 
-    # -- the shape of the problem --------------------------------------------------------
+    # -- the shape of the constants --------------------------------------------------------
 
     def n_latent(self, n_targets, n_classes):
         """Number of latent functions for ``n_targets`` columns or ``n_classes`` classes."""

@@ -30,7 +30,7 @@ def default_kernel(X, Y, spread):
     spread : ndarray of shape (D,)
         Standard deviation of each column of X as the kernel sees it. The longest
         lengthscales are sqrt(D) times it, the root mean squared distance of two
-        rows over sqrt(2): rows are then neither all alike nor all strangers,
+        rows over sqrt(2): rows are then neither perfectly correlated nor independent,
         whatever D is. Shorter ones are taken where the evidence is larger.
     """
     longest = spread * np.sqrt(len(spread))

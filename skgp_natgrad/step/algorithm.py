@@ -11,7 +11,7 @@ from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
 
-class Method(NamedTuple):
+class Algorithm(NamedTuple):
     """Names of the algorithm's parts; hashable, a static argument of every compiled program.
 
     ``adaptive`` is whether the natural gradient's step size is found while training.
@@ -59,18 +59,19 @@ NATURAL_MEAN_SOLVERS = ("natural", "diagonal")
 MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
 
 
-def is_collapsed(method, likelihood):
-    """Whether q is at its optimum throughout: L-BFGS with a conjugate likelihood."""
-    return method.solver == "lbfgs" and likelihood.conjugate and BASES[method.basis].natural
+def is_collapsed(algorithm, closed_form):
+    """Whether q is at its optimum throughout: L-BFGS where the best q has a closed form."""
+    return algorithm.solver == "lbfgs" and closed_form and BASES[algorithm.basis].natural
 
 
-def check(method, likelihood, full_batch, searches=False):
+def check(algorithm, likelihood, objective, full_batch, searches=False):
     """Refuse what makes no sense together.
 
     Parameters
     ----------
-    method : Method
+    algorithm : Algorithm
     likelihood : Likelihood
+    objective : Objective
     full_batch : bool
         Whether the table fits one batch.
     searches : bool
@@ -81,11 +82,11 @@ def check(method, likelihood, full_batch, searches=False):
     ValueError
         With the arguments, and what to change.
     """
-    solver, basis = SOLVERS[method.solver], BASES[method.basis]
-    here = f"solver={method.solver!r}"
+    solver, basis = SOLVERS[algorithm.solver], BASES[algorithm.basis]
+    here = f"solver={algorithm.solver!r}"
     if solver.natural and not basis.natural:
         raise ValueError(
-            f"basis={method.basis!r} has no natural parameters, which {here} needs; use solver='adam', or "
+            f"basis={algorithm.basis!r} has no natural parameters, which {here} needs; use solver='adam', or "
             "basis='orthogonal'."
         )
     if (solver.full_batch or searches) and not full_batch:
@@ -93,9 +94,13 @@ def check(method, likelihood, full_batch, searches=False):
         raise ValueError(
             f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use {instead}."
         )
-    if solver.unconstrained and not is_collapsed(method, likelihood) and basis.natural:
-        _check_unconstrained(method, likelihood)
-    _check_mean_solver(method, solver, basis)
+    if (
+        solver.unconstrained
+        and not is_collapsed(algorithm, likelihood.conjugate and objective.closed_form)
+        and basis.natural
+    ):
+        _check_unconstrained(algorithm, likelihood)
+    _check_mean_solver(algorithm, solver, basis)
 
 
 def can_stream(estimator):
@@ -124,21 +129,23 @@ def can_stream(estimator):
     return True
 
 
-def _check_unconstrained(method, likelihood):
-    if not PARAMETERIZATIONS[method.parameterization].unconstrained:
+def _check_unconstrained(algorithm, likelihood):
+    if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
         raise ValueError(
-            f"solver={method.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
-            f"parameterization={method.parameterization!r} has values that stand for no Gaussian; use "
+            f"solver={algorithm.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
+            f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
             "parameterization='mean_var_sqrt'."
         )
 
 
-def _check_mean_solver(method, solver, basis):
-    here = f"mean_solver={method.mean_solver!r}"
-    if method.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
-        raise ValueError(f"{here} takes natural gradient steps, solver={method.solver!r} has none; use solver='ngd'.")
-    if method.mean_solver != "adam" and not basis.orthogonal:
+def _check_mean_solver(algorithm, solver, basis):
+    here = f"mean_solver={algorithm.mean_solver!r}"
+    if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
-            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={method.basis!r} has not. "
+            f"{here} takes natural gradient steps, solver={algorithm.solver!r} has none; use solver='ngd'."
+        )
+    if algorithm.mean_solver != "adam" and not basis.orthogonal:
+        raise ValueError(
+            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={algorithm.basis!r} has not. "
             "Use basis='orthogonal': it stands for the same functions."
         )

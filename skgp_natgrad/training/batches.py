@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ..step.step import STEPS_PER_CALL
-from ..variational.objectives import Batch
+from ..step.chunk import STEPS_PER_CALL
+from ..variational.model import Batch
 
 # Sizes to which the rows of a full batch, and the points of a small table, are padded. The
 # first three lie off the round numbers: the folds of a table and the table itself then
@@ -17,7 +17,7 @@ from ..variational.objectives import Batch
 _BUCKETS = (60, 304, 640, 1024)
 
 
-class Rows(NamedTuple):
+class Table(NamedTuple):
     """A weighted table: X (N, D), y (T, N), weight (N,)."""
 
     X: np.ndarray

@@ -55,7 +55,7 @@ class Checkpoint:
         self._start = None
         self._next_write = time.monotonic() + SECONDS_BETWEEN
 
-    def rewound(self, random_state):
+    def rewind(self, random_state):
         """Return the random state that the fit began with, which is ``random_state`` if it begins here."""
         if self._header is not None:
             if random_state is check_random_state(None):
@@ -76,6 +76,14 @@ class Checkpoint:
                 "another version of JAX, optax or NumPy. Go on with that one, or delete the file to start anew."
             )
         return structure.unflatten([self._arrays[name] for name in fresh]), self._header.values
+
+    def __call__(self, monitor, state):
+        """Keep what training has reached; the last of a training's callbacks."""
+        self.keep(*monitor.progress(state), last=not monitor.running)
+
+    def resume(self, monitor, state):
+        """What was kept last, or None."""
+        return self.saved(monitor.progress(state)[0])
 
     def keep(self, tree, values, last):
         """Write ``tree``, of arrays, and ``values``, of JSON, if it is time or this is the last."""

@@ -12,8 +12,9 @@ import numpy as np
 from scipy import optimize
 
 from .._backend.device import quick_jit
-from ..variational import objectives
-from .batches import Rows, padded
+from ..variational.bound import data_term
+from ..variational.model import Parameters
+from .batches import Table, padded
 
 # Rows that stand for a larger table.
 _ROWS = 2048
@@ -21,37 +22,39 @@ _NARROW = 1e-10
 _MAX_ITERATIONS = 100
 
 
-def log_likelihood(log_likelihood, problem, rows):
+def best_log_likelihood(raw_likelihood, constants, rows):
     """The largest log-likelihood of constant latent functions, for each unit of weight.
 
     Parameters
     ----------
-    log_likelihood : Likelihood
+    raw_likelihood : Likelihood
         Its parameters, in logarithms, where the search starts; it keeps to the bounds.
-    problem : Problem
+    constants : Constants
         Its prior means are the first constants.
-    rows : Rows
+    rows : Table
 
     Returns
     -------
     value : float
         In nats; minus infinity where the likelihood has none that is finite.
     """
-    known = log_likelihood.best_constant(rows.y, rows.weight, *(bounds[1] for bounds in problem.log_bounds))
+    known = raw_likelihood.best_constant(rows.y, rows.weight, *(bounds[1] for bounds in constants.log_bounds))
     if known is not None:
         return known
     batch = _some(rows)
-    at = np.asarray(problem.offset), log_likelihood
+    # Of a few arrays alone, so that one program serves whatever else a fit has.
+    seen = constants._replace(log_bounds=None, masks=None, prior_mean=None, site=None)
+    at = np.asarray(constants.prior_mean), raw_likelihood
 
     def loss(x):
-        value, gradient = _loss(*_rebuilt(x, at), batch)
+        value, gradient = _loss(*_rebuilt(x, at), seen, batch)
         value, gradient = float(value), _flat(gradient)
         # A wall, for the line search to turn back at.
         return (value, gradient) if np.isfinite(value + gradient.sum()) else (np.finfo(float).max, 0.0 * gradient)
 
     lower, upper = (
         _flat((np.full_like(at[0], infinity), bounds[1]))
-        for infinity, bounds in zip((-np.inf, np.inf), problem.log_bounds, strict=True)
+        for infinity, bounds in zip((-np.inf, np.inf), constants.log_bounds, strict=True)
     )
     options = {"maxiter": _MAX_ITERATIONS}
     bounds = optimize.Bounds(lower, upper)
@@ -75,16 +78,16 @@ def _rebuilt(x, like):
 
 
 @quick_jit
-def _loss(constants, log_likelihood, batch):
-    """Minus the mean log-likelihood, and its gradient in the constants (K, 1) and the logarithms."""
+def _loss(levels, raw_likelihood, constants, batch):
+    """Minus the mean log-likelihood, and its gradient in the levels (K, 1) and the likelihood's parameters."""
 
     def loss(at):
         mean = jnp.broadcast_to(at[0], (len(at[0]), len(batch.weight)))
-        under = objectives.Parameters((), at[1], None, None)
-        total = objectives.expected_log_likelihood(under, mean, jnp.full_like(mean, _NARROW), batch)
+        narrow = jnp.full_like(mean, _NARROW)
+        total = data_term(Parameters((), at[1], None, None), constants, mean, narrow, batch, narrow)
         return -total / batch.weight.sum()
 
-    return jax.value_and_grad(loss)((constants, log_likelihood))
+    return jax.value_and_grad(loss)((levels, raw_likelihood))
 
 
 def _some(rows):
@@ -93,4 +96,4 @@ def _some(rows):
     # Random numbers of its own: what a fit draws must not depend on whether it is looked at.
     part = np.random.default_rng(0).permutation(n_rows)[:_ROWS]
     # The rows' inputs have no part in it.
-    return padded(Rows(np.empty((len(part), 0)), rows.y[:, part], rows.weight[part]), _ROWS)
+    return padded(Table(np.empty((len(part), 0)), rows.y[:, part], rows.weight[part]), _ROWS)

@@ -18,22 +18,26 @@ from scipy import optimize
 
 from .._backend import blas
 from .._backend.device import quick_jit
-from ..step import step
 from ..step.algorithm import is_collapsed
-from ..variational import bases, gaussian, natural_gradient, objectives
+from ..step.state import best_of
+from ..step.step import bound as bound_of
+from ..variational import gaussian, natural_gradient
+from ..variational.bases import BASES
+from ..variational.bound import bound_given_q
+from ..variational.model import has_closed_form
 from ..variational.parameterizations import PARAMETERIZATIONS
 
 _MEMORY = 20
 _EVALUATIONS_PER_ITERATION = 20
 
 
-def minimise(state, problem, batches, settings, monitor):
-    """Ascend from ``state``; see `training.run` for the arguments."""
+def minimise(state, constants, batches, settings, monitor):
+    """Ascend from ``state``; see `loop.run` for the arguments."""
     batch = jax.tree.map(lambda x: x[0], next(batches))
-    method, weight = settings.method, float(problem.weight)
-    position = _coordinates(state, method), state.parameters
+    algorithm, weight = settings.algorithm, float(constants.weight)
+    position = _coordinates(state, constants, algorithm), state.parameters
     start, unravel = ravel_pytree(position)
-    lower, upper = _bounds(position, problem, method)
+    lower, upper = _bounds(position, constants, algorithm)
     free, start = lower < upper, np.asarray(start)
 
     def whole(x):
@@ -43,7 +47,7 @@ def minimise(state, problem, batches, settings, monitor):
 
     def evaluate(x):
         with blas.single_threaded(len(state.parameters.points.Z)):
-            found = value_and_gradient(whole(x), state.q, problem, batch, method)
+            found = value_and_gradient(whole(x), state.q, constants, batch, algorithm)
             value, gradient = jax.block_until_ready(found)
         return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
 
@@ -61,9 +65,9 @@ def minimise(state, problem, batches, settings, monitor):
         return value, gradient
 
     def state_at(x, bound):
-        q, parameters = solution(whole(x), state.q, problem, batch, method)
+        q, parameters = solution(whole(x), state.q, constants, batch, algorithm)
         there = state._replace(q=q, parameters=parameters)
-        return there._replace(best=step.best_of(there, bound))
+        return there._replace(best=best_of(there, bound))
 
     def after_iteration(intermediate_result):
         bound = -float(intermediate_result.fun) * weight
@@ -75,77 +79,81 @@ def minimise(state, problem, batches, settings, monitor):
         # Nothing but q is free, and that is known.
         monitor.converged = True
         return state_at(start[free], -lowest * weight)
-    found = optimize.minimize(
-        loss,
-        start[free],
-        jac=True,
-        method="L-BFGS-B",
-        bounds=optimize.Bounds(lower[free], upper[free]),
-        callback=after_iteration,
-        options={
-            "maxiter": settings.max_iter,
-            "maxfun": _EVALUATIONS_PER_ITERATION * settings.max_iter,
-            "maxcor": _MEMORY,
-            "ftol": 1e-14,
-            "gtol": 1e-8,
-        },
-    )
+    found = _minimised(loss, start[free], (lower[free], upper[free]), after_iteration, settings.max_iter)
     # Status 2: the line search can gain no more than rounding.
     monitor.converged |= found.status in (0, 2)
     return state_at(found.x, -float(found.fun) * weight)
 
 
-def _coordinates(state, method):
-    """What of q L-BFGS moves: None where it is known in closed form, or has no part."""
-    if is_collapsed(method, state.parameters.log_likelihood) or not bases.BASES[method.basis].natural:
+def _minimised(loss, start, bounds, after_iteration, max_iter):
+    return optimize.minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=optimize.Bounds(*bounds),
+        callback=after_iteration,
+        options={
+            "maxiter": max_iter,
+            "maxfun": _EVALUATIONS_PER_ITERATION * max_iter,
+            "maxcor": _MEMORY,
+            "ftol": 1e-14,
+            "gtol": 1e-8,
+        },
+    )
+
+
+def _coordinates(state, constants, algorithm):
+    """Coordinates of q that L-BFGS updates; None where q is known in closed form, or has no part."""
+    if is_collapsed(algorithm, has_closed_form(state.parameters, constants)) or not BASES[algorithm.basis].natural:
         return None
-    return PARAMETERIZATIONS[method.parameterization].from_gaussian(state.q)
+    return PARAMETERIZATIONS[algorithm.parameterization].from_gaussian(state.q)
 
 
-def _solution(position, q, problem, batch, method):
+def _solution(position, q, constants, batch, algorithm):
     """q and the parameters at a position."""
     xi, parameters = position
     if xi is not None:
-        q = PARAMETERIZATIONS[method.parameterization].to_gaussian(xi)
-    elif is_collapsed(method, parameters.log_likelihood):
-        q = optimal_q(q, parameters, problem, batch, method)
+        q = PARAMETERIZATIONS[algorithm.parameterization].to_gaussian(xi)
+    elif is_collapsed(algorithm, has_closed_form(parameters, constants)):
+        q = optimal_q(q, parameters, constants, batch, algorithm)
     return q, parameters
 
 
-solution = quick_jit(_solution, static_argnames="method")
+solution = quick_jit(_solution, static_argnames="algorithm")
 
 
-def optimal_q(q, parameters, problem, batch, method):
+def optimal_q(q, parameters, constants, batch, algorithm):
     """The best q for a conjugate likelihood: one natural gradient step from anywhere."""
     prior = jax.tree.map(jnp.asarray, gaussian.standard(*q.mean.shape))
-    dm, dS = jax.grad(objectives.bound_given_q, argnums=(2, 3))(
-        method.basis, parameters, prior.mean, prior.cov, batch, problem
+    dm, dS = jax.grad(bound_given_q, argnums=(2, 3))(
+        algorithm.basis, parameters, prior.mean, prior.cov, batch, constants
     )
     return natural_gradient.candidate(prior, dm, dS, 1.0)
 
 
-@functools.partial(quick_jit, static_argnames="method")
-def value_and_gradient(position, q, problem, batch, method):
+@functools.partial(quick_jit, static_argnames="algorithm")
+def value_and_gradient(position, q, constants, batch, algorithm):
     """The bound, collapsed where it can be, and its gradient in the position."""
     if position[0] is None:
-        fixed = _solution(position, q, problem, batch, method)[0]
-        return jax.value_and_grad(lambda at: step.bound(fixed, at[1], problem, batch, method))(position)
+        fixed = _solution(position, q, constants, batch, algorithm)[0]
+        return jax.value_and_grad(lambda at: bound_of(fixed, at[1], constants, batch, algorithm))(position)
 
     def bound(position):
-        return step.bound(*_solution(position, q, problem, batch, method), problem, batch, method)
+        return bound_of(*_solution(position, q, constants, batch, algorithm), constants, batch, algorithm)
 
     return jax.value_and_grad(bound)(position)
 
 
-def _bounds(position, problem, method):
+def _bounds(position, constants, algorithm):
     """Lower and upper bounds of the flat position; equal where nothing is to move."""
     free = [jax.tree.map(lambda x, sign=sign: np.full(np.shape(x), sign * np.inf), position) for sign in (-1.0, 1.0)]
     bounds = []
-    for (xi, parameters), (kernels, likelihood) in zip(free, problem.log_bounds, strict=True):
-        parameters = parameters._replace(log_kernels=kernels, log_likelihood=likelihood)
-        if not problem.point_rate:
+    for (xi, parameters), (kernels, likelihood) in zip(free, constants.log_bounds, strict=True):
+        parameters = parameters._replace(log_kernels=kernels, raw_likelihood=likelihood)
+        if not constants.train_points:
             parameters = parameters._replace(points=position[1].points)
-        if method.optimizer is None:
+        if algorithm.optimizer is None:
             parameters = position[1]._replace(weights=parameters.weights)
         bounds.append(np.asarray(ravel_pytree((xi, parameters))[0]))
     return bounds

@@ -28,7 +28,7 @@ class StoppingRule:
         gain, error = self._gain(curve)
         return abs(gain) + error < self.tol
 
-    def verdict(self, curve):
+    def status(self, curve):
         """Say why the fit has not converged: "too few", "rising" or "falling"; or None."""
         gain, error = self._gain(curve)
         if np.isinf(gain):

@@ -30,15 +30,25 @@ class WhitenedRows(NamedTuple):
 
     Attributes
     ----------
-    A : array of shape (M, B)
-        L^-1 Kzx.
-    residual : array of shape (B,)
+    A : array of shape (..., M, B)
+        L^-1 Kzx, from JAX or from NumPy.
+    residual : array of shape (..., B)
         k_xx - |A|^2, what the inducing points leave open of the prior variance: at
         least zero.
     """
 
     A: jax.Array
     residual: jax.Array
+
+    @classmethod
+    def of(cls, A, kxx, n_explaining=None):
+        """The rows of ``A`` and prior variances (..., B), with what the first so many points leave open."""
+        explained = A[..., :n_explaining, :]
+        return cls(A, _numpy_of(A).maximum(kxx - (explained * explained).sum(-2), 0.0))
+
+    def first(self, n_points):
+        """The same rows, as far as the first so many points see them."""
+        return self._replace(A=self.A[:n_points])
 
     def mean(self, m):
         """Latent means (K, B) that belong to m (K, M)."""
@@ -53,8 +63,15 @@ class WhitenedRows(NamedTuple):
 
         Each is a sum of squares: what rounds below zero is zero.
         """
-        own = (self.A * spread).sum(1)
-        return _double(self.residual) + jnp.maximum(_double(own), SMALLEST_VARIANCE)
+        return self._with_residual((self.A * spread).sum(1))
+
+    def var_of_root(self, root):
+        """Latent variances (K, B) for S = root root^T, with roots (K, M, M)."""
+        half = self._cast(root.swapaxes(-1, -2)) @ self.A
+        return self._with_residual((half * half).sum(-2))
+
+    def _with_residual(self, own):
+        return _double(self.residual) + _numpy_of(own).maximum(_double(own), SMALLEST_VARIANCE)
 
     def pulled_back_mean(self, g):
         """The gradient in m (K, M) of what has gradients ``g`` (K, B) in the means."""
@@ -76,6 +93,28 @@ class WhitenedRows(NamedTuple):
 
 def _double(array):
     return array.astype(float)
+
+
+def _numpy_of(array):
+    return np if isinstance(array, np.ndarray) else jnp
+
+
+def whitened(whiten, Kzx, kxx, n_explaining=None):
+    """The rows whitened by a lower triangular L^-1.
+
+    Parameters
+    ----------
+    whiten : array of shape (M, M)
+    Kzx : array of shape (M, B)
+    kxx : array of shape (B,)
+    n_explaining : int, optional
+        The residual is what the first so many points leave open; all by default.
+
+    Returns
+    -------
+    rows : WhitenedRows
+    """
+    return WhitenedRows.of(lower_product(whiten.astype(Kzx.dtype), Kzx), kxx, n_explaining)
 
 
 @jax.custom_vjp
@@ -112,8 +151,7 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
 
 
 def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
-    A = lower_product(whiten.astype(Kzx.dtype), Kzx)
-    rows = WhitenedRows(A, jnp.maximum(kxx - (A * A).sum(0), 0.0))
+    rows = whitened(whiten, Kzx, kxx)
     w = at_Z @ whiten.T
     own = m - removed * w
     spread = rows.spread(S)

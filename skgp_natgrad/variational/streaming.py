@@ -34,7 +34,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from .._backend.linalg import cholesky, jittered_cholesky
-from . import bases, gaussian
+from . import gaussian, points
 
 
 class Site(NamedTuple):
@@ -99,14 +99,14 @@ def carried(site, kernels, Z, mask, jitter):
     kernels : tuple of Kernel
     Z, mask : arrays of shape (M, D) and (M,)
     jitter : scalar
-        Relative, as in `bases.factorise`.
+        Relative, as in `points.factorise`.
 
     Returns
     -------
     carried : Carried
     """
     shifts, precisions, constant = [], [], site.constant
-    for (kernel, latents), whiten in zip(bases.by_kernel(kernels, len(site.shift)), site.whiten, strict=True):
+    for (kernel, latents), whiten in zip(points.by_kernel(kernels, len(site.shift)), site.whiten, strict=True):
         t, T = site.shift[latents], site.precision[latents]
         B, unexplained = _projection(kernel, Z, mask, site.Z, site.goes_on, whiten, jitter)
         shifts.append(t @ B.T)
@@ -117,10 +117,10 @@ def carried(site, kernels, Z, mask, jitter):
 
 def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
     """B (M, M_old), and W - B^T B (M_old, M_old)."""
-    Kzz = bases.inducing_covariance(kernel, Z, mask)
+    Kzz = points.inducing_covariance(kernel, Z, mask)
     # The loop that finds the jitter has no reverse mode; the factorisation at the jitter found has.
     fixed = jax.lax.stop_gradient(Kzz)
-    used = jittered_cholesky(fixed, bases.absolute_jitter(fixed, mask, jitter))[1]
+    used = jittered_cholesky(fixed, points.absolute_jitter(fixed, mask, jitter))[1]
     L = cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
     across = (kernel(Z, Z_old) + used * goes_on) * mask[:, None]
     B = solve_triangular(L, across @ whiten.T, lower=True)

@@ -17,8 +17,8 @@ import numpy as np
 from contenders import Predictor, train_in_blocks
 from skgp_natgrad._backend.blas import single_threaded
 from skgp_natgrad._backend.linalg import lower_product, triangular_inverse, upper_product, weighted_gram
-from skgp_natgrad.prediction.posterior import CHUNK_ROWS
-from skgp_natgrad.training.batches import STEPS_PER_CALL
+from skgp_natgrad.prediction.evaluate import CHUNK_ROWS
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
 
 
 def _inverse_factor(K):

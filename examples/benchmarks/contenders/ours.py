@@ -21,8 +21,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from contenders import Predictor
 from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import device
-from skgp_natgrad.step import step
-from skgp_natgrad.training.batches import STEPS_PER_CALL
+from skgp_natgrad.step import chunk, step
+from skgp_natgrad.step.chunk import STEPS_PER_CALL
 
 ESTIMATORS = {"regression": NGDSVGPRegressor, "classification": NGDSVGPClassifier}
 
@@ -176,11 +176,11 @@ def step_flops(model, X, y):
         seen.extend(arguments)
         raise _Stop
 
-    with mock.patch.object(step, "run_chunk", catch), contextlib.suppress(_Stop):
+    with mock.patch.object(chunk, "run_chunk", catch), contextlib.suppress(_Stop):
         model.fit(X, y)
-    state, problem, batches, gammas, rates, _, method, *_ = seen
+    state, constants, batches, gammas, rates, _, method, *_ = seen
     batch = jax.tree.map(lambda x: x[0], batches)
     with device.computation(model.device):
-        one_step = jax.jit(step.step, static_argnames="method")
-        compiled = one_step.lower(state, problem, batch, gammas[0], rates[0], method=method).compile()
+        one_step = jax.jit(step.step, static_argnames="algorithm")
+        compiled = one_step.lower(state, constants, batch, gammas[0], rates[0], algorithm=method).compile()
     return compiled.cost_analysis()["flops"]

@@ -1,0 +1,237 @@
+"""The constructor's arguments, checked once: an immutable `Plan`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import objectives
+from .._backend.device import DEVICES, DTYPES
+from ..svgp import (
+    BASES,
+    INDUCING_INITS,
+    MEAN_SOLVERS,
+    NATURAL_MEAN_SOLVERS,
+    OPTIMIZERS,
+    PARAMETERIZATIONS,
+    SOLVERS,
+    Algorithm,
+    Plan,
+    Settings,
+)
+from ..training.schedules import Auto, Cosine, LineSearch
+from . import _checks
+from ._targets import likelihood_of
+
+# Arguments whose values may have parameters of their own.
+_OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rate")
+
+
+def read(estimator, targets):
+    """Check every argument that needs no data, and return the `Plan` that they stand for.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    targets : Targets
+
+    Returns
+    -------
+    plan : Plan
+    """
+    settings = _settings(estimator)
+    n_inducing, n_mean_inducing = _sizes(estimator)
+    return Plan(
+        kernels=None if estimator.kernel is None else one_or_each(estimator.kernel),
+        likelihood=likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood),
+        n_classes=targets.n_classes,
+        objective=_objective(estimator.objective),
+        n_inducing=n_inducing,
+        n_mean_inducing=n_mean_inducing,
+        inducing_init=estimator.inducing_init,
+        jitter=float(estimator.jitter),
+        device=estimator.device,
+        settings=settings,
+    )
+
+
+def one_or_each(kernel):
+    """Return a kernel for all latent functions, or those of each, as a tuple."""
+    return tuple(kernel) if isinstance(kernel, (list, tuple)) else (kernel,)
+
+
+def dtype(estimator):
+    """The name of the type in which rows are computed."""
+    return _checks.dtype("dtype", estimator.dtype, DTYPES)
+
+
+def _settings(estimator):
+    algorithm = _algorithm(estimator)
+    _check_checkpoint(estimator)
+    verbose = estimator.verbose
+    _checks.choice("device", estimator.device, DEVICES)
+    _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
+    _checks.number("jitter", estimator.jitter)
+    for name in ("normalize_X", "normalize_y", "warm_start"):
+        _checks.boolean(name, getattr(estimator, name))
+    if estimator.callback is not None and not callable(estimator.callback):
+        raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
+    max_iter = _checks.integer("max_iter", estimator.max_iter, 1)
+    gamma_schedule = _checks.schedule("gamma_schedule", estimator.gamma_schedule, max_iter, 1.0)
+    adaptive = isinstance(gamma_schedule, Auto) and SOLVERS[algorithm.solver].natural
+    return Settings(
+        algorithm=algorithm._replace(adaptive=adaptive),
+        gamma_schedule=gamma_schedule,
+        rate_schedule=_rate_schedule(estimator, algorithm, max_iter),
+        batch_size=_checks.integer("batch_size", estimator.batch_size, 1),
+        n_columns=_n_columns(estimator, algorithm),
+        max_iter=max_iter,
+        tol=_checks.number("tol", estimator.tol, strict=False),
+        n_iter_no_change=_checks.integer("n_iter_no_change", estimator.n_iter_no_change, 1),
+        dtype=dtype(estimator),
+    )
+
+
+def _rate_schedule(estimator, algorithm, max_iter):
+    """The optimizer's schedule; a number is where a half cosine to zero begins."""
+    rate = estimator.learning_rate
+    if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
+        rate = Cosine(_checks.number("learning_rate", rate), 0.0, n_steps=max_iter)
+    is_search = isinstance(rate, LineSearch) or rate == "line_search"
+    if is_search and SOLVERS[algorithm.solver].natural:
+        raise ValueError(
+            f"learning_rate={rate!r} is for solver='adam' and 'gd'; with solver={algorithm.solver!r} search along the "
+            "natural gradient: gamma_schedule='line_search'."
+        )
+    if isinstance(rate, Auto) or rate == "auto":
+        raise ValueError(
+            f"learning_rate={rate!r} is for gamma_schedule, the natural gradient's step size; give learning_rate a "
+            "number or another schedule."
+        )
+    return _checks.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0, without=("auto",))
+
+
+def _algorithm(estimator):
+    """The algorithm's parts by name, checked one by one."""
+    if estimator.basis == "coupled":
+        raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
+    return Algorithm(
+        solver=_checks.choice("solver", estimator.solver, tuple(SOLVERS)),
+        parameterization=_checks.choice("parameterization", estimator.parameterization, tuple(PARAMETERIZATIONS)),
+        basis=_checks.choice("basis", estimator.basis, tuple(BASES)),
+        mean_solver=_checks.choice("mean_solver", estimator.mean_solver, MEAN_SOLVERS),
+        optimizer=_checks.choice("optimizer", estimator.optimizer, (*OPTIMIZERS, None)),
+    )
+
+
+def _objective(objective):
+    """The objective that the argument stands for."""
+    if isinstance(objective, objectives.Objective):
+        return objective
+    return objectives.by_name(_checks.choice("objective", objective, tuple(objectives.names())))
+
+
+def _check_checkpoint(estimator):
+    """Refuse, before any work is done, a file that could not be written or gone on from."""
+    if estimator.checkpoint is None:
+        return
+    path = _checks.path("checkpoint", estimator.checkpoint)
+    if estimator.solver == "lbfgs":
+        raise ValueError(
+            f"checkpoint={str(path)!r} with solver='lbfgs': scipy keeps what L-BFGS remembers to itself, so that "
+            "no fit can go on from a file. Use checkpoint=None, or another solver."
+        )
+
+
+def _sizes(estimator):
+    """The numbers of points that are asked for; None stands for a point at every row."""
+    n_inducing, n_mean = estimator.n_inducing, _checks.integer("n_mean_inducing", estimator.n_mean_inducing, 0)
+    if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
+        if n_mean:
+            raise ValueError(
+                f"n_inducing={n_inducing!r} puts an inducing point at every row, which leaves nothing for "
+                f"n_mean_inducing={n_mean}; set one of the two."
+            )
+        return None, 0
+    if isinstance(n_inducing, str):
+        raise ValueError(f'n_inducing={n_inducing!r} must be an integer of at least 1, or None or "all".')
+    return _checks.integer("n_inducing", n_inducing, 1), n_mean
+
+
+def _n_columns(estimator, algorithm):
+    """Columns of the mean-only points' covariance in a minibatch step, at most."""
+    if isinstance(estimator.mean_columns, str):
+        _checks.choice("mean_columns", estimator.mean_columns, ("auto",))
+        # As many as rows: the step then costs no more than twice as much.
+        n_columns = estimator.batch_size
+    else:
+        n_columns = _checks.integer("mean_columns", estimator.mean_columns, 1)
+    # A sample of the quadratic form need not be positive, and a search for the best step would not end.
+    return _sizes(estimator)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
+
+
+def check_kernels(kernel, n_latent):
+    """Refuse a list of kernels that are not one for each latent function."""
+    if isinstance(kernel, (list, tuple)) and len(kernel) != n_latent:
+        raise ValueError(
+            f"kernel is a list of {len(kernel)}, but there are {n_latent} latent functions; give one kernel "
+            "for all, or one for each."
+        )
+
+
+def with_points(plan, estimator, n_features, scale):
+    """The plan with ``inducing_init`` checked, the user's points in the units of the model."""
+    if isinstance(plan.inducing_init, str):
+        _checks.choice("inducing_init", plan.inducing_init, tuple(INDUCING_INITS))
+        return plan
+    if plan.n_inducing is None:
+        raise ValueError(
+            f"n_inducing={estimator.n_inducing!r} puts an inducing point at every row, and inducing_init gives "
+            "points as well; leave one of the two at its default."
+        )
+    given = _given_points(plan.inducing_init, n_features)
+    exact = plan.settings.algorithm.mean_solver == "exact"
+    if exact and plan.n_mean_inducing and len(given) == plan.n_inducing + plan.n_mean_inducing:
+        raise ValueError(
+            f"inducing_init has {len(given)} points, but mean_solver='exact' places the mean-only points "
+            "itself; give the inducing points alone."
+        )
+    return plan._replace(inducing_init=scale.forward(given))
+
+
+def _given_points(inducing_init, n_features):
+    """The user's array of points, checked."""
+    try:
+        given = np.asarray(inducing_init, dtype=float)
+    except (TypeError, ValueError):
+        given = np.empty(0)
+    if given.ndim != 2 or given.shape[1] != n_features or len(given) == 0 or not np.all(np.isfinite(given)):
+        raise ValueError(
+            f"inducing_init={inducing_init!r} must be one of {', '.join(map(repr, INDUCING_INITS))}, "
+            f"or a finite array of points of shape (n_points, {n_features}) in the units of X."
+        )
+    return given
+
+
+def step_sizes(estimator, algorithm):
+    """The arguments that set step sizes, with their values, that of the optimizer last."""
+    return [
+        f"{name}={getattr(estimator, name)!r}"
+        for name in SOLVERS[algorithm.solver].step_sizes
+        if not (name == "gamma_schedule" and algorithm.adaptive)
+        and not (name == "learning_rate" and algorithm.solver == "ngd" and algorithm.optimizer is None)
+    ]
+
+
+def check_names(estimator, params):
+    """Refuse names that ``set_params`` cannot set, with the nearest one that it can."""
+    for key in params:
+        name, nested, _ = key.partition("__")
+        names = estimator._get_param_names()
+        if name not in names:
+            raise ValueError(_checks.unknown(f"{type(estimator).__name__} parameter", name, names))
+        value = params.get(name, getattr(estimator, name, None))
+        if nested and name in _OBJECTS and not hasattr(value, "set_params"):
+            raise ValueError(
+                f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
+                "such as kernel=RBF(), likelihood=StudentT(), gamma_schedule=LogLinear()."
+            )

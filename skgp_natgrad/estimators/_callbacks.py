@@ -1,0 +1,32 @@
+"""What is called between chunks of iterations: the progress display, the user's function, the checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+from .. import svgp
+from . import _fitted, _progress
+
+
+@contextlib.contextmanager
+def of(estimator, fit, constants):
+    """Context manager: the callbacks of a fit, in the order in which they are called."""
+    title = type(estimator).__name__
+    with _progress.show(title, estimator.verbose, fit.plan.settings.max_iter, fit.weight) as progress:
+        callbacks = [progress, _users(estimator, fit, constants), fit.checkpoint]
+        yield [callback for callback in callbacks if callback is not None]
+
+
+def _users(estimator, fit, constants):
+    """The user's callback, which is given a fitted copy of the estimator; None without one."""
+    if estimator.callback is None:
+        return None
+
+    def callback(monitor, state):
+        result = svgp.interim(state, constants, monitor.report, fit.plan)
+        snapshot = copy.copy(estimator)
+        _fitted.store(snapshot, fit, result)
+        return estimator.callback(monitor.n_iter, snapshot) is True
+
+    return callback

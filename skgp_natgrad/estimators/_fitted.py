@@ -1,0 +1,92 @@
+"""What training found as fitted attributes, and as plain arrays in a saved estimator."""
+
+from __future__ import annotations
+
+import warnings
+from inspect import signature
+
+import numpy as np
+
+from .. import svgp
+
+
+def store(estimator, fit, result):
+    """Set the fitted attributes, if all is finite.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    fit : _preparation.Fit
+    result : svgp.Result
+    """
+    model, jitter = svgp.condition(result.state, result.constants, fit.plan)
+    _check_finite(estimator, model, result.elbo)
+    points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
+    several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
+    likelihood, scales = fit.plan.likelihood, fit.scales
+    # All in one call, which an interrupt comes before or after: never half of a new fit.
+    vars(estimator).update(
+        fit.attributes,
+        kernel_=list(model.kernels) if several else model.kernels[0],
+        likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
+        inducing_points_=scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)]),
+        mean_inducing_points_=scales.x.backward(np.asarray(points.Z_mean)[: n_points(masks.Z_mean)]),
+        elbo_curve_=report.elbo,
+        elbo_=result.elbo,
+        n_iter_=len(report.elbo),
+        step_sizes_=report.gamma,
+        n_rejected_steps_=int(report.rejected.sum()),
+        n_clipped_steps_=int(report.clipped.sum()),
+        jitter_=jitter,
+        _x_scale=scales.x,
+        _y_scale=scales.y,
+        _posterior=model.posterior,
+        _warm_state=result.previous,
+        _trained_with=fit.trained_with,
+    )
+
+
+def n_points(mask):
+    """How many points a mask leaves."""
+    return int(np.sum(mask))
+
+
+def _check_finite(estimator, model, elbo):
+    if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in model.posterior)):
+        raise FloatingPointError(
+            f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
+            f"sample_weight; keep normalize_X and normalize_y on; raise jitter={estimator.jitter!r} or lower "
+            f"learning_rate={estimator.learning_rate!r}."
+        )
+
+
+def warn_fewer_points(estimator, plan, masks, stacklevel):
+    """Say that X had too few distinct rows for the points that were asked for.
+
+    Not where ``n_inducing`` is at its default, which is an upper limit and no
+    request: small tables and the folds of small tables would warn for nothing.
+    """
+    if not isinstance(plan.inducing_init, str):
+        return
+    n_inducing = plan.n_inducing or 0
+    if n_inducing == signature(type(estimator)).parameters["n_inducing"].default:
+        n_inducing = 0
+    used, used_for_mean = map(n_points, (masks.Z, masks.Z_mean))
+    # The mean's copy of the inducing points was not asked for.
+    copied = used if plan.basis == "decoupled" else 0
+    wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (plan.n_mean_inducing, used_for_mean - copied)}
+    for name, (asked, found) in wanted.items():
+        if found < asked:
+            warnings.warn(
+                f"{name}={asked}, but {found} are used: X has too few distinct rows with weight; lower it.",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
+def model_of(estimator):
+    """The `svgp.Model` that a fitted estimator predicts with."""
+    likelihood = estimator.likelihood_.spec(len(estimator._y_scale.scale))[0]
+    kernel = estimator.kernel_
+    kernels = tuple(kernel) if isinstance(kernel, list) else (kernel,)
+    return svgp.Model(kernels, likelihood, estimator._posterior)

@@ -1,0 +1,46 @@
+"""Where models that were saved by earlier versions look for their classes."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import NamedTuple
+
+from .. import svgp
+from ..start.scale import Scale
+from ..training import schedules
+
+
+class FormerResumption(NamedTuple):
+    """What a later fit went on from, up to format 2."""
+
+    q: object
+    parameters: object
+    masks: object
+    prior_mean: object
+    weight: object
+    sizes: object
+    basis: object
+    arguments: object = None
+    jitter: object = None
+
+
+def provide(**estimators):
+    """Let the modules of earlier versions be imported, with the classes that saved models name."""
+    former = {
+        "regressor": {"NGDSVGPRegressor": estimators["regressor"]},
+        "classifier": {"NGDSVGPClassifier": estimators["classifier"]},
+        "schedules": {name: getattr(schedules, name) for name in schedules.__all__},
+        "_base": {"_Resumption": FormerResumption},
+        "_rows": {"Scale": Scale},
+        "posterior": {"Posterior": svgp.Posterior},
+        "gaussians": {"Gaussian": svgp.Gaussian},
+        "objectives": {"Parameters": svgp.Parameters},
+        "bases": {"Points": svgp.Points, "Masks": svgp.Masks, "Weights": svgp.Weights},
+    }
+    package = __name__.split(".")[0]
+    for name, contents in former.items():
+        module = sys.modules.get(f"{package}.{name}")
+        if module is None:
+            module = sys.modules[f"{package}.{name}"] = types.ModuleType(f"{package}.{name}", __doc__)
+        vars(module).update(contents)

@@ -1,0 +1,150 @@
+"""From arguments and data to what the engine trains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from .. import svgp
+from ..training import checkpoint as _checkpoint
+from ..training.checkpoint import Checkpoint
+from . import _arguments, _table, _warm_start
+from ._arguments import one_or_each
+
+# Arguments that leave the result alone; what a warm start changes is looked at itself.
+_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
+
+
+class Fit(NamedTuple):
+    """All that one fit needs: what `svgp.init` and `svgp.train` take, and what the fitted attributes are made of.
+
+    Attributes
+    ----------
+    plan : Plan
+    table : Table
+        In the units of the model.
+    scales : _table.Scales
+    random_state : numpy.random.RandomState
+    checkpoint : Checkpoint or None
+    previous : Previous or None
+        The fit that this one goes on from.
+    posterior : Posterior or None
+        Of the rows before in a stream.
+    trained_with : dict
+        See `_warm_start.recorded`.
+    attributes : dict
+        Fitted attributes of the subclass.
+    """
+
+    plan: svgp.Plan
+    table: svgp.Table
+    scales: _table.Scales
+    random_state: np.random.RandomState
+    checkpoint: Checkpoint | None
+    previous: svgp.Previous | None
+    posterior: svgp.Posterior | None
+    trained_with: dict
+    attributes: dict
+
+    @property
+    def weight(self):
+        """Sum of the rows' weights."""
+        return float(self.table.weight.sum())
+
+
+def prepare(estimator, X, types, targets, previous, streams):
+    """Check arguments and data, and return the `Fit`.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    X : ndarray of shape (N, D)
+    types : list of numpy.dtype
+        Of the columns of X, as they were given.
+    targets : Targets
+    previous : Previous or None
+    streams : bool
+        Whether the rows before count as well.
+    """
+    plan = _arguments.read(estimator, targets)
+    if streams:
+        plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
+    random_state = check_random_state(estimator.random_state)
+    table, spans = _table.weighted(X, types, targets, plan.settings.batch_size)
+    checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
+    if checkpoint is not None:
+        random_state = checkpoint.rewind(random_state)
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, plan.n_classes))
+    svgp.check_plan(plan, table)
+    normalize_y = targets.scale and plan.likelihood.standardises
+    arguments = estimator.get_params(deep=False)
+    trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
+    if previous is None:
+        scales = _table.scales_of(table, spans, estimator.normalize_X, normalize_y)
+    else:
+        _warm_start.check(estimator._trained_with, trained_with, streams)
+        scales = _scales_before(estimator, table, streams)
+    table = _table.scaled(table, scales, plan.settings.dtype)
+    plan = _complete(estimator, plan, table, scales.x, previous)
+    if previous is not None:
+        before, shape = estimator._trained_with, (table.X.shape[1], len(table.y))
+        previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
+    posterior = estimator._posterior if streams else None
+    return Fit(plan, table, scales, random_state, checkpoint, previous, posterior, trained_with, targets.attributes)
+
+
+def _complete(estimator, plan, table, x_scale, previous):
+    """The plan with what depends on the data."""
+    _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
+    if previous is not None:
+        # A default kernel is that of the first rows.
+        return plan._replace(kernels=plan.kernels or one_or_each(estimator.kernel_))
+    plan = svgp.complete(plan, table)
+    return _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
+
+
+def _as_before(estimator, likelihood):
+    """The likelihood of the next rows of a stream: what the first rows settled stays settled."""
+    if len(estimator.mean_inducing_points_):
+        raise ValueError(
+            f"partial_fit cannot go on from a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
+            "they know cannot be told to later rows. Call fit to start anew."
+        )
+    fitted = estimator.likelihood_
+    if type(likelihood) is not type(fitted):
+        return likelihood
+    settled = {name: getattr(fitted, name) for name in fitted.options if getattr(likelihood, name) is None}
+    return clone(likelihood).set_params(**settled)
+
+
+def _scales_before(estimator, table, streams):
+    """The scales of the fit that this one goes on from."""
+    x, y = estimator._x_scale, estimator._y_scale
+    if len(y.scale) != len(table.y):
+        reason = _warm_start.reason(streams)
+        raise ValueError(f"{reason}, but y has {len(table.y)} columns and had {len(y.scale)}.")
+    return _table.Scales(x, y)
+
+
+def _checkpoint_of(estimator, plan, table, previous, streams):
+    """The file that keeps this fit, or None; what the result depends on is its identity."""
+    if estimator.checkpoint is None:
+        return None
+    arguments = {k: v for k, v in estimator.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
+    identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
+    identity["estimator"] = type(estimator).__name__
+    # It has many names.
+    identity["dtype"] = plan.settings.dtype
+    identity["number of classes"] = plan.n_classes
+    identity["partial_fit"] = streams
+    tables = zip(("X", "y", "sample_weight"), table, strict=True)
+    identity |= {name: _checkpoint.digest([array]) for name, array in tables}
+    if previous is not None:
+        leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
+        found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
+        identity["the fit that the warm start goes on from"] = found
+    return Checkpoint(estimator.checkpoint, identity)

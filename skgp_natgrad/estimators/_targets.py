@@ -1,0 +1,76 @@
+"""What a task makes of y: numbers or labels as target columns, and what follows from that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import likelihoods
+from . import _checks
+
+
+class Task(NamedTuple):
+    """What the estimators of a task share.
+
+    Attributes
+    ----------
+    name : str
+    estimator : str
+    """
+
+    name: str
+    estimator: str
+
+
+REGRESSION = Task("regression", "NGDSVGPRegressor")
+CLASSIFICATION = Task("classification", "NGDSVGPClassifier")
+_TASKS = (REGRESSION, CLASSIFICATION)
+
+
+class Targets(NamedTuple):
+    """The targets of one call of ``fit`` or ``partial_fit``.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (N, T)
+    weight : array-like of shape (N,) or None
+        As given: the user's, with the classes' own weights.
+    types : list of numpy.dtype
+        Of the columns, as they were given.
+    default_likelihood : str
+    n_classes : int
+        Zero for numbers.
+    scale : bool
+        Whether they may be standardised.
+    attributes : dict
+        Fitted attributes that prediction needs.
+    """
+
+    columns: np.ndarray
+    weight: np.ndarray | None
+    types: list
+    default_likelihood: str
+    n_classes: int
+    scale: bool
+    attributes: dict
+
+
+def likelihood_of(task, argument, default):
+    """Return the likelihood object that the argument stands for."""
+    if isinstance(argument, str):
+        options = ("auto", *likelihoods.names(task.name))
+        for other in _TASKS:
+            if argument not in options and argument in likelihoods.names(other.name):
+                raise ValueError(
+                    f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
+                    "likelihood."
+                )
+        name = _checks.choice("likelihood", argument, options)
+        return likelihoods.by_name(default if name == "auto" else name)
+    if not isinstance(argument, likelihoods.Likelihood) or task.name not in argument.tasks:
+        raise ValueError(
+            f"likelihood={argument!r} must be a {task.name} likelihood: an object of "
+            f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(task.name)))}."
+        )
+    return argument

@@ -1,0 +1,127 @@
+"""The likelihood's parameters from leave-one-out predictions of the solved mean.
+
+The noise that a few inducing points needed is too large for so many: the
+likelihood's parameters are estimated anew from leave-one-out predictions, which
+come with the solution. For a Gaussian likelihood the noise of largest
+leave-one-out density is searched for, at one factorisation each; for another one
+the parameters and the solution are found in turn.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import solve_triangular
+from scipy import optimize
+
+from .._backend.linalg import one_by_one
+from ..training.batches import Table, bucket, padded
+from ..variational import model
+from .mean_system import latent, rescaled, rows_of, slopes, target
+
+# Rows whose leave-one-out predictions are formed, and rounds of estimation from these.
+_HELD_OUT_ROWS = 4000
+SETTLED = 0.05
+# Where the noise is searched for, about what the inducing points needed, in logarithms.
+_NOISE_RANGE = np.array([-10.0, 1.0])
+_MIN_REST = 1e-3
+
+
+@jax.jit
+def predictions(parameters, prior, factor, position, constants, batch):
+    """Latent means of each row's prediction from all the others, and two variances: (K, B) each.
+
+    The row's own term is taken out of the parabola at the optimum: with
+    s = a^T (I + A Lam A^T)^-1 a, of its column a of A, the mean is mean - g s / (1 - lam s).
+
+    Returns
+    -------
+    mean : array of shape (K, B)
+    var : array of shape (K, B)
+        As it is predicted, from all rows: one row hardly moves what the
+        inducing points leave open.
+    own : array of shape (K, B)
+        s / (1 - lam s), the variance of the mean's weights.
+    """
+    moments, A = latent(parameters, prior, position, constants, batch.X)
+    _, g, lam = slopes(parameters, constants, moments, batch)
+    s = _quadratic_forms(factor, A)
+    own = s / jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
+    return moments[0] - g * own, moments[1], own
+
+
+@jax.jit
+def unexplained(parameters, prior, batch):
+    """k_xx - k_xa K_aa^-1 k_ax: (J, B)."""
+    return jnp.stack([rows.residual for rows in rows_of(parameters, prior, batch.X, None)])
+
+
+def _quadratic_forms(factor, A):
+    """a^T (L L^T)^-1 a for the columns a of ``A`` (J, P, B) and each Cholesky factor (K, P, P): (K, B)."""
+    half = one_by_one(lambda L, a: solve_triangular(L, a, lower=True))(
+        factor, jnp.broadcast_to(A, (len(factor), *A.shape[1:]))
+    )
+    return (half * half).sum(1)
+
+
+@jax.jit
+def _held_out_density(raw_likelihood, mean, var, batch):
+    likelihood = model.exponential(raw_likelihood)
+    each = likelihood.log_predictive_density(mean, var, batch.y)
+    return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum() / batch.weight.sum()
+
+
+def estimate_likelihood(parameters, mean, var, constants, batch):
+    """The likelihood's parameters of largest leave-one-out density, within their bounds."""
+    start, rebuilt = ravel_pytree(parameters.raw_likelihood)
+
+    def loss(x):
+        return -float(_held_out_density(rebuilt(x), mean, var, batch))
+
+    # By differences: a predictive density need not have a reverse mode.
+    found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*limits(constants)))
+    return parameters._replace(raw_likelihood=rebuilt(found.x)) if np.isfinite(found.fun) else parameters
+
+
+def limits(constants):
+    """Lower and upper bounds of the likelihood's parameters, flat."""
+    return [np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in constants.log_bounds]
+
+
+def search_noise(parameters, prior, statistics, constants, held_out):
+    """The noise whose own predictions have the largest leave-one-out density, the system solved anew for each.
+
+    It makes up for a predicted variance that is too large, and can be less than
+    the noise of the data.
+    """
+    start, rebuilt = ravel_pytree(parameters.raw_likelihood)
+    (lower, upper), best = limits(constants), np.array(start)
+
+    def solved(x):
+        tried = parameters._replace(raw_likelihood=rebuilt(x))
+        return tried, *target(rescaled(statistics, parameters, tried, constants))
+
+    def loss(value, i):
+        x = best.copy()
+        x[i] = value
+        tried, position, factor = solved(x)
+        mean, var, _ = predictions(tried, prior, factor, position, constants, held_out)
+        return -float(_held_out_density(tried.raw_likelihood, mean, var, held_out))
+
+    for i in np.flatnonzero(lower < upper):
+        bounds = np.clip(best[i] + _NOISE_RANGE, lower[i], upper[i])
+        options = {"xatol": SETTLED}
+        best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
+        # The search ends short of a bound.
+        near = [end for end in (lower[i], upper[i]) if abs(best[i] - end) < 2.0 * SETTLED]
+        best[i] = near[0] if near else best[i]
+    return solved(best)[:2]
+
+
+def some_rows(rows, random_state):
+    """A random part of the rows, as one batch."""
+    n_rows = min(len(rows.weight), _HELD_OUT_ROWS)
+    part = np.sort(random_state.choice(len(rows.weight), n_rows, replace=False))
+    return padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), bucket(n_rows))

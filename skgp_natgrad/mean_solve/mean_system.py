@@ -1,0 +1,250 @@
+"""The system whose solution is the mean on all points.
+
+Given hyperparameters, the best mean on the points a (inducing points and mean-only
+points together) is one symmetric system (appendix D of the orthogonal paper). Rows
+are whitened by these points, A = L_a^-1 K_aX with K_aa = L_a L_a^T: the mean is
+A^T w, its divergence from the prior |w|^2 / 2, and the system
+
+    (I + A Lam A^T) w = A Lam z
+
+with Lam = 1 / noise and z = y for a Gaussian likelihood; for another one Newton's
+method repeats it with Lam = -2 dE/dvar and z = mean + Lam^-1 dE/dmean. (In the
+kernel's own coordinates, K_aX Lam K_Xa + K_aa, the condition number is that of K_aa
+squared.) Inducing points come first in L_a, so that w holds the mean m of q(v) and
+the weights L_gg^T a of the mean-only points, L_gg L_gg^T = Kgg - Kgz Kzz^-1 Kzg.
+
+The covariance takes the natural gradient step of size one that belongs to it,
+S^-1 = I + A_z Lam A_z^T. The data is read in blocks of rows: one pass an iteration,
+2 N P^2 operations for P points, P^2 memory for each latent function.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from .._backend.linalg import (
+    definite_cholesky,
+    jittered_cholesky,
+    one_by_one,
+    symmetrize,
+    triangular_inverse,
+    weighted_gram,
+)
+from ..training.batches import Table, padded
+from ..variational import gaussian
+from ..variational.bound import data_term
+from ..variational.model import Batch, kernels_of
+from ..variational.points import absolute_jitter, by_kernel, factorise, inducing_covariance
+from ..variational.projection import whitened
+
+BLOCK_ROWS = 2048
+
+
+class Position(NamedTuple):
+    """The mean's whitened weights on all points (K, P), and q(v), whose mean is not used."""
+
+    w: jax.Array
+    q: gaussian.Gaussian
+
+
+class Statistics(NamedTuple):
+    """Sums over the rows.
+
+    Attributes
+    ----------
+    gram : array of shape (K, P, P)
+        A Lam A^T.
+    shift : array of shape (K, P)
+        A Lam z.
+    curvature : array of shape (K, M, M)
+        A_z Lam A_z^T, where Lam may be negative.
+    expectation : scalar
+        The expected log-likelihood.
+    """
+
+    gram: jax.Array
+    shift: jax.Array
+    curvature: jax.Array
+    expectation: jax.Array
+
+
+class Prior(NamedTuple):
+    """What does not change while the mean is solved for; arrays of each of the J kernels.
+
+    Attributes
+    ----------
+    points : array of shape (P, D)
+        Inducing points first.
+    mask : array of shape (P,)
+    root : array of shape (J, P, P)
+        L_a.
+    whiten : array of shape (J, P, P)
+        Its inverse.
+    """
+
+    points: jax.Array
+    mask: jax.Array
+    root: jax.Array
+    whiten: jax.Array
+
+
+@jax.jit
+def prior_of(parameters, masks, jitter):
+    """The `Prior` of the present hyperparameters and points."""
+    roots = [_root(kernel, *parameters.points, masks, jitter) for kernel in kernels_of(parameters)]
+    root, whiten = map(jnp.stack, zip(*roots, strict=True))
+    return Prior(jnp.concatenate(parameters.points), jnp.concatenate(masks), root, whiten)
+
+
+def _root(kernel, Z, Z_mean, masks, jitter):
+    """L_a and its inverse; the inducing points' own part is the factor that training used."""
+    L, whiten, _ = factorise(kernel, Z, masks.Z, jitter)
+    across = whiten @ (kernel(Z, Z_mean) * (masks.Z[:, None] * masks.Z_mean))
+    Kgg = inducing_covariance(kernel, Z_mean, masks.Z_mean)
+    Lg, _ = jittered_cholesky(symmetrize(Kgg - across.T @ across), absolute_jitter(Kgg, masks.Z_mean, jitter))
+    root = jnp.block([[L, jnp.zeros_like(across)], [across.T, Lg]])
+    between = solve_triangular(Lg, across.T @ whiten, lower=True)
+    return root, jnp.block([[whiten, jnp.zeros_like(across)], [-between, triangular_inverse(Lg)]])
+
+
+def rows_of(parameters, prior, X, n_explaining):
+    """The `WhitenedRows` of each kernel, with what the first so many points leave open."""
+    return [
+        whitened(whiten, kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X), n_explaining)
+        for kernel, whiten in zip(kernels_of(parameters), prior.whiten, strict=True)
+    ]
+
+
+def _moments(position, constants, rows):
+    """Latent mean and variance, and the part of it that the inducing points leave open: (K, B) each."""
+    mean, var, residual = [], [], []
+    for of_kernel, latents in by_kernel(rows, len(position.w)):
+        S = position.q.cov[latents]
+        own = of_kernel.first(S.shape[-1])
+        mean.append(of_kernel.mean(position.w[latents]))
+        var.append(own.var(own.spread(S)))
+        residual.append(jnp.broadcast_to(of_kernel.residual, var[-1].shape))
+    mean, var, residual = map(jnp.concatenate, (mean, var, residual))
+    return constants.prior_mean + mean, var, residual
+
+
+def latent(parameters, prior, position, constants, X):
+    """What `_moments` returns at the rows of ``X``, and A (J, P, B)."""
+    rows = rows_of(parameters, prior, X, position.q.cov.shape[-1])
+    return _moments(position, constants, rows), jnp.stack([of_kernel.A for of_kernel in rows])
+
+
+def slopes(parameters, constants, moments, batch):
+    """The data term, g = dE/dmean and lam = -2 dE/dvar (K, B), weights included."""
+    mean, var, residual = moments
+
+    def term(mean, var):
+        return data_term(parameters, constants, mean, var, batch, residual)
+
+    value, (g, v) = jax.value_and_grad(term, argnums=(0, 1))(mean, var)
+    return value, g, -2.0 * v
+
+
+@functools.partial(jax.jit, donate_argnames="statistics")
+def _add_block(statistics, parameters, prior, position, constants, batch):
+    """Add a block of rows to the statistics."""
+    moments, A = latent(parameters, prior, position, constants, batch.X)
+    value, g, lam = slopes(parameters, constants, moments, batch)
+    # Where the curvature is negative there is no parabola to go to the top of; the covariance needs none.
+    convex = jnp.maximum(lam, 0.0)
+    z = convex * (moments[0] - constants.prior_mean) + g
+    A_z = A[:, : statistics.curvature.shape[-1]]
+    return Statistics(
+        statistics.gram + weighted_gram(A, convex),
+        statistics.shift + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(A, (len(z), *A.shape[1:]))),
+        statistics.curvature + weighted_gram(A_z, lam),
+        statistics.expectation + value,
+    )
+
+
+@jax.jit
+def _add_expectations(totals, candidates, parameters, prior, constants, batch):
+    """Add a block's data term for each pair of a likelihood and a position."""
+    rows = rows_of(parameters, prior, batch.X, candidates[0][1].q.cov.shape[-1])
+    added = []
+    for total, (raw_likelihood, position) in zip(totals, candidates, strict=True):
+        under = parameters._replace(raw_likelihood=raw_likelihood)
+        mean, var, residual = _moments(position, constants, rows)
+        added.append(total + data_term(under, constants, mean, var, batch, residual))
+    return added
+
+
+def bounds(candidates, parameters, prior, constants, rows):
+    """The bound of each pair of a likelihood and a position, in one pass over the rows."""
+    totals = [jnp.zeros(()) for _ in candidates]
+    for batch in _blocks(rows):
+        totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
+    return [float(total - divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
+
+
+def _blocks(rows):
+    for start in range(0, len(rows.weight), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), BLOCK_ROWS)
+
+
+def pass_over(parameters, prior, position, constants, rows):
+    """The `Statistics` of all rows."""
+    n_latent, n_points = position.w.shape
+    size = position.q.cov.shape[-1]
+    zeros = [
+        np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))
+    ]
+    statistics = jax.device_put(Statistics(*zeros, np.zeros(())))
+    for batch in _blocks(rows):
+        statistics = _add_block(statistics, parameters, prior, position, constants, batch)
+    return statistics
+
+
+@jax.jit
+def divergence(position):
+    """KL(q || p): of the covariance, and of the mean."""
+    q = position.q._replace(mean=jnp.zeros_like(position.q.mean))
+    return gaussian.kl_to_standard(q) + 0.5 * (position.w**2).sum()
+
+
+@jax.jit
+def target(statistics):
+    """The position at the top of the parabola, and the Cholesky factor of its system."""
+    system = jnp.eye(statistics.gram.shape[-1]) + statistics.gram
+    # At least the identity: only where its digits end can rounding make it indefinite.
+    factor = definite_cholesky(system)
+    w = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
+    precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
+    return Position(w, gaussian.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
+
+
+@jax.jit
+def between(start, end, t):
+    """The position at ``t`` on the way, in the mean's weights and the precision."""
+    precision = (1.0 - t) * start.q.precision + t * end.q.precision
+    return Position(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.shift, precision))
+
+
+def rescaled(statistics, before, after, constants):
+    """The statistics of a conjugate likelihood under other parameters: its curvature is one number a latent."""
+    now, then = (_curvature(parameters, constants, len(statistics.shift)) for parameters in (after, before))
+    ratio = now / then
+    return statistics._replace(
+        gram=statistics.gram * ratio[:, None, None],
+        shift=statistics.shift * ratio[:, None],
+        curvature=statistics.curvature * ratio[:, None, None],
+    )
+
+
+def _curvature(parameters, constants, n_latent):
+    """-2 dE/dvar of a conjugate likelihood: (K,)."""
+    zeros = jnp.zeros((n_latent, 1))
+    batch = Batch(zeros.T, zeros, jnp.ones(1), jnp.arange(0))
+    return slopes(parameters, constants, (zeros, zeros + 1.0, zeros), batch)[2][:, 0]

@@ -1,0 +1,151 @@
+"""The model that predicts: made of a state of training, and evaluated at rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .. import kernels as _kernels
+from .._backend import blas
+from .._backend import device as _device
+from ..likelihoods import Likelihood
+from . import evaluate, samples
+from . import posterior as _posterior
+from .posterior import Posterior
+
+_QUANTITIES = {
+    function.__name__: function
+    for function in (
+        evaluate.latent_mean,
+        evaluate.latent_moments,
+        evaluate.target_mean,
+        evaluate.target_moments,
+        evaluate.class_probabilities,
+        evaluate.log_class_probabilities,
+        evaluate.log_density,
+    )
+}
+
+
+class Model(NamedTuple):
+    """What predicts.
+
+    Attributes
+    ----------
+    kernels : tuple of sklearn.gaussian_process.kernels.Kernel
+        With the trained hyperparameters: one for all latent functions, or one for each.
+    likelihood : Likelihood
+        With the trained parameters, in the form in which it computes.
+    posterior : Posterior
+    """
+
+    kernels: tuple
+    likelihood: Likelihood
+    posterior: Posterior
+
+
+def condition(state, constants, plan):
+    """Return the model that predicts, from a state of training.
+
+    Parameters
+    ----------
+    state : State
+    constants : Constants
+    plan : Plan
+
+    Returns
+    -------
+    model : Model
+    jitter : float
+        What the diagonal of the inducing points' covariance was raised by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> bool(model.likelihood.variance < 0.1)
+    True
+    """
+    parameters = state.parameters
+    with _device.computation(plan.device), blas.single_threaded(len(parameters.points.Z)):
+        posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
+        posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
+    computing, likelihood = jax.tree.map(np.exp, (parameters.log_kernels, parameters.raw_likelihood))
+    kernels = tuple(map(_kernels.to_sklearn, plan.kernels, computing))
+    return Model(kernels, likelihood, posterior), float(jitter)
+
+
+def predict(model, X, quantity="latent_moments", *targets, device="auto"):
+    """Evaluate the model at every row of a table.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    quantity : str
+        "latent_mean" (K, N); "latent_moments", means and variances (K, N) each; "target_mean" (T, N);
+        "target_moments", means and variances (T, N) each; "class_probabilities" and
+        "log_class_probabilities" (C, N); "log_density" (N,), of targets.
+    *targets : ndarray of shape (T, N)
+        For "log_density".
+    device : str
+
+    Returns
+    -------
+    values : ndarray, or tuple of ndarrays, of shape (..., N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> mean, var = svgp.predict(model, X, "target_moments")
+    >>> bool(np.abs(mean - np.sin(X.T)).max() < 0.1)
+    True
+    """
+    function = _QUANTITIES[quantity]
+    with _device.computation(device, required=False):
+        if len(X) <= evaluate.FEW_ROWS:
+            return evaluate.at_few_rows(function, *model, X, *targets)
+        return evaluate.in_chunks(function, _computing(model.kernels, X), *model[1:], X, *targets)
+
+
+def covariance(model, X, device="auto"):
+    """Return the joint posterior covariance of the latent functions at the rows of ``X``: (K, N, N)."""
+    with _device.computation(device, required=False):
+        return samples.covariance(_computing(model.kernels, X), model.posterior, X)
+
+
+def sample_latent(model, X, n_samples, random_state, device="auto"):
+    """Return joint draws of the latent functions at the rows of ``X``: (K, N, n_samples)."""
+    mean = predict(model, X, "latent_mean", device=device)
+    return samples.draws(mean, covariance(model, X, device), n_samples, check_random_state(random_state))
+
+
+def sample_targets(model, X, n_samples, random_state, device="auto"):
+    """Return joint draws of the targets at the rows of ``X``: (T, N, n_samples)."""
+    random_state = check_random_state(random_state)
+    f = sample_latent(model, X, n_samples, random_state, device)
+    with _device.computation(device, required=False):
+        y = model.likelihood.sample(f.reshape(len(f), -1), random_state)
+    return np.reshape(y, (-1, *f.shape[1:]))
+
+
+def _computing(kernels, X):
+    """The kernels in the form in which they compute."""
+    return tuple(_kernels.from_sklearn(kernel, X.shape[1]).value for kernel in kernels)

@@ -1,0 +1,56 @@
+"""The joint posterior of the latent functions at several rows: its covariance, and draws from it."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from .._backend.device import quick_jit
+from .evaluate import CHUNK_ROWS
+from .posterior import covariances
+
+
+@quick_jit
+def _covariance_block(kernels, posterior, X1, X2):
+    A1, B1 = _projections(posterior, covariances(kernels, posterior.Z, X1))
+    A2, B2 = _projections(posterior, covariances(kernels, posterior.Z, X2))
+    return covariances(kernels, X1, X2) - A1.swapaxes(-1, -2) @ A2 + B1.swapaxes(-1, -2) @ B2
+
+
+def covariance(kernels, posterior, X):
+    """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), block by block."""
+    kernels, posterior = jax.device_put((kernels, posterior))
+    n_blocks = -(-len(X) // CHUNK_ROWS)
+    padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
+    # Written in place: no second array of this size is made.
+    out = np.empty((posterior.alpha.shape[0], len(X), len(X)))
+    for i in range(n_blocks):
+        for j in range(i + 1):
+            block = np.asarray(_covariance_block(kernels, posterior, padded[i], padded[j]))
+            if i == j:
+                block = 0.5 * (block + np.swapaxes(block, -1, -2))
+            rows, columns = (slice(k * CHUNK_ROWS, min((k + 1) * CHUNK_ROWS, len(X))) for k in (i, j))
+            block = block[:, : rows.stop - rows.start, : columns.stop - columns.start]
+            out[:, rows, columns] = block
+            out[:, columns, rows] = np.swapaxes(block, -1, -2)
+    return out
+
+
+def _projections(posterior, Kzx):
+    """whiten k_zx (1 or K, M, B), and spread^T of it (K, M, B)."""
+    A = posterior.whiten @ Kzx
+    return A, posterior.spread.swapaxes(-1, -2) @ A
+
+
+def draws(mean, covariance, n_samples, random_state):
+    """Draws of Gaussians of mean (K, N) and covariance (K, N, N): (K, N, n_samples)."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    noise = random_state.standard_normal((*mean.shape, n_samples))
+    return mean[:, :, None] + root @ noise
+
+
+def memory_of_draws(n_rows, n_latent, n_samples):
+    """Bytes that `draws`, and the covariance before it, need."""
+    # Covariances and eigenvectors, and what LAPACK works in; the noise, its products and the targets.
+    return 8 * n_rows * ((2 * n_latent + 3) * n_rows + 4 * n_latent * n_samples)

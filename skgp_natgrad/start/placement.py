@@ -1,0 +1,63 @@
+"""The points that training starts from, padded to sizes that similar tables share."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+
+from .._backend import memory
+from ..training.batches import bucket
+from ..variational.bases import BASES
+from ..variational.points import Masks, Points
+from . import inducing_points
+
+# Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
+_MATRICES_OF_A_FIT = 4
+
+
+def place(plan, table, random_state):
+    """Return the first `Points`, and their `Masks`."""
+    X, kernel = table.X, functools.reduce(operator.add, plan.kernels)
+    n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
+    if n_inducing is None:
+        placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
+        require_memory(plan, len(placed[0]))
+        n_inducing = bucket(len(placed[0]))
+    elif isinstance(plan.inducing_init, str):
+        require_memory(plan, min(n_inducing, len(X)))
+        placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
+    else:
+        placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
+    if plan.basis == "decoupled":
+        # The mean rests on both sets (appendix E); its copy of the inducing points moves on its own.
+        placed = placed[0], np.concatenate([placed[1], placed[0]])
+    most = [max(len(points), size or 0) for points, size in zip(placed, (n_inducing, n_mean), strict=True)]
+    return padded(placed, most)
+
+
+def add_mean_only(plan, table, parameters, constants, random_state):
+    """The parameters and the constants with random mean-only points, whose weights are zero."""
+    Z = np.asarray(parameters.points.Z)
+    Z_mean = inducing_points.place_mean_only(table.X, plan.n_mean_inducing, random_state)
+    points, masks = padded((Z, Z_mean), (0, plan.n_mean_inducing))
+    weights = BASES["orthogonal"].first_weights(plan.n_latent(table), len(Z), len(points.Z_mean))
+    constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))
+    return parameters._replace(points=points, weights=weights), constants
+
+
+def padded(placed, requested):
+    """Pad both point sets with masked points to sizes that similar tables share."""
+    points, masks = [], []
+    for some, most in zip(placed, requested, strict=True):
+        size = max(len(some), min(most, bucket(len(some)))) if len(some) else 0
+        points.append(np.pad(some, ((0, size - len(some)), (0, 0))))
+        masks.append((np.arange(size) < len(some)).astype(float))
+    return Points(*points), Masks(*masks)
+
+
+def require_memory(plan, n_points):
+    """Refuse more inducing points than the machine has memory for: a few matrices of their size."""
+    purpose = f"n_inducing={plan.n_inducing!r}, {n_points} points here,"
+    memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, "lower n_inducing; some hundreds go far")

@@ -1,0 +1,156 @@
+"""The state that training starts from: afresh, from an earlier fit, or from the rows before in a stream."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from .. import kernels
+from ..step.state import initial_state
+from ..step.whitening import rewhitened
+from ..training.batches import bucket
+from ..variational import gaussian, streaming
+from ..variational.bases import BASES
+from ..variational.model import Constants, Parameters
+from ..variational.points import Masks
+from . import inducing_points, placement
+from .hyperparameters import specification
+
+# Latent variance under which expectations are of the size of what they are taken of, on the scale of a logarithm, and
+# the rows at which it is looked at.
+_WIDEST, _SOME_ROWS = 4.0, 1000
+# With rows in single precision, covariances of rows and points have no more digits than this allows for.
+_LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
+
+
+class Previous(NamedTuple):
+    """What a later fit goes on from, in NumPy.
+
+    Attributes
+    ----------
+    q : Gaussian
+    parameters : Parameters
+        Those that the later fit starts from.
+    whitened_by : Parameters
+        Those that ``q`` is whitened by.
+    masks : Masks
+    prior_mean : ndarray of shape (K, 1)
+    weight : float
+        Of all rows so far.
+    jitter : float
+    """
+
+    q: gaussian.Gaussian
+    parameters: Parameters
+    whitened_by: Parameters
+    masks: Masks
+    prior_mean: np.ndarray
+    weight: float
+    jitter: float
+
+
+def previous_of(state, constants):
+    """What a later fit goes on from after ``state``."""
+    arrays = jax.tree.map(np.asarray, (state.q, state.parameters, constants.masks, constants.prior_mean))
+    q, parameters, masks, prior_mean = arrays
+    return Previous(q, parameters, parameters, masks, prior_mean, constants.weight, constants.jitter)
+
+
+def init(plan, table, random_state, previous=None, posterior=None):
+    """Return the `State` and the `Constants` that training starts from.
+
+    Parameters
+    ----------
+    plan : Plan
+        Complete.
+    table : Table
+    random_state : numpy.random.RandomState
+    previous : Previous, optional
+        The fit that this one goes on from.
+    posterior : Posterior, optional
+        Of the rows before, which then count as well.
+
+    Returns
+    -------
+    state : State
+    constants : Constants
+    """
+    if previous is None:
+        q, parameters, masks, prior_mean = _first(plan, table, random_state)
+    else:
+        q, parameters, masks, prior_mean = previous.q, previous.parameters, previous.masks, previous.prior_mean
+    constants = _constants(plan, table, masks, prior_mean)
+    if posterior is not None:
+        q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
+    elif previous is not None:
+        q = _rewhitened(q, parameters, previous, constants, plan.basis)
+    return initial_state(q, parameters, constants, plan.settings.algorithm), constants
+
+
+def _first(plan, table, random_state):
+    """q, the parameters, the masks and the prior mean of a fit that starts afresh."""
+    n_latent = plan.n_latent(table)
+    start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
+    points, masks = placement.place(plan, table, random_state)
+    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, len(points.Z))
+    weights = BASES[plan.basis].first_weights(n_latent, *map(len, points))
+    prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
+    return q, Parameters(*start, points, weights), masks, prior_mean
+
+
+def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
+    """The q(v) that training starts from: the prior, or narrower where that is too wide to take expectations under."""
+    if likelihood.conjugate:
+        return gaussian.standard(n_latent, size)
+    prior = np.array([np.mean(kernel.diag(X[:_SOME_ROWS])) for kernel in sklearn_kernels])
+    variance = np.minimum(1.0, _WIDEST / np.where(prior > 0.0, prior, 1.0))
+    return gaussian.isotropic(np.repeat(variance, n_latent // len(prior)), size)
+
+
+def _constants(plan, table, masks, prior_mean):
+    settings, n_rows = plan.settings, len(table.weight)
+    log_bounds = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))[1:]
+    return Constants(
+        log_bounds=log_bounds,
+        masks=masks,
+        prior_mean=prior_mean,
+        scale=n_rows / min(n_rows, settings.batch_size),
+        weight=float(table.weight.sum()),
+        jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
+        train_points=float(plan.n_inducing is not None),
+        objective=plan.objective,
+    )
+
+
+def _rewhitened(q, parameters, previous, constants, basis):
+    """q whitened by the hyperparameters and the jitter of this fit."""
+    before, now = (previous.whitened_by[:2], previous.jitter), (parameters[:2], constants.jitter)
+    if not _differ(before, now):
+        return q
+    then = previous.whitened_by, constants._replace(jitter=previous.jitter)
+    return rewhitened(q, then, (parameters, constants), basis)
+
+
+def _differ(first, second):
+    """Whether two trees of arrays hold other numbers."""
+    return any(map(np.any, map(np.not_equal, jax.tree.leaves(first), jax.tree.leaves(second))))
+
+
+def _follow(plan, table, previous, posterior, constants, random_state):
+    """Where the next rows of a stream start: q, the parameters and the constants."""
+    parameters, n_inducing = previous.parameters, plan.n_inducing
+    kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
+    Z = parameters.points.Z[: int(previous.masks.Z.sum())]
+    if n_inducing is None or isinstance(plan.inducing_init, str):
+        together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
+        Z = inducing_points.follow(Z, table.X, together, n_inducing, random_state)
+    placement.require_memory(plan, len(Z))
+    points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
+    site = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
+    q = streaming.best_q(site, kernels_now, points.Z, masks.Z, constants.jitter)
+    constants = constants._replace(masks=masks, site=site, weight=constants.weight + previous.weight)
+    return q, parameters._replace(points=points), constants

@@ -1,0 +1,116 @@
+"""Compiled chunks of training steps.
+
+Nothing that a user tunes by number is compiled in: neither the number of rows
+nor the schedules, which the host evaluates. Only shapes, the kernel's structure,
+the likelihood's class and the `Algorithm` are.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from .._backend import blas
+from .._backend.device import quick_jit
+from ..variational import bound as bounds
+from .mean_weights import refresh
+from .safeguards import keep_or_redo, keep_or_take_back
+from .state import Report
+from .step import bound, step
+from .whitening import whitened_anew
+
+# Steps of one compiled call.
+STEPS_PER_CALL = 20
+# Entries of the kernel matrices of a step up to which the slower program, which compiles sooner, is the better one.
+_LARGEST_QUICK = 100_000
+
+
+def run_chunk(state, constants, batches, gammas, rates, n_steps, algorithm, meanwhile=None):
+    """Take ``n_steps`` steps, on the batches in turn.
+
+    Parameters
+    ----------
+    state : State
+    constants : objectives.Constants
+    batches : objectives.Batch
+        With a leading axis of batches: one for the full batch, else one a step.
+    gammas, rates : arrays of shape (STEPS_PER_CALL,)
+        Step sizes of the natural gradient, and of the optimizer.
+    n_steps : int
+        At most STEPS_PER_CALL; traced.
+    algorithm : Algorithm
+    meanwhile : callable, optional
+        Called while the device is at work.
+
+    Returns
+    -------
+    state : State
+    report : Report
+        Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
+    """
+    n_points = len(state.parameters.points.Z) + len(state.parameters.points.Z_mean)
+    size = len(state.q.mean) * n_points * batches.weight.shape[-1]
+    compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
+    with blas.single_threaded(len(state.parameters.points.Z)):
+        result = compiled(state, constants, batches, gammas, rates, n_steps, algorithm)
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            jax.block_until_ready(result)
+    return result
+
+
+def _chunk(state, constants, batches, gammas, rates, n_steps, algorithm):
+    # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
+    start = state = refresh(state, constants, algorithm)
+    zeros, no = jnp.zeros(STEPS_PER_CALL), jnp.zeros(STEPS_PER_CALL, bool)
+    n_batches = batches.weight.shape[0]
+
+    def body(i, carry):
+        state, report = carry
+        batch = jax.tree.map(lambda x: x[i % n_batches], batches)
+        state, moved, one = step(state, constants, batch, gammas[i], rates[i], algorithm)
+        if n_batches == 1:
+            moved, one = keep_or_take_back(state, moved, one, constants, algorithm)
+        return moved, jax.tree.map(lambda all_, value: all_.at[i].set(value), report, one)
+
+    state, report = jax.lax.fori_loop(0, n_steps, body, (state, Report(zeros, zeros, no, no)))
+    return (state, report) if n_batches == 1 else keep_or_redo(start, state, report, algorithm)
+
+
+_run_chunk = jax.jit(_chunk, static_argnames="algorithm", donate_argnames="state")
+_run_chunk_quick = quick_jit(_chunk, static_argnames="algorithm", donate_argnames="state")
+
+
+def try_step(state, constants, batch, gamma, rate, algorithm):
+    """One step with the present metric, and the bound where it ends: for a line search.
+
+    Returns
+    -------
+    state : State
+    report : Report
+        Of the state before the step.
+    bound : scalar
+    """
+    with blas.single_threaded(len(state.parameters.points.Z)):
+        return jax.block_until_ready(_try_step(state, constants, batch, gamma, rate, algorithm))
+
+
+@functools.partial(quick_jit, static_argnames="algorithm")
+def _try_step(state, constants, batch, gamma, rate, algorithm):
+    _, moved, report = step(state, constants, batch, gamma, rate, algorithm)
+    factors = bounds.factors(algorithm.basis, moved.parameters, constants)
+    moved = whitened_anew(moved, factors, algorithm)
+    return moved, report, bound(moved.q, moved.parameters, constants, batch, algorithm, factors)
+
+
+@functools.partial(jax.jit, static_argnames="algorithm")
+def one_step(state, constants, batch, gamma, rate, algorithm):
+    """One step for a loop of one's own: the state after it, whitened by its own kernel, and the report."""
+    state = refresh(state, constants, algorithm)
+    _, moved, report = step(state, constants, batch, gamma, rate, algorithm)
+    factors = bounds.factors(algorithm.basis, moved.parameters, constants)
+    return whitened_anew(moved, factors, algorithm), report

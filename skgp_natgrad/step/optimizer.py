@@ -1,0 +1,102 @@
+"""The optimizer's step: of everything but what natural gradients move."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from ..variational.parameterizations import PARAMETERIZATIONS
+from .algorithm import SOLVERS
+from .mean_weights import with_a
+
+OPTIMIZERS = {
+    "adam": optax.scale_by_adam,
+    "amsgrad": optax.scale_by_amsgrad,
+    "nadam": functools.partial(optax.scale_by_adam, nesterov=True),
+    "adabelief": optax.scale_by_belief,
+    "yogi": optax.scale_by_yogi,
+    "rmsprop": optax.scale_by_rms,
+}
+# The noise's part of the variance from which on the inducing points move at the rate of all else, and the smallest part
+# of this rate.
+_USUAL_NOISE, _SLOWEST_POINTS = 0.02, 0.05
+
+
+def _transformation(algorithm):
+    return optax.identity() if algorithm.solver == "gd" else OPTIMIZERS[algorithm.optimizer or "adam"]()
+
+
+def coordinates(q, algorithm):
+    """Coordinates of q that the optimizer updates; None under natural gradients."""
+    return None if SOLVERS[algorithm.solver].natural else PARAMETERIZATIONS[algorithm.parameterization].from_gaussian(q)
+
+
+def fresh_optimizer(q, parameters, algorithm):
+    """The optimizer's state before its first step."""
+    # Of one vector that holds everything: a program of few operations compiles in less time.
+    return _transformation(algorithm).init(ravel_pytree((coordinates(q, algorithm), parameters))[0])
+
+
+def point_rate_of(dv, mean, batch, constants):
+    """The inducing points' part of the optimizer's step size: smaller where there is little noise.
+
+    What the rows say of f(Z) then is so precise that a step of the usual size takes the
+    points away from all of it. The noise is one over the mean curvature of the rows'
+    log-likelihoods, for a Gaussian likelihood its variance, and is seen beside the
+    variance of the latent means (K, B), so that units do not matter; ``dv`` is the
+    bound's derivative in all latent variances together. The two numbers are from
+    measurements: see the developer's notes of the documentation.
+    """
+    share = batch.weight / batch.weight.sum()
+    curvature = -2.0 * dv / (len(mean) * constants.scale * batch.weight.sum())
+    noise = 1.0 / jnp.maximum(curvature, jnp.finfo(curvature.dtype).tiny)
+    signal = (share * (mean - (share * mean).sum(1, keepdims=True)) ** 2).sum() / len(mean)
+    rate = jnp.clip(noise / (noise + signal) / _USUAL_NOISE, _SLOWEST_POINTS, 1.0)
+    # Where the bound has no slope the optimizer's step is skipped.
+    return jnp.where(jnp.isfinite(rate), rate, _SLOWEST_POINTS)
+
+
+def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
+    """Ascend in everything but what natural gradients move; skip what is not finite.
+
+    The mean-only weights move in the preconditioned coordinates a (D + eps), the points
+    at ``point_rate`` times the rate of the rest where natural gradients move q.
+
+    Returns
+    -------
+    direction : pair
+        Of the coordinates of q (None if natural gradients move it), and the
+        moved parameters.
+    optimizer_state : object
+    skipped : bool
+    """
+    xi_loss, loss = jax.tree.map(lambda g: -g / constants.weight, gradient)
+    loss = loss._replace(points=jax.tree.map(lambda g: constants.train_points * g, loss.points))
+    scale = state.metric if state.metric.ndim == 2 else 1.0
+    flat, unravel = ravel_pytree((xi_loss, with_a(loss, loss.weights.a / scale)))
+    finite = jnp.all(jnp.isfinite(flat))
+    update, optimizer = _transformation(algorithm).update(jnp.where(finite, flat, 0.0), state.optimizer)
+    xi, direction = unravel(jnp.where(finite, -update, 0.0))
+    direction = with_a(direction, direction.weights.a / scale)
+    if SOLVERS[algorithm.solver].natural:
+        direction = direction._replace(points=jax.tree.map(lambda d: point_rate * d, direction.points))
+    if algorithm.optimizer is None:
+        direction = jax.tree.map(jnp.zeros_like, direction)._replace(weights=direction.weights)
+    moved = within_bounds(jax.tree.map(lambda p, d: p + rate * d, state.parameters, direction), constants)
+    return (xi, moved), choose(finite, optimizer, state.optimizer), ~finite
+
+
+def within_bounds(parameters, constants):
+    """Clip the kernels' and the likelihood's parameters to their bounds."""
+    free = parameters.log_kernels, parameters.raw_likelihood
+    kernels, likelihood = jax.tree.map(jnp.clip, free, *constants.log_bounds)
+    return parameters._replace(log_kernels=kernels, raw_likelihood=likelihood)
+
+
+def choose(condition, yes, no):
+    """One of two trees of arrays; not by a select an array, each of which would be compiled on its own."""
+    return jax.lax.cond(condition, lambda: yes, lambda: no)

@@ -1,0 +1,52 @@
+"""What becomes of a step that went wrong: the last good state, with smaller steps."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from .optimizer import choose, fresh_optimizer
+from .state import State, best_of, first_gain
+
+# On the full batch the bound is exact: a state this far below the best one, in nats for each unit
+# of weight, came from a step that was too large.
+_MAX_FALL = 0.1
+_RECOVERY = 1.05
+
+
+def keep_or_take_back(state, moved, report, constants, algorithm):
+    """Remember the best state; from one far below it, go back with smaller steps.
+
+    For the full batch, whose bound is exact. ``report`` holds the bound of
+    ``state``, from which ``moved`` was reached.
+    """
+    bound, best = report.elbo, state.best
+
+    best = choose(bound > best.bound, best_of(state, bound), best)
+    fell = ~(bound >= best.bound - _MAX_FALL * constants.weight)
+    back = _back_to(best, 0.5 * state.shrink, algorithm)
+    on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
+    elbo = jnp.where(jnp.isfinite(bound), bound, best.bound)
+    return choose(fell, back, on), report._replace(elbo=elbo, rejected=report.rejected | fell)
+
+
+def keep_or_redo(start, state, report, algorithm):
+    """Remember the last sound state; go back to it, with smaller steps, from where the bound is not finite.
+
+    For minibatches, whose bounds are too noisy to say more. A chunk's first
+    bound says whether ``start`` was sound, the others whether the chunk was.
+    """
+    sound = jnp.isfinite(report.elbo)
+    best = choose(sound[0], best_of(start, report.elbo[0]), start.best)
+    failed = ~jnp.all(sound)
+    on = state._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY ** len(sound) * state.shrink))
+    state = choose(failed, _back_to(best, 0.5 * start.shrink, algorithm), on)
+    elbo = jnp.where(sound, report.elbo, best.bound)
+    gamma = jnp.where(failed, 0.0, report.gamma)
+    return state, report._replace(elbo=elbo, gamma=gamma, rejected=report.rejected | failed)
+
+
+def _back_to(best, shrink, algorithm):
+    fresh = fresh_optimizer(best.q, best.parameters, algorithm)
+    gain = first_gain(best.q, algorithm)
+    # All of u, which is that of q.
+    return State(best.q, best.u, jnp.ones_like(shrink), best.parameters, best.metric, fresh, best, shrink, gain)

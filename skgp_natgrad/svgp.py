@@ -1,0 +1,305 @@
+"""The engine without estimators: pure functions of plain arrays and pytrees.
+
+A `Plan` says what is to be trained and how, a `Table` holds the rows. `init` makes the state that
+training starts from, `train` trains it, `condition` turns what was trained into a `Model`, and
+`predict` evaluates that. Those who write their own loop call `step` in place of `train`.
+
+Nothing here validates: rows must be finite and standardised, targets such as the likelihood observes.
+The estimators are these calls between checks and attributes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ._backend import blas
+from ._backend import device as _device
+from .mean_solve import exact_mean
+from .prediction.model import Model, condition, covariance, predict, sample_latent, sample_targets
+from .prediction.posterior import Posterior
+from .prediction.samples import memory_of_draws
+from .start import placement
+from .start.hyperparameters import specification
+from .start.inducing_points import METHODS as INDUCING_INITS
+from .start.plan import Plan, complete
+from .start.state import Previous, previous_of
+from .start.state import init as _init
+from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, can_stream, check
+from .step.chunk import STEPS_PER_CALL, one_step
+from .step.optimizer import OPTIMIZERS
+from .step.state import Report, State
+from .step.whitening import settled
+from .training import constant_model, loop
+from .training.batches import Table, is_full, padded
+from .training.settings import Settings
+from .variational.bases import BASES, Weights
+from .variational.gaussian import Gaussian
+from .variational.model import Batch, Constants, Parameters
+from .variational.parameterizations import PARAMETERIZATIONS
+from .variational.points import Masks, Points
+
+__all__ = [
+    "BASES",
+    "INDUCING_INITS",
+    "MEAN_SOLVERS",
+    "NATURAL_MEAN_SOLVERS",
+    "OPTIMIZERS",
+    "PARAMETERIZATIONS",
+    "SOLVERS",
+    "STEPS_PER_CALL",
+    "Algorithm",
+    "Batch",
+    "Constants",
+    "Gaussian",
+    "Masks",
+    "Model",
+    "Parameters",
+    "Plan",
+    "Points",
+    "Posterior",
+    "Previous",
+    "Report",
+    "Result",
+    "Settings",
+    "State",
+    "Table",
+    "Weights",
+    "batch",
+    "bound_of_constants",
+    "can_stream",
+    "check_plan",
+    "complete",
+    "condition",
+    "covariance",
+    "init",
+    "interim",
+    "memory_of_draws",
+    "predict",
+    "previous_of",
+    "sample_latent",
+    "sample_targets",
+    "specification",
+    "step",
+    "train",
+]
+
+
+class Result(NamedTuple):
+    """What `train` found.
+
+    Attributes
+    ----------
+    state : State
+    constants : Constants
+        Those of ``state``: the exact mean adds points.
+    elbo : float
+        The bound at ``state``.
+    trained : training.loop.Result
+        What the iterations reached, before the mean was solved for: its state, the reports of all
+        iterations, the bound and the status.
+    previous : Previous
+        What a later fit can go on from.
+    lost : str or None
+        What the exact mean could not use: see `mean_solve.exact_mean.Solution`.
+    """
+
+    state: State
+    constants: Constants
+    elbo: float
+    trained: loop.Result
+    previous: Previous
+    lost: str | None
+
+
+def check_plan(plan, table):
+    """Raise ValueError where parts of a plan do not fit together.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+    """
+    settings = plan.settings
+    full_batch = is_full(len(table.weight), settings.batch_size)
+    plan.objective.check(plan.likelihood)
+    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+
+
+def init(plan, table, random_state=None, previous=None, posterior=None):
+    """Return the state that training starts from, and what stays fixed meanwhile.
+
+    Parameters
+    ----------
+    plan : Plan
+        See `complete` for one without kernels.
+    table : Table
+    random_state : int, RandomState instance or None
+        Chooses inducing points.
+    previous : Previous, optional
+        What a fit that this one goes on from left.
+    posterior : Posterior, optional
+        Of the fit before, whose rows then count as well: the next part of a stream.
+
+    Returns
+    -------
+    state : State
+    constants : Constants
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> state, constants = svgp.init(svgp.Plan(kernels=(RBF(),), n_inducing=10), table, random_state=0)
+    >>> state.q.mean.shape
+    (1, 10)
+    """
+    with _device.computation(plan.device):
+        return _init(plan, table, check_random_state(random_state), previous, posterior)
+
+
+def train(state, constants, table, plan, random_state=None, callbacks=()):
+    """Train until the bound stops improving, or for ``plan.settings.max_iter`` iterations.
+
+    Parameters
+    ----------
+    state : State
+        Not to be used again: its memory is given to the device.
+    constants : Constants
+    table : Table
+    plan : Plan
+    random_state : int, RandomState instance or None
+        Draws minibatches.
+    callbacks : sequence of callable
+        Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer
+        ends training.
+
+    Returns
+    -------
+    result : Result
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> bool(result.trained.report.elbo[-1] > result.trained.report.elbo[0])
+    True
+    """
+    random_state = check_random_state(random_state)
+    with _device.computation(plan.device):
+        trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
+        result = Result(trained.state, constants, trained.elbo, trained, previous_of(trained.state, constants), None)
+        return (
+            result if plan.settings.algorithm.mean_solver != "exact" else _with_mean(result, table, plan, random_state)
+        )
+
+
+def _with_mean(result, table, plan, random_state):
+    """The result with the mean solved for on further points, which training did without."""
+    state, settings = result.state, plan.settings
+    parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
+    free = settings.algorithm.optimizer is not None
+    solution = exact_mean.solve(state.q, parameters, constants, table, settings.tol, random_state, free)
+    state = state._replace(q=solution.q, parameters=solution.parameters)
+    return result._replace(state=state, constants=constants, elbo=solution.elbo, lost=solution.lost)
+
+
+def interim(state, constants, report, plan):
+    """The result of a training that is under way, as if it ended here: for callbacks.
+
+    Parameters
+    ----------
+    state : State
+    constants : Constants
+    report : Report
+        Of all iterations so far.
+    plan : Plan
+
+    Returns
+    -------
+    result : Result
+    """
+    with _device.computation(plan.device):
+        state, elbo = settled(state, constants, plan.settings.algorithm), float(report.elbo[-1])
+        trained = loop.Result(state, report, elbo, None, 0.0)
+        return Result(state, constants, elbo, trained, previous_of(state, constants), None)
+
+
+def bound_of_constants(result, table, plan):
+    """The bound of the model whose latent functions are constant, for each unit of weight.
+
+    None where y is constant itself. Hyperparameters that training may not move it may not either.
+    """
+    if np.all(table.y == table.y[:, :1]):
+        return None
+    parameters, constants = result.trained.state.parameters, result.constants
+    if plan.settings.algorithm.optimizer is None:
+        fixed = parameters.log_kernels, parameters.raw_likelihood
+        constants = constants._replace(log_bounds=(fixed, fixed))
+    with _device.computation(plan.device):
+        return constant_model.best_log_likelihood(parameters.raw_likelihood, constants, table)
+
+
+def batch(table):
+    """Return all rows of a table as one batch: of a part of a larger table, a minibatch.
+
+    Parameters
+    ----------
+    table : Table
+
+    Returns
+    -------
+    batch : Batch
+    """
+    return padded(table, len(table.weight))
+
+
+def step(state, constants, batch, plan, gamma, rate):
+    """One step of q along the natural gradient and one of everything else: for a loop of your own.
+
+    Parameters
+    ----------
+    state : State
+    constants : Constants
+        ``scale`` is the number of rows over that of a batch, from ``plan.settings.batch_size``.
+    batch : Batch
+    plan : Plan
+    gamma, rate : float
+        Step sizes of the natural gradient and of the optimizer.
+
+    Returns
+    -------
+    state : State
+    report : Report
+        The bound before the step among others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10)
+    >>> state, constants = svgp.init(plan, table, random_state=0)
+    >>> bounds = []
+    >>> for _ in range(20):
+    ...     state, report = svgp.step(state, constants, svgp.batch(table), plan, gamma=1.0, rate=0.01)
+    ...     bounds.append(float(report.elbo))
+    >>> bounds[-1] > bounds[0]
+    True
+    """
+    with _device.computation(plan.device), blas.single_threaded(len(state.parameters.points.Z)):
+        found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
+        return jax.block_until_ready(found)

@@ -1,0 +1,38 @@
+"""Full-batch steps, each of the size that raises the bound most."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from ..step import chunk, mean_weights
+from ..step.algorithm import SOLVERS
+from ..step.state import best_of
+from .settings import step_sizes
+
+
+def searched_steps(state, constants, batches, settings, monitor):
+    """Full-batch steps, each of the size that raises the bound most (Brent's method)."""
+    batch = jax.tree.map(lambda x: x[0], next(batches))
+    gammas, rates = step_sizes(settings)
+    natural, alone = SOLVERS[settings.algorithm.solver].natural, settings.algorithm.optimizer is None
+    while monitor.running:
+        i = monitor.n_iter
+        state = mean_weights.refreshed(state, constants, settings.algorithm)
+
+        def attempt(size, state=state, i=i):
+            gamma, rate = (size, rates[i]) if natural else (gammas[i], size)
+            return chunk.try_step(state, constants, batch, gamma, rate, settings.algorithm)
+
+        size = settings.searched.best(lambda size: float(attempt(size)[2]))
+        moved, report, bound = attempt(size)
+        improved = bool(bound > report.elbo)
+        if improved:
+            state = moved._replace(best=best_of(moved, bound))
+        elif i == 0:
+            state = state._replace(best=best_of(state, report.elbo))
+        taken = report if improved else report._replace(gamma=0.0, rejected=True)
+        # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
+        failure = None if improved or alone else "stuck"
+        monitor(state, [np.atleast_1d(np.asarray(value)) for value in taken], not improved and alone, failure)
+    return state

@@ -1,0 +1,69 @@
+"""The numbers and names that drive a training, and the step sizes that follow from them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..step.algorithm import SOLVERS, Algorithm
+from ..step.chunk import STEPS_PER_CALL
+from .schedules import Constant, LineSearch, Schedule
+
+# Steps of the optimizer below this part of the largest say nothing about convergence: where the
+# learning rate has decayed the bound is flat whatever is left to gain.
+_ACTIVE_RATE = 0.1
+
+
+class Settings(NamedTuple):
+    """How to train.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+    gamma_schedule, rate_schedule : Schedule
+        Step sizes of the natural gradient and of the optimizer.
+    batch_size : int
+    n_columns : int or None
+        Columns of the mean-only points' covariance in a minibatch step; None for all.
+    max_iter : int
+    tol : float
+        Change of the bound for each unit of weight at which training has converged.
+    n_iter_no_change : int
+        Iterations over which the bound is averaged to tell.
+    dtype : str
+        Of what has the size of a batch.
+    """
+
+    algorithm: Algorithm = Algorithm()
+    gamma_schedule: Schedule = Constant(0.1)
+    rate_schedule: Schedule = Constant(0.01)
+    batch_size: int = 1024
+    n_columns: int | None = None
+    max_iter: int = 1000
+    tol: float = 1e-3
+    n_iter_no_change: int = 50
+    dtype: str = "float64"
+
+    @property
+    def searched(self):
+        """The schedule that is a line search, or None."""
+        used = SOLVERS[self.algorithm.solver].step_sizes[:1]
+        schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
+        return next((schedules[name] for name in used if isinstance(schedules[name], LineSearch)), None)
+
+
+def step_sizes(settings):
+    """The step sizes of all iterations, padded to whole calls with the last."""
+    size = -(-settings.max_iter // STEPS_PER_CALL) * STEPS_PER_CALL
+    iteration = np.minimum(np.arange(size), settings.max_iter - 1)
+    schedules = (settings.gamma_schedule, settings.rate_schedule)
+    return tuple(np.asarray(schedule(iteration), dtype=float) for schedule in schedules)
+
+
+def counted_iterations(settings):
+    """Which iterations say something about convergence."""
+    rates = step_sizes(settings)[1]
+    algorithm = settings.algorithm
+    always = algorithm.optimizer is None or algorithm.solver == "lbfgs" or settings.searched is not None
+    return np.ones(len(rates), bool) if always else rates >= _ACTIVE_RATE * rates.max()

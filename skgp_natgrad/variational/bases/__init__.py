@@ -1,0 +1,110 @@
+"""The bases of the variational process: inputs -> latent moments and KL.
+
+Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance rests on inducing
+points Z (the paper's beta), the mean on these and on further points Z_mean (the
+paper's gamma) with weights a. The part on Z is whitened: u = L v, Kzz = L L^T,
+q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis.
+
+Each basis is a `Basis` in a file of its own; the functions here apply it kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ..points import by_kernel, factors
+from ._record import Basis, Dependence, Moments, Weights
+from .decoupled import DECOUPLED
+from .hybrid import HYBRID
+from .orthogonal import ORTHOGONAL
+
+__all__ = [
+    "BASES",
+    "Basis",
+    "Dependence",
+    "Moments",
+    "Weights",
+    "moments",
+    "moved",
+    "prediction_factors",
+    "pulled_back",
+]
+
+BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED}
+
+
+def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None):
+    """Latent moments at the rows of ``X``.
+
+    Parameters
+    ----------
+    basis : str
+        Name in BASES.
+    kernels : tuple of Kernel
+    points : Points
+    masks : Masks
+    weights : Weights
+    m, S : arrays of shape (K, M) and (K, M, M)
+        Moments of the whitened q(v).
+    X : array of shape (B, D)
+    jitter : scalar
+        Relative to the mean of the diagonal of Kzz.
+    columns : array of int of shape (C,), optional
+        Random columns of Kgg from which its quadratic form in the KL divergence
+        is estimated without bias (appendix A.3); all of them if None.
+    known_factors : tuple of Factor, optional
+        What `factors` returns, where it is known already.
+
+    Returns
+    -------
+    moments : Moments
+    """
+    if not BASES[basis].natural:
+        known_factors = (None,) * len(kernels)
+    elif known_factors is None:
+        known_factors = factors(kernels, points, masks, jitter)
+    parts = []
+    for (kernel, latents), factor in zip(by_kernel(kernels, len(m)), known_factors, strict=True):
+        own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
+        parts.append(BASES[basis].moments(kernel, factor, points, masks, *own, X, columns))
+    mean, var, kl, dependence = zip(*parts, strict=True)
+    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
+
+
+def moved(moments, dm, S):
+    """The moments after q's mean has changed by ``dm`` (K, M), and its covariance to ``S`` (K, M, M)."""
+    mean, var, kl = [], [], moments.kl
+    for (rows, slope), latents in by_kernel(moments.dependence, len(dm)):
+        mean.append(rows.mean(dm[latents]))
+        var.append(rows.var(rows.spread(S[latents])))
+        kl = kl + (slope * dm[latents]).sum()
+    return moments._replace(mean=moments.mean + jnp.concatenate(mean), var=jnp.concatenate(var), kl=kl)
+
+
+def pulled_back(moments, v):
+    """The gradient in q's covariance (K, M, M) of what has the gradients ``v`` (K, B) in the latent variances."""
+    return jnp.concatenate(
+        [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))]
+    )
+
+
+def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
+    """What the latent moments at new inputs need.
+
+    Returns
+    -------
+    alpha : array of shape (K, M)
+        mean(x) = k_xz alpha + k_xg a.
+    whiten : array of shape (1 or K, M, M)
+    spread : array of shape (K, M, M)
+        var(x) = k_xx - |whiten k_zx|^2 + |spread^T whiten k_zx|^2.
+    jitter : scalar
+        The largest that was needed.
+    """
+    parts = []
+    for kernel, latents in by_kernel(kernels, len(q.mean)):
+        own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, q))
+        parts.append(BASES[basis].prediction_factors(kernel, points, masks, *own, jitter))
+    alpha, whiten, spread, used = zip(*parts, strict=True)
+    return *map(jnp.concatenate, (alpha, whiten, spread)), jnp.max(jnp.stack(used))

@@ -1,0 +1,93 @@
+"""What a basis is: a record of functions, and the types that these share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from ..projection import WhitenedRows
+
+
+class Basis(NamedTuple):
+    """A basis: what it is able to do, and functions of one kernel and the latent functions that it serves.
+
+    Attributes
+    ----------
+    natural : bool
+        Whether q(v) has natural parameters, and so natural gradients.
+    first_weights : callable
+        ``(n_latent, n_inducing, n_mean_inducing) -> Weights``, at which training starts: those of
+        the prior, or close to it.
+    moments : callable
+        ``(kernel, factor, points, masks, weights, m, S, X, columns) -> (mean, var, kl, dependence)``,
+        the parts of `Moments`; ``factor`` is None without natural parameters.
+    prediction_factors : callable
+        ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, spread, used)``; see
+        `bases.prediction_factors`.
+    change_of_mean : callable or None
+        ``(kernel, factor, points, masks, a, m, Z_new) -> array (K, M)``: what the mean at the
+        inducing points changes by as they move to ``Z_new``; None without natural parameters.
+    metric : callable
+        ``(kernel, factor, points, masks) -> array (G,)``: the diagonal metric of the mean-only weights.
+    metric_matrix : callable or None
+        The whole of it, (G, G), where the mean-only part is orthogonal to the rest, so that it has
+        a natural gradient of its own (eq. 15a).
+    """
+
+    natural: bool
+    first_weights: Callable
+    moments: Callable
+    prediction_factors: Callable
+    change_of_mean: Callable | None
+    metric: Callable
+    metric_matrix: Callable | None
+
+    @property
+    def orthogonal(self):
+        """Whether the mean-only part is orthogonal to the rest."""
+        return self.metric_matrix is not None
+
+
+class Weights(NamedTuple):
+    """The variational parameters beside q(v).
+
+    Attributes
+    ----------
+    a : array of shape (K, G)
+        Weights of the mean-only points.
+    root : array of shape (K, M, M)
+        R of the decoupled basis; (K, 0, 0) in the others.
+    """
+
+    a: jax.Array
+    root: jax.Array
+
+
+class Dependence(NamedTuple):
+    """How latent moments depend on q(v), for latent functions with one kernel.
+
+    Attributes
+    ----------
+    rows : projection.WhitenedRows
+    slope : array of shape (K, M)
+        Of the KL divergence in the mean of q(v).
+    """
+
+    rows: WhitenedRows
+    slope: jax.Array
+
+
+class Moments(NamedTuple):
+    """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
+
+    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` is
+    the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
+    """
+
+    mean: jax.Array
+    var: jax.Array
+    kl: jax.Array
+    dependence: tuple
+    residual: jax.Array | None = None

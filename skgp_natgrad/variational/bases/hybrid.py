@@ -1,0 +1,37 @@
+"""The hybrid basis (eq. 10): the mean-only part stands beside that of the inducing points.
+
+mean(x) = k_xz L^-T m + k_xg a
+var(x)  = k_xx - k_xz Kzz^-1 k_zx + k_xz L^-T S L^-1 k_zx
+KL      = KL(N(m, S) || N(0, I)) + 1/2 a^T Kgg a + m^T L^-1 Kzg a
+"""
+
+from __future__ import annotations
+
+from . import _whitened
+from ._mean_points import prior_variance
+from ._record import Basis, Dependence
+
+
+def _moments(kernel, factor, points, masks, weights, m, *arguments):
+    mean, var, kl, w, rows = _whitened.moments(kernel, factor, points, masks, weights, m, *arguments, 0.0)
+    return mean, var, kl + (m * w).sum(), Dependence(rows, w)
+
+
+def _prediction_factors(kernel, points, masks, weights, q, jitter):
+    return _whitened.prediction_factors(kernel, points, masks, q, jitter)
+
+
+def _change_of_mean(kernel, factor, points, masks, a, m, Z_new):
+    """The change of the inducing points' own part; that of the mean-only points stays as it is."""
+    return _whitened.change_along_mean(kernel, factor, points, masks, m, Z_new)
+
+
+HYBRID = Basis(
+    natural=True,
+    first_weights=_whitened.first_weights,
+    moments=_moments,
+    prediction_factors=_prediction_factors,
+    change_of_mean=_change_of_mean,
+    metric=prior_variance,
+    metric_matrix=None,
+)

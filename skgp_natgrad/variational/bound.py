@@ -1,0 +1,122 @@
+"""The bound that training raises: the objective's sum over the rows, minus the KL divergence.
+
+Where earlier data enter through a posterior, their site's expectation is added.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from . import bases, points, streaming
+from .model import kernels_of, likelihood_of
+
+
+class Latent(NamedTuple):
+    """What the bound knows of q: the latent moments at a batch's rows, and the site of earlier data."""
+
+    rows: bases.Moments
+    site: streaming.Carried | None
+
+
+def factors(basis, parameters, constants):
+    """The factor of Kzz for each kernel; None where the basis has no use for it."""
+    if not bases.BASES[basis].natural:
+        return None
+    return points.factors(kernels_of(parameters), parameters.points, constants.masks, constants.jitter)
+
+
+def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_factors=None):
+    """Latent moments at the rows of ``X``, the prior mean included."""
+    moments = bases.moments(
+        basis,
+        kernels_of(parameters),
+        parameters.points,
+        constants.masks,
+        parameters.weights,
+        m,
+        S,
+        X,
+        constants.jitter,
+        columns,
+        known_factors,
+    )
+    return moments._replace(mean=moments.mean + constants.prior_mean)
+
+
+def data_term(parameters, constants, mean, var, batch, residual=None):
+    """The weighted sum of the objective over a batch, for latent moments (K, B)."""
+    each = constants.objective.data_term(likelihood_of(parameters), mean, var, residual, batch.y)
+    return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
+
+
+def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=None, widening=0.0):
+    """The evidence lower bound, less the KL divergence of q(v) from its prior.
+
+    That divergence depends on q alone, so that this is all that gradients in the
+    parameters, and in the expected log-likelihood's moments, need.
+
+    Parameters
+    ----------
+    basis : str
+        Name in ``bases.BASES``.
+    parameters : Parameters
+    m, S : arrays of shape (K, M) and (K, M, M)
+        Moments of the whitened q(v).
+    batch : Batch
+    constants : Constants
+    known_factors : tuple of bases.Factor, optional
+        What `factors` returns, where it is known already.
+    widening : scalar
+        Added to all latent variances; zero, for the sake of the derivative.
+
+    Returns
+    -------
+    bound : scalar
+    latent : Latent
+    """
+    columns = None if batch.columns.shape[-1] == constants.masks.Z_mean.shape[0] else batch.columns
+    rows = latent_moments(basis, parameters, m, S, batch.X, constants, columns, known_factors)
+    rows = rows._replace(var=rows.var + widening)
+    latent = Latent(rows, _carried_site(parameters, constants))
+    return _bound(parameters, latent, m, S, batch, constants), latent
+
+
+def _carried_site(parameters, constants):
+    if constants.site is None:
+        return None
+    return streaming.carried(
+        constants.site, kernels_of(parameters), parameters.points.Z, constants.masks.Z, constants.jitter
+    )
+
+
+def _bound(parameters, latent, m, S, batch, constants):
+    rows = latent.rows
+    bound = constants.scale * data_term(parameters, constants, rows.mean, rows.var, batch, rows.residual) - rows.kl
+    return bound if latent.site is None else bound + streaming.expectation(latent.site, m, S)
+
+
+def bound_after(parameters, latent, q, q_new, batch, constants):
+    """The bound of ``q_new``, less its divergence, from the ``latent`` of ``q``."""
+    rows = bases.moved(latent.rows, q_new.mean - q.mean, q_new.cov)
+    return _bound(parameters, latent._replace(rows=rows), q_new.mean, q_new.cov, batch, constants)
+
+
+def bound_given_q(*arguments):
+    """The first of what `bound_and_moments` returns."""
+    return bound_and_moments(*arguments)[0]
+
+
+def concave_gradient(parameters, latent, batch, constants):
+    """The gradient of the bound in S (K, M, M), of rows whose log-likelihood has negative curvature alone.
+
+    The precision after a natural gradient step along it is positive definite
+    whatever the step: the curvature of the other rows is clipped to zero, and a
+    site has none of these.
+    """
+    rows = latent.rows
+    v = jax.grad(data_term, argnums=3)(parameters, constants, rows.mean, rows.var, batch, rows.residual)
+    concave = constants.scale * bases.pulled_back(rows, jnp.minimum(v, 0.0))
+    return concave if latent.site is None else concave - 0.5 * latent.site.precision
