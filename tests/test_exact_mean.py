@@ -38,7 +38,7 @@ N_POINTS = 11  # six inducing points and five for the mean alone
 
 
 def fixed(likelihood, rng, **kwargs):
-    """A constants whose likelihood stays as it is, its rows, and the solution."""
+    """A problem whose likelihood stays as it is, its rows, and the solution."""
     parameters, q, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1, **kwargs)
     same = parameters[:2]
     constants = constants._replace(log_bounds=(same, same), weight=batch.weight.sum())
