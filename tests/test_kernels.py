@@ -1,15 +1,19 @@
 """Conversion of kernels; their values and gradients are in test_equivalence."""
 
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
+from sklearn.model_selection import GridSearchCV
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad.kernels import Columns, base
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -38,8 +42,9 @@ def test_fitted_kernel_is_accepted_by_scikit_learn(kernel, table):
     assert not np.allclose(model.kernel_.theta, kernel.theta)
     exact = GaussianProcessRegressor(model.kernel_, alpha=model.likelihood_.variance, optimizer=None).fit(*table)
     assert_allclose(exact.kernel_.theta, model.kernel_.theta)
-    twin = kernels.from_sklearn(model.kernel_, 2).value
-    assert_allclose(twin(*table[:1] * 2), model.kernel_(table[0]), atol=1e-5)  # single precision outside the package
+    jax_kernel = kernels.from_sklearn(model.kernel_, 2).value
+    # Single precision outside the package.
+    assert_allclose(jax_kernel(*table[:1] * 2), model.kernel_(table[0]), atol=1e-5)
 
 
 def test_fixed_bounds_are_honoured(table):
@@ -85,7 +90,7 @@ def test_default_kernel_starts_from_the_data(rng):
     ("kernel", "error", "message"),
     [
         (sk.RBF() + sk.WhiteKernel(), ValueError, "the likelihood owns the noise"),
-        (sk.PairwiseKernel(), ValueError, "no twin"),
+        (sk.PairwiseKernel(), ValueError, "no JAX kernel"),
         ("rbf", TypeError, "must be a kernel"),
         (sk.RBF, TypeError, "must be a kernel"),
         (sk.RBF([1.0, 2.0, 3.0]), ValueError, "3 values for X with 2 columns"),
@@ -94,7 +99,10 @@ def test_default_kernel_starts_from_the_data(rng):
         (sk.Matern(nu=1.0), ValueError, "0.5, 1.5, 2.5 and inf"),
         (sk.ConstantKernel(-1.0), ValueError, "positive"),
         (sk.DotProduct(0.0), ValueError, "fixed"),
-        (sk.RBF() ** -1.0, ValueError, "exponent"),
+        (sk.RBF() ** -1.0, ValueError, "exponent=-1.0; exponent must be a positive number"),
+        (sk.RBF() ** "two", ValueError, "exponent='two'; exponent must be a positive number"),
+        (sk.Matern(nu="abc"), ValueError, "Matern with nu='abc'; nu must be one of 0.5, 1.5, 2.5 and inf"),
+        (sk.Matern(nu=1j), ValueError, r"Matern with nu=1j.* must be a number, a string, or a tuple"),
         (sk.RBF("a"), ValueError, "not a number"),
         (sk.RBF(1.0, (2.0, 3.0)), ValueError, "within positive bounds"),
         (sk.RBF(1.0, (10.0, 0.1)), ValueError, "within positive bounds"),
@@ -121,7 +129,7 @@ class Cosine(sk.StationaryKernelMixin, sk.NormalizedKernelMixin, sk.Kernel):
         return np.cos((X[:, None] - Y[None]) / self.period).prod(-1)
 
 
-class CosineTwin(kernels.Kernel):
+class JaxCosine(kernels.Kernel):
     period: object
 
     def __call__(self, X, Z):
@@ -136,17 +144,17 @@ class CosineTwin(kernels.Kernel):
 
 
 def test_a_users_own_kernel(table):
-    with pytest.raises(ValueError, match=r"register\(Cosine, YourTwin\)"):
+    with pytest.raises(ValueError, match=r"register\(Cosine, YourJaxKernel\)"):
         fit(Cosine() * sk.RBF(), table)
-    kernels.register(Cosine, CosineTwin)
+    kernels.register(Cosine, JaxCosine)
     try:
         model = fit(Cosine(2.0) * sk.RBF(), table)
     finally:
-        del kernels._TWINS[Cosine]
+        del base._JAX_KERNELS[Cosine]
     assert model.kernel_.k1.period != 2.0
     assert kernels.from_sklearn(Cosine(), 2).value.period == 1.0  # found by the class itself
-    del Cosine._skgp_twin
-    with pytest.raises(TypeError, match="twin_class"):
+    del Cosine._skgp_jax_kernel
+    with pytest.raises(TypeError, match="jax_class"):
         kernels.register(Cosine, dict)
 
 
@@ -161,7 +169,7 @@ from skgp_natgrad import NGDSVGPRegressor, kernels
 class Mine(RBF):
     pass
 
-class MineTwin(kernels.Kernel):
+class JaxMine(kernels.Kernel):
     length_scale: object
     def __call__(self, X, Z):
         import jax.numpy as jnp
@@ -169,7 +177,7 @@ class MineTwin(kernels.Kernel):
     def diag(self, X):
         return X[:, 0] * 0.0 + 1.0
 
-kernels.register(Mine, MineTwin)
+kernels.register(Mine, JaxMine)
 X = np.linspace(0, 5, 40)[:, None]
 model = NGDSVGPRegressor(1.0 * Mine(), n_inducing=8, max_iter=20)
 scores = cross_val_score(model, X, np.sin(X[:, 0]), cv=2, n_jobs=2, error_score="raise")
@@ -187,3 +195,195 @@ def test_a_wiggly_function_gets_a_short_lengthscale(rng):
     labels = y > 0
     clf = NGDSVGPClassifier(max_iter=300, random_state=0).fit(X[:300], labels[:300])
     assert clf.score(X[300:], labels[300:]) > 0.85
+
+
+# -- a kernel on some columns -------------------------------------------------------------
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def additive(first, second):
+    return 1.0 * Columns(sk.RBF(0.8), first) + 0.5 * Columns(sk.Matern([1.0, 2.0], nu=2.5), second)
+
+
+@pytest.fixture
+def wide(rng):
+    X = rng.uniform(-2, 2, size=(60, 4))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 3] * X[:, 1]
+
+
+@pytest.fixture
+def frame(wide):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: it comes with the test extra")
+    return pandas.DataFrame(wide[0], columns=NAMES)
+
+
+@pytest.mark.parametrize("columns", [[0, 3], [0, -1], (0, 3), np.array([0, 3]), range(0, 4, 3), ["a", "d"], ["a", 3]])
+def test_columns_are_those_of_the_table(columns, wide, frame):
+    X, inner = wide[0], sk.RBF([0.5, 2.0])
+    kernel = Columns(inner, columns)
+    table = frame if "a" in list(columns) else X
+    want, want_gradient = inner(X[:, [0, 3]], eval_gradient=True)
+    got, gradient = kernel(table, eval_gradient=True)
+    assert_array_equal(got, want)
+    assert_array_equal(gradient, want_gradient)
+    assert_array_equal(kernel(table, table[:7]), inner(X[:, [0, 3]], X[:7, [0, 3]]))
+    assert_array_equal(kernel.diag(table), np.ones(60))
+    assert kernels.from_sklearn(kernel, 4, NAMES).value.columns == (0, 3)
+    assert kernel == Columns(inner, list(columns))
+    assert kernel != Columns(inner, [3, 0])
+
+
+def test_a_single_column_and_one_of_text_beside_it(wide, frame):
+    frame["e"] = "text"
+    want = sk.DotProduct(0.3)(wide[0][:, [1]])
+    for columns in (1, "b", ["b"], np.int64(1)):
+        assert_array_equal(Columns(sk.DotProduct(0.3), columns)(frame), want)
+    assert_allclose(Columns(sk.DotProduct(0.3), "b").diag(frame), np.diag(want), rtol=1e-14)
+
+
+def test_columns_inside_columns_count_the_selected_ones(wide, frame):
+    want = sk.RBF()(wide[0][:, [1]])
+    assert_array_equal(Columns(Columns(sk.RBF(), 1), [2, 1])(wide[0]), want)
+    named = Columns(2.0 * Columns(sk.RBF(), "b"), ["c", "b"])
+    assert_array_equal(named(frame), 2.0 * want)
+    assert kernels.from_sklearn(named, 4, NAMES).value.kernel.k2.columns == (1,)
+
+
+COLUMNS_KERNELS = [
+    Columns(sk.RBF([0.5, 2.0]), [0, 3]),
+    1.0 * Columns(sk.DotProduct(0.4), 2) * Columns(sk.RBF(0.7), [0, 1]) ** 1.5,
+    additive(0, [1, 3]) + Columns(sk.RBF(0.6, "fixed") + sk.RationalQuadratic(1.3, 0.4), [3, 2]),
+]
+
+
+@pytest.mark.parametrize("kernel", COLUMNS_KERNELS, ids=repr)
+def test_columns_have_the_gradient_of_finite_differences(kernel, wide):
+    X, h = wide[0][:9], 1e-6
+    _, gradient = kernel(X, eval_gradient=True)
+    assert gradient.shape == (9, 9, kernel.n_dims) == (9, 9, len(kernel.theta)) == (9, 9, len(kernel.bounds))
+    for i, step in enumerate(h * np.eye(kernel.n_dims)):
+        ahead, behind = (kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1, -1))
+        assert_allclose(gradient[:, :, i], (ahead - behind) / (2 * h), atol=1e-8)
+
+
+def test_columns_are_a_kernel_of_scikit_learn():
+    kernel = Columns(sk.RBF([0.5, 2.0]), ["a", "d"])
+    copied = clone(kernel)
+    assert copied == kernel == pickle.loads(pickle.dumps(kernel))
+    assert copied.kernel is not kernel.kernel
+    assert kernel.get_params()["kernel__length_scale"] == [0.5, 2.0]
+    assert set(kernel.get_params(deep=False)) == {"kernel", "columns"}
+    copied.set_params(kernel__length_scale=[1.0, 1.0], columns=[0, 1])
+    assert copied == Columns(sk.RBF([1.0, 1.0]), [0, 1])
+    assert copied != kernel
+    assert kernel != kernel.kernel
+    assert [each.name for each in kernel.hyperparameters] == ["kernel__length_scale"]
+    assert repr(kernel) == "Columns(RBF(length_scale=[0.5, 2]), ['a', 'd'])"
+    assert kernel.is_stationary()
+    assert not Columns(sk.DotProduct(), 0).is_stationary()
+    assert kernel.requires_vector_input
+
+
+def test_fit_by_name_is_fit_by_position(wide, frame):
+    """``kernel_`` has the columns as they were given, and every way to predict sees the same."""
+    X, y = wide
+    by_position = fit(additive(0, [1, 3]), wide)
+    named = fit(additive("a", ["b", "d"]), (frame, y), warm_start=True)
+    assert_array_equal(named.predict(frame), by_position.predict(X))
+    assert_array_equal(named.kernel_.theta, by_position.kernel_.theta)
+    assert not np.allclose(named.kernel_.theta, named.kernel.theta)
+    assert [each.k2.columns for each in (named.kernel_.k1, named.kernel_.k2)] == ["a", ["b", "d"]]
+    assert named.kernel.k1.k2.columns == "a"
+    # Few rows are predicted by scikit-learn's side of the kernels.
+    assert_allclose(named.predict(frame[:3]), named.predict(frame)[:3], atol=1e-9)
+    assert_allclose(pickle.loads(pickle.dumps(named)).predict(frame[:3]), named.predict(frame[:3]), rtol=1e-14)
+    # What the kernel does not look at changes nothing.
+    assert_allclose(named.predict(frame.assign(c=0.0)), named.predict(frame), atol=1e-9)
+    elbo = named.elbo_
+    assert named.fit(frame, y).elbo_ > elbo
+    other = clone(named).set_params(kernel=[additive("a", ["b", "d"])], warm_start=False).fit(frame, y)
+    assert_array_equal(other.predict(frame[:3]), by_position.predict(X[:3]))
+
+
+def test_streams_go_on_by_name(wide, frame):
+    X, y = wide
+    options = {"n_inducing": 10, "max_iter": 40, "random_state": 0}
+    named = NGDSVGPRegressor(additive("a", ["b", "d"]), **options)
+    by_position = NGDSVGPRegressor(additive(0, [1, 3]), **options)
+    for rows in (slice(0, 30), slice(30, 60)):
+        named.partial_fit(frame[rows], y[rows])
+        by_position.partial_fit(X[rows], y[rows])
+    assert_array_equal(named.predict(frame), by_position.predict(X))
+
+
+def test_search_over_what_is_inside_columns(wide, frame):
+    model = NGDSVGPRegressor(additive("a", ["b", "d"]), n_inducing=10, max_iter=40, random_state=0)
+    grid = {"kernel__k1__k2__kernel__length_scale": [0.8, 50.0], "optimizer": [None]}
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(frame, wide[1])
+    assert search.best_params_["kernel__k1__k2__kernel__length_scale"] == 0.8
+    assert search.best_estimator_.kernel_.k1.k2.kernel.length_scale == pytest.approx(0.8)
+
+
+def test_additive_kernel_is_scikit_learns_exact_gaussian_process(rng):
+    """Trained where one column moves at a time; a sum of functions of one column is known elsewhere, too."""
+    s = np.linspace(-2, 2, 25)
+    X = np.concatenate([np.c_[s, 0 * s, s**2], np.c_[0 * s, s, s]])
+    y = np.sin(2 * X[:, 0]) + np.cos(X[:, 1])
+    kernel = Columns(sk.RBF(0.7), 0) + Columns(sk.RBF(1.2), 1)
+    options = {"n_inducing": "all", "optimizer": None, "gamma_schedule": Constant(1.0), "max_iter": 2, "jitter": 1e-12}
+    model = NGDSVGPRegressor(kernel, normalize_X=False, normalize_y=False, **options).fit(X, y)
+    exact = GaussianProcessRegressor(kernel, alpha=model.likelihood_.variance, optimizer=None).fit(X, y)
+    X_new = rng.uniform(-2, 2, size=(50, 3))
+    mean, std = exact.predict(X_new, return_std=True)
+    got, got_std = model.predict(X_new, return_std=True)
+    assert_allclose(got, mean, atol=1e-8)
+    assert_allclose(got_std**2, std**2 + model.likelihood_.variance, atol=1e-8)
+    assert_allclose(got, np.sin(2 * X_new[:, 0]) + np.cos(X_new[:, 1]), atol=0.15)
+
+
+def test_columns_in_scikit_learns_estimator(wide, frame):
+    kernel = additive(0, [1, 3])
+    trained = GaussianProcessRegressor(kernel, alpha=0.01, random_state=0).fit(*wide)
+    assert trained.log_marginal_likelihood_value_ > trained.log_marginal_likelihood(kernel.theta)
+    assert trained.score(*wide) > 0.99
+    with pytest.raises(ValueError, match=r"columns='a', but X has no column names.*give positions"):
+        GaussianProcessRegressor(additive("a", ["b", "d"])).fit(frame, wide[1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([], r"columns=\[\], which selects nothing; give at least one"),
+        ([0, 1, 0], r"columns=\[0, 1, 0\], which selects column 0 of 4 more than once; give it once"),
+        ([0, -4], r"columns=\[0, -4\], which selects column 0 of 4 more than once"),
+        (["a", 0], r"columns=\['a', 0\], which selects column 0 of 4 more than once"),
+        ([0, 4], r"columns=\[0, 4\]: there is no column 4 in X with 4 columns; give positions from -4 to 3"),
+        (-5, r"columns=-5: there is no column -5 in X"),
+        ("z", r"columns='z': no columns are named 'z' in X with 4 columns, whose names are 'a', 'b', 'c', 'd'; give"),
+        ([1.0], r"columns=\[1.0\]: 1.0 is neither a position nor a name; give integers or strings"),
+        (None, "columns=None: None is neither"),
+        (slice(2), r"slice\(None, 2, None\) is neither.*list\(range\(start, stop\)\) for a slice"),
+        ([True, False, True, True], r"True is neither.*np.flatnonzero\(mask\) for a mask"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(columns, message, wide, frame):
+    kernel = 1.0 * Columns(sk.RBF(), columns)
+    with pytest.raises(ValueError, match=message):
+        fit(kernel, (frame, wide[1]))
+    with pytest.raises(ValueError, match=message):
+        kernel(frame)
+
+
+def test_what_is_wrong_with_columns_is_named(wide, frame):
+    for wrong in ("a", ["a", 1]):
+        with pytest.raises(ValueError, match=r"but X has no column names.*give positions"):
+            fit(Columns(sk.RBF(), wrong), wide)
+    with pytest.raises(ValueError, match=r"3 values for the 2 columns that Columns selects by columns=\[0, 3\]; give"):
+        fit(Columns(sk.RBF([1.0, 1.0, 1.0]), [0, 3]), wide)
+    with pytest.raises(TypeError, match="kernel='rbf' must be a kernel of sklearn"):
+        fit(Columns("rbf", 0), wide)
+    with pytest.raises(ValueError, match="2 columns are named 'a'"):
+        Columns(sk.RBF(), "a")(frame.set_axis(["a", "a", "b", "c"], axis=1))
+    with pytest.raises(ValueError, match="give both the same columns in the same order"):
+        Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])

@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import objectives
 from .._backend.device import DEVICES, DTYPES
+from ..kernels import columns
 from ..svgp import (
     BASES,
     INDUCING_INITS,
@@ -41,7 +42,7 @@ def read(estimator, targets):
     settings = _settings(estimator)
     n_inducing, n_mean_inducing = _sizes(estimator)
     return Plan(
-        kernels=None if estimator.kernel is None else one_or_each(estimator.kernel),
+        kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
         likelihood=likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood),
         n_classes=targets.n_classes,
         objective=_objective(estimator.objective),
@@ -57,6 +58,14 @@ def read(estimator, targets):
 def one_or_each(kernel):
     """Return a kernel for all latent functions, or those of each, as a tuple."""
     return tuple(kernel) if isinstance(kernel, (list, tuple)) else (kernel,)
+
+
+def by_position(kernel, estimator):
+    """The same kernel or list of kernels, with the positions of columns for their names."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(kernel, (list, tuple)):
+        return [columns.by_position(each, names) for each in kernel]
+    return None if kernel is None else columns.by_position(kernel, names)
 
 
 def dtype(estimator):

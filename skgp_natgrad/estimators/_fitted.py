@@ -8,6 +8,8 @@ from inspect import signature
 import numpy as np
 
 from .. import svgp
+from ..kernels import from_sklearn, to_sklearn
+from ._arguments import by_position, one_or_each
 
 
 def store(estimator, fit, result):
@@ -22,12 +24,13 @@ def store(estimator, fit, result):
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
+    kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
     # All in one call, which an interrupt comes before or after: never half of a new fit.
     vars(estimator).update(
         fit.attributes,
-        kernel_=list(model.kernels) if several else model.kernels[0],
+        kernel_=list(kernels) if several else kernels[0],
         likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
         inducing_points_=scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)]),
         mean_inducing_points_=scales.x.backward(np.asarray(points.Z_mean)[: n_points(masks.Z_mean)]),
@@ -44,6 +47,15 @@ def store(estimator, fit, result):
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
+
+
+def _as_given(estimator, trained):
+    """The trained kernels, with the names of columns where the user gave these."""
+    if estimator.kernel is None:
+        return trained
+    n_features = estimator.n_features_in_
+    pairs = zip(one_or_each(estimator.kernel), trained, strict=True)
+    return [to_sklearn(given, from_sklearn(kernel, n_features).value) for given, kernel in pairs]
 
 
 def n_points(mask):
@@ -87,6 +99,5 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
 def model_of(estimator):
     """The `svgp.Model` that a fitted estimator predicts with."""
     likelihood = estimator.likelihood_.spec(len(estimator._y_scale.scale))[0]
-    kernel = estimator.kernel_
-    kernels = tuple(kernel) if isinstance(kernel, list) else (kernel,)
+    kernels = one_or_each(by_position(estimator.kernel_, estimator))
     return svgp.Model(kernels, likelihood, estimator._posterior)

@@ -7,6 +7,7 @@ import types
 from typing import NamedTuple
 
 from .. import svgp
+from ..kernels import Kernel, algebra, stationary
 from ..start.scale import Scale
 from ..training import schedules
 
@@ -38,9 +39,17 @@ def provide(**estimators):
         "objectives": {"Parameters": svgp.Parameters},
         "bases": {"Points": svgp.Points, "Masks": svgp.Masks, "Weights": svgp.Weights},
     }
+    # What a later fit goes on from held kernels in the form in which they compute.
+    former["kernels"] = {name: value for module in (algebra, stationary) for name, value in _kernels_of(module)}
     package = __name__.split(".")[0]
     for name, contents in former.items():
         module = sys.modules.get(f"{package}.{name}")
         if module is None:
             module = sys.modules[f"{package}.{name}"] = types.ModuleType(f"{package}.{name}", __doc__)
         vars(module).update(contents)
+
+
+def _kernels_of(module):
+    return [
+        (name, value) for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Kernel)
+    ]

@@ -98,7 +98,8 @@ def _restored_previous(fields, state):
 def _structure(state):
     """The structure of the trained hyperparameters: that of the fitted kernels and likelihood."""
     n_features, n_targets = len(state["_x_scale"]["scale"]), len(state["_y_scale"]["scale"])
-    specs = [kernels.from_sklearn(kernel, n_features).value for kernel in one_or_each(state["kernel_"])]
+    names = state.get("feature_names_in_")
+    specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
     return jax.tree.structure((tuple(specs), state["likelihood_"].spec(n_targets)[0]))
 
 

@@ -13,7 +13,7 @@ from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
 from . import _arguments, _table, _warm_start
-from ._arguments import one_or_each
+from ._arguments import by_position, one_or_each
 
 # Arguments that leave the result alone; what a warm start changes is looked at itself.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
@@ -82,6 +82,7 @@ def prepare(estimator, X, types, targets, previous, streams):
     svgp.check_plan(plan, table)
     normalize_y = targets.scale and plan.likelihood.standardises
     arguments = estimator.get_params(deep=False)
+    arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     if previous is None:
         scales = _table.scales_of(table, spans, estimator.normalize_X, normalize_y)
@@ -102,7 +103,7 @@ def _complete(estimator, plan, table, x_scale, previous):
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     if previous is not None:
         # A default kernel is that of the first rows.
-        return plan._replace(kernels=plan.kernels or one_or_each(estimator.kernel_))
+        return plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
     plan = svgp.complete(plan, table)
     return _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
 

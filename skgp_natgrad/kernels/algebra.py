@@ -1,0 +1,87 @@
+"""JAX kernels that are a constant or an inner product, and those made of others: sums, products and powers."""
+
+from __future__ import annotations
+
+import numbers
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from .base import Kernel
+from .distances import scaled
+
+
+class Constant(Kernel):
+    """k(x, z) = constant_value."""
+
+    constant_value: jax.Array
+    per_column: ClassVar[tuple] = ()
+
+    def __call__(self, X, Z):
+        return jnp.broadcast_to(self.constant_value, (X.shape[0], Z.shape[0]))
+
+    def diag(self, X):
+        return jnp.broadcast_to(self.constant_value, (X.shape[0],))
+
+
+class DotProduct(Kernel):
+    """k(x, z) = sigma_0^2 + x . z."""
+
+    sigma_0: jax.Array
+    per_column: ClassVar[tuple] = ()
+
+    def __call__(self, X, Z):
+        return self.sigma_0**2 + X @ Z.T
+
+    def diag(self, X):
+        return self.sigma_0**2 + (X * X).sum(1)
+
+
+class Sum(Kernel):
+    """k1 + k2."""
+
+    k1: Kernel
+    k2: Kernel
+
+    def __call__(self, X, Z):
+        return self.k1(X, Z) + self.k2(X, Z)
+
+    def diag(self, X):
+        return self.k1.diag(X) + self.k2.diag(X)
+
+
+class Product(Kernel):
+    """k1 * k2."""
+
+    k1: Kernel
+    k2: Kernel
+
+    def __call__(self, X, Z):
+        for factor, kernel in ((self.k1, self.k2), (self.k2, self.k1)):
+            if isinstance(factor, Constant):
+                return scaled(factor.constant_value, kernel(X, Z))
+        return self.k1(X, Z) * self.k2(X, Z)
+
+    def diag(self, X):
+        return self.k1.diag(X) * self.k2.diag(X)
+
+
+class Exponentiation(Kernel):
+    """kernel ** exponent."""
+
+    kernel: Kernel
+    exponent: float
+    static: ClassVar[tuple] = ("exponent",)
+
+    def __post_init__(self):
+        if not (isinstance(self.exponent, numbers.Real) and self.exponent > 0):
+            raise ValueError(
+                f"kernel contains Exponentiation with exponent={self.exponent!r}; exponent must be a positive number."
+            )
+
+    def __call__(self, X, Z):
+        return self.kernel(X, Z) ** self.exponent
+
+    def diag(self, X):
+        return self.kernel.diag(X) ** self.exponent

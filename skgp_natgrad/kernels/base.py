@@ -1,0 +1,160 @@
+"""The base class of JAX kernels, and the registry that finds the one of a scikit-learn class.
+
+A JAX kernel is a small dataclass whose fields carry the names that scikit-learn
+gives them. It is a pytree: the fields are its leaves, and what selects a formula
+(``nu``, an exponent, columns) is part of its structure. So one compiled program
+serves every value of the hyperparameters, and ``jax.vjp`` gives gradients in the
+shape of the kernel itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+_JAX_KERNELS = {}
+
+
+class Inputs(NamedTuple):
+    """The columns that a kernel sees: all of X, or inside `Columns` the selected ones.
+
+    ``description`` stands in messages after "for".
+    """
+
+    n_columns: int
+    names: tuple | None
+    description: str
+
+    @classmethod
+    def of_table(cls, n_columns, names=None):
+        """All columns of X."""
+        return cls(n_columns, names, f"X with {n_columns} columns")
+
+
+class Kernel:
+    """Base class of the JAX kernels; subclasses become dataclasses and pytrees.
+
+    A subclass declares its fields by annotation, names those that are part of
+    the structure (not trained, compiled in) in ``static``, and defines
+    ``__call__`` and ``diag``. ``per_column`` names the fields that may have one
+    value for each column of X; by default all may.
+
+    A static field may hold a number, a string, or a tuple of these. A subclass
+    refuses values that it does not know in ``__post_init__``.
+
+    Examples
+    --------
+    A kernel of your own, with its scikit-learn side and its JAX kernel:
+
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import DotProduct
+    >>> from skgp_natgrad import kernels
+    >>> class Linear(DotProduct):
+    ...     "A dot product kernel under a name of its own."
+    >>> class JaxLinear(kernels.Kernel):
+    ...     sigma_0: object
+    ...     per_column = ()
+    ...     def __call__(self, X, Z):
+    ...         return self.sigma_0**2 + X @ Z.T
+    ...     def diag(self, X):
+    ...         return self.sigma_0**2 + (X * X).sum(1)
+    >>> kernels.register(Linear, JaxLinear)
+    """
+
+    static: ClassVar[tuple] = ()
+    per_column: ClassVar[tuple | None] = None
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda meta, leaves: _unflatten(cls, meta, leaves))
+
+    def __call__(self, X, Z):
+        """Covariance of ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
+        raise NotImplementedError
+
+    def diag(self, X):
+        """Variance at ``X`` (N, D): (N,)."""
+        raise NotImplementedError
+
+    @classmethod
+    def structure(cls, kernel, inputs):
+        """Return the static fields of a scikit-learn ``kernel``, by name, and the `Inputs` of the kernels in it."""
+        return {name: _hashable(kernel, name) for name in cls.static}, inputs
+
+
+def _hashable(kernel, name):
+    """The value of a static field: a number as a float, a string, None, or a tuple of these."""
+    value = getattr(kernel, name)
+    try:
+        return _frozen(value)
+    except TypeError:
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__} with {name}={value!r}, which selects a formula that is compiled: "
+            "it must be a number, a string, or a tuple of these."
+        ) from None
+
+
+def _frozen(value):
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return float(value)
+
+
+# The fields are looked up at each call: a class that cloudpickle rebuilds in another process gets
+# them only after it was registered.
+
+
+def _fields(cls, static):
+    return [field.name for field in dataclasses.fields(cls) if (field.name in cls.static) == static]
+
+
+def _flatten(kernel):
+    leaves, meta = ([getattr(kernel, name) for name in _fields(type(kernel), static)] for static in (False, True))
+    return leaves, tuple(meta)
+
+
+def _unflatten(cls, meta, leaves):
+    # Leaves may be placeholders here, so that nothing is checked.
+    kernel = object.__new__(cls)
+    for static, values in ((True, meta), (False, leaves)):
+        for name, value in zip(_fields(cls, static), values, strict=True):
+            object.__setattr__(kernel, name, value)
+    return kernel
+
+
+def register(sklearn_class, jax_class):
+    """Let the package use a scikit-learn kernel class of your own.
+
+    Parameters
+    ----------
+    sklearn_class : type
+        Subclass of :class:`sklearn.gaussian_process.kernels.Kernel`. Its
+        positive hyperparameters have ``hyperparameter_<name>`` properties, as
+        scikit-learn asks.
+    jax_class : type
+        Subclass of `Kernel` with fields of the same names: the JAX kernel.
+    """
+    if not (isinstance(jax_class, type) and issubclass(jax_class, Kernel)):
+        raise TypeError(f"jax_class={jax_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")
+    _JAX_KERNELS[sklearn_class] = jax_class
+    if not sklearn_class.__module__.startswith("sklearn."):
+        # With the class it reaches other processes, where this call was not made.
+        sklearn_class._skgp_jax_kernel = jax_class
+
+
+def registered(sklearn_class):
+    """Return the JAX kernel of a scikit-learn class, None where it has none."""
+    return _JAX_KERNELS.get(sklearn_class) or vars(sklearn_class).get("_skgp_jax_kernel")
+
+
+def known():
+    """Return the names of the scikit-learn classes that have a JAX kernel, in alphabetical order."""
+    return sorted(cls.__name__ for cls in _JAX_KERNELS)
