@@ -300,6 +300,6 @@ def step(state, constants, batch, plan, gamma, rate):
     >>> bounds[-1] > bounds[0]
     True
     """
-    with _device.computation(plan.device), blas.single_threaded(len(state.parameters.points.Z)):
+    with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
         return jax.block_until_ready(found)

@@ -91,7 +91,7 @@ def targets_for(likelihood, rng, n_targets, n_classes, n_rows):
     if "classification" in likelihood.tasks:
         return rng.integers(0, n_classes, size=(n_targets, n_rows)).astype(float)
     f = 0.5 * rng.normal(size=(likelihood.n_latent(n_targets, 0), n_rows))
-    return np.asarray(likelihood.spec(n_targets)[0].sample(f, np.random.RandomState(7)))
+    return np.asarray(likelihood.value_and_bounds(n_targets)[0].sample(f, np.random.RandomState(7)))
 
 
 def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_targets=None, basis="orthogonal"):
@@ -103,7 +103,7 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
     likelihood = likelihood.prepare(y, 0 if regression else n_classes)
     n_latent = likelihood.n_latent(n_targets, n_classes)
     kernel = ConstantKernel(1.3) * Matern(length_scale=[1.1, 0.7, 1.6], nu=2.5) + RBF(0.9)
-    spec = (kernels.from_sklearn(kernel, 3).value,), likelihood.spec(n_targets)[0]
+    spec = (kernels.from_sklearn(kernel, 3).value,), likelihood.value_and_bounds(n_targets)[0]
     weights = first_weights(basis, n_latent, n_inducing, n_mean_inducing)
     parameters = model_parts.Parameters(
         *jax.tree.map(np.log, spec),

@@ -15,7 +15,7 @@ def expected_log_likelihood(parameters, mean, var, batch):
 
 def reference_moments(kernel, points, a, m, S, X, jitter):
     """Eq. 11 of the orthogonal paper with plain Cholesky factors and solves, differentiable."""
-    Z, Z_mean = points
+    Z, Z_mean = points[:2]
     Kzz = kernel(Z, Z)
     Kzz = Kzz + jax.lax.stop_gradient(jitter * jnp.diag(Kzz).mean()) * jnp.eye(len(Z))
     L = jnp.linalg.cholesky(Kzz)
@@ -57,7 +57,7 @@ def titsias(kernel, Z, X, y, noise, jitter, X_new):
 def dense_process(basis, parameters, m, S, X, jitter):
     """Latent moments and KL divergence from eq. 8, 10 and 11 and proposition A.1, unwhitened, by plain inverses."""
     (kernel,) = kernels_of(parameters)
-    Z, Z_mean = parameters.points
+    Z, Z_mean = parameters.points[:2]
     Kzz = kernel(Z, Z)
     Kzz = Kzz + (basis != "decoupled") * jax.lax.stop_gradient(jitter * jnp.diag(Kzz).mean()) * jnp.eye(len(Z))
     L, Kzg, Kzx = jnp.linalg.cholesky(Kzz), kernel(Z, Z_mean), kernel(Z, X)

@@ -208,7 +208,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     parameters, _, batch, constants = make_problem(likelihood, rng, n_mean_inducing=5, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
     kernel = compiled_kernel(parameters.log_kernels)
-    Z, Z_mean = parameters.points
+    Z, Z_mean = parameters.points[:2]
     alpha = np.concatenate([Z, Z_mean])
     jitter = JITTER * float(np.diag(kernel(Z, Z)).mean())
     nugget = np.zeros((11, 11))
@@ -347,7 +347,7 @@ def integrate_normal(function, mean, var):
 @pytest.mark.usefixtures("x64")
 def test_student_t_expectation_of_a_narrow_likelihood(scale, residual):
     """The latent deviation is many times the scale, as in the first steps of training."""
-    model = StudentT(df=3.0, scale=scale).spec(1)[0]
+    model = StudentT(df=3.0, scale=scale).value_and_bounds(1)[0]
     got = call(model, "expected_log_prob", np.zeros((1, 1)), np.ones((1, 1)), np.full((1, 1), residual))[0]
     want, _ = integrate.quad(
         lambda f: stats.norm.pdf(f) * stats.t.logpdf(residual, 3.0, f, scale),
@@ -365,7 +365,7 @@ def test_student_t_expectation_of_a_narrow_likelihood(scale, residual):
 @pytest.mark.parametrize("residual", [0.0, 0.5, 2.0, 6.0])
 @pytest.mark.usefixtures("x64")
 def test_student_t_density_for_all_degrees_of_freedom(df, residual):
-    model = StudentT(df=df, scale=0.3).spec(1)[0]
+    model = StudentT(df=df, scale=0.3).value_and_bounds(1)[0]
     moments = np.zeros((1, 1)), np.full((1, 1), 0.1)
     got = call(model, "log_predictive_density", *moments, np.full((1, 1), residual))[0]
     density, _ = integrate.quad(
@@ -385,7 +385,7 @@ def test_student_t_density_for_all_degrees_of_freedom(df, residual):
 @pytest.mark.usefixtures("x64")
 def test_student_t_density_far_from_the_data(scale, residual):
     """A narrow likelihood under a wide latent distribution, and an outlier."""
-    model = StudentT(df=3.0, scale=scale).spec(1)[0]
+    model = StudentT(df=3.0, scale=scale).value_and_bounds(1)[0]
     moments = np.zeros((1, 1)), np.full((1, 1), 4.0)
     got = call(model, "log_predictive_density", *moments, np.full((1, 1), residual))[0]
     # The same convolution, integrated over the noise instead of the latent function.
@@ -408,7 +408,7 @@ def brute_force(rng, mean, var, n=400_000):
 
 @pytest.mark.usefixtures("x64")
 def test_softmax_equals_nested_quadrature():
-    model = Softmax(n_points=1024).spec(1)[0]
+    model = Softmax(n_points=1024).value_and_bounds(1)[0]
     mean, var = np.array([0.4, -0.3]), np.array([0.5, 1.1])
     # Two classes: only the difference of the latent functions matters, a one-dimensional integral.
     expected = integrate_normal(lambda d: -np.logaddexp(0.0, -d), mean[0] - mean[1], var.sum())
@@ -425,7 +425,9 @@ def test_softmax_converges_to_the_integral(rng):
     f = brute_force(rng, mean, var)
     want = f[2].mean() - np.log(np.exp(f).sum(0)).mean()
     got = [
-        call(Softmax(n).spec(1)[0], "expected_log_prob", mean[:, None], var[:, None], np.full((1, 1), 2.0))[0]
+        call(Softmax(n).value_and_bounds(1)[0], "expected_log_prob", mean[:, None], var[:, None], np.full((1, 1), 2.0))[
+            0
+        ]
         for n in (64, 4096)
     ]
     assert_allclose(got[0], want, atol=0.02)
@@ -435,7 +437,7 @@ def test_softmax_converges_to_the_integral(rng):
 @pytest.mark.usefixtures("x64")
 def test_softmax_derivatives_are_bonnets_and_prices(rng):
     """With many points the derivative rule is that of the value; its curvature never has the wrong sign."""
-    model = Softmax(n_points=8192).spec(1)[0]
+    model = Softmax(n_points=8192).value_and_bounds(1)[0]
     mean, var, y = rng.normal(size=(3, 5)), rng.uniform(0.1, 0.6, size=(3, 5)), rng.integers(0, 3, size=(1, 5))
     gradients = jax.jit(jax.grad(lambda m, v: model.expected_log_prob(m, v, y).sum(), argnums=(0, 1)))
     dm, dv = gradients(mean, var)
@@ -453,7 +455,7 @@ def test_softmax_derivatives_are_bonnets_and_prices(rng):
 @pytest.mark.usefixtures("x64")
 def test_robust_max_equals_quadrature():
     epsilon, mean, var = 0.02, np.array([0.3, -0.5, 0.8]), np.array([0.4, 1.2, 0.7])
-    model = RobustMax(epsilon=epsilon).spec(1)[0]
+    model = RobustMax(epsilon=epsilon).value_and_bounds(1)[0]
 
     def wins(c):
         others = [k for k in range(3) if k != c]

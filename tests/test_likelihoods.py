@@ -26,6 +26,7 @@ from skgp_natgrad.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    ZeroInflatedPoisson,
 )
 from skgp_natgrad.likelihoods._normal import log_ndtr
 from skgp_natgrad.likelihoods._quadrature import expectation
@@ -57,6 +58,25 @@ class Levels:
         return self.p @ self.levels**2 - self.mean() ** 2
 
 
+class Inflated:
+    """A Poisson count that is set to zero with probability pi, in SciPy's terms."""
+
+    def __init__(self, pi, rate):
+        self.pi, self.counted = pi, stats.poisson(rate)
+
+    def logpmf(self, y):
+        # Of a positive count the probability itself may underflow.
+        of_count = np.log1p(-self.pi) + self.counted.logpmf(y)
+        return np.where(np.asarray(y) == 0, np.log(self.pi + np.exp(of_count)), of_count)
+
+    def mean(self):
+        return (1 - self.pi) * self.counted.mean()
+
+    def var(self):
+        squared = (1 - self.pi) * (self.counted.var() + self.counted.mean() ** 2)
+        return squared - self.mean() ** 2
+
+
 class Case(NamedTuple):
     """What the battery knows about a likelihood that takes targets one by one.
 
@@ -75,6 +95,7 @@ class Case(NamedTuple):
 
 COUNTS, POSITIVE, FRACTIONS, REALS = (0.0, 1.0, 7.0), (0.01, 0.8, 5.0), (0.02, 0.5, 0.97), (-3.0, 0.0, 1.2)
 NOT_COUNTS, NOT_POSITIVE, NOT_FRACTIONS, NOT_LEVELS = (-1.0, 0.5), (0.0, -2.0), (0.0, 1.0, 3.0), (-1.0, 0.5, 5.0)
+COUNTED = ("poisson", "negative_binomial", "zero_inflated_poisson")
 LEVELS = (0.0, 1.0, 3.0, 4.0)
 LEARNED = np.cumsum([0.0, 0.4, 1.1, 0.7]) - 1.1
 
@@ -85,6 +106,7 @@ CASES = [
     Case(StudentT(8.0, 1.5), lambda f: stats.t(8.0, f, 1.5), REALS, log_concave=False, rtol=1e-7),
     Case(Poisson(), lambda f: stats.poisson(np.exp(f)), COUNTS, NOT_COUNTS),
     Case(NegativeBinomial(0.4), lambda f: stats.nbinom(1 / 0.4, 1 / (1 + 0.4 * np.exp(f))), COUNTS, NOT_COUNTS),
+    Case(ZeroInflatedPoisson(0.25), lambda f: Inflated(0.25, np.exp(f)), COUNTS, NOT_COUNTS, log_concave=False),
     Case(Gamma(3.0), lambda f: stats.gamma(3.0, scale=np.exp(f) / 3.0), POSITIVE, NOT_POSITIVE),
     Case(Exponential(), lambda f: stats.expon(scale=np.exp(f)), POSITIVE, NOT_POSITIVE),
     Case(
@@ -128,7 +150,7 @@ def model_of(likelihood, y=REALS, n_targets=1):
     """The likelihood's pytree, ready for the targets."""
     n_classes = 0 if "regression" in likelihood.tasks else 2
     ready = likelihood.prepare(np.tile(y, (n_targets, 1)), n_classes)
-    return ready.spec(n_targets)[0], ready.n_latent(n_targets, n_classes)
+    return ready.value_and_bounds(n_targets)[0], ready.n_latent(n_targets, n_classes)
 
 
 def is_discrete(case):
@@ -193,20 +215,20 @@ def call(model, name, *arguments):
 
 
 @jax.jit
-def _value_and_gradients(log_model, mean, var, y, weight):
-    def total(log_model, mean, var):
-        return (weight * jax.tree.map(jax.numpy.exp, log_model).expected_log_prob(mean, var, y)).sum()
+def _value_and_gradients(raw_model, mean, var, y, weight):
+    def total(raw_model, mean, var):
+        return (weight * raw_model.from_raw().expected_log_prob(mean, var, y)).sum()
 
-    return jax.value_and_grad(total, argnums=(0, 1, 2))(log_model, mean, var)
+    return jax.value_and_grad(total, argnums=(0, 1, 2))(raw_model, mean, var)
 
 
-def value_and_gradients(log_model, mean, var, y):
+def value_and_gradients(raw_model, mean, var, y):
     """The sum of the rows' expectations, and its gradients; filled up like the rows of `call`."""
     n_rows = np.shape(y)[-1]
     size = shared_size(n_rows)
     weight = np.r_[np.ones(n_rows), np.zeros(size - n_rows)]
     filled = (padded(each, size) for each in (mean, var, y))
-    value, (of_model, *of_moments) = jax.device_get(_value_and_gradients(log_model, *filled, weight))
+    value, (of_model, *of_moments) = jax.device_get(_value_and_gradients(raw_model, *filled, weight))
     return value, (of_model, *(x[..., :n_rows] for x in of_moments))
 
 
@@ -230,14 +252,14 @@ def test_is_a_scikit_learn_object_and_a_pytree(likelihood):
     copy = clone(likelihood)
     assert copy.get_params() == likelihood.get_params()
     y = np.array([[0.0, 1.0, 2.0]]) if likelihood.name == "ordinal" else np.full((1, 3), 0.5)
-    if likelihood.name in ("poisson", "negative_binomial"):
+    if likelihood.name in COUNTED:
         y = y + 0.5
     ready = likelihood.prepare(y, 0)
     assert likelihood.get_params() == copy.get_params()
-    value, lower, upper = ready.spec(2)
+    value, lower, upper = ready.value_and_bounds(2)
     assert jax.tree.structure(value) == jax.tree.structure(lower) == jax.tree.structure(upper)
     assert len(jax.tree.leaves(value)) == len(likelihood.parameters)
-    fitted = ready.fitted(jax.tree.leaves(ready.spec(1)[0]))
+    fitted = ready.fitted(jax.tree.leaves(ready.value_and_bounds(1)[0]))
     assert fitted.get_params() == ready.get_params()
     # A fitted one is a likelihood to start another fit from.
     assert fitted.prepare(y, 0).get_params() == ready.get_params()
@@ -339,6 +361,7 @@ OTHER_PARAMETERS = {
     "gaussian": Gaussian(0.9),
     "student_t": StudentT(5.0, 0.3),
     "negative_binomial": NegativeBinomial(2.0),
+    "zero_inflated_poisson": ZeroInflatedPoisson(0.6),
     "gamma": Gamma(1.3),
     "beta": Beta(30.0),
     "ordinal": Ordinal(scale=0.2, n_levels=5, widths=[0.9, 0.3, 0.6]),
@@ -351,7 +374,7 @@ def test_two_columns_are_two_problems(case, rng):
     """Each column has latent functions and parameters of its own: f_1, f_2, then g_1, g_2."""
     y = rng.choice(case.targets, size=(2, 6))
     single = [
-        each.prepare(np.array([case.targets]), 0).spec(1)[0]
+        each.prepare(np.array([case.targets]), 0).value_and_bounds(1)[0]
         for each in (case.likelihood, OTHER_PARAMETERS.get(case.likelihood.name, case.likelihood))
     ]
     both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *single)
@@ -386,7 +409,7 @@ def test_two_columns_are_two_problems(case, rng):
 )
 @pytest.mark.usefixtures("x64")
 def test_predictive_density_of_a_narrow_likelihood(likelihood, y, peak, width, deviation):
-    model = likelihood.spec(1)[0]
+    model = likelihood.value_and_bounds(1)[0]
     for centre in (peak - 0.5, peak - 4.0):
         moments = np.full((1, 1), centre), np.full((1, 1), deviation**2)
         got = call(model, "log_predictive_density", *moments, np.full((1, 1), y))
@@ -407,7 +430,7 @@ def test_predictive_density_of_a_narrow_likelihood(likelihood, y, peak, width, d
 @pytest.mark.usefixtures("x64")
 def test_predictive_density_of_a_narrow_chained_beta(total):
     """At one value of g, the integral over f alone; then at one value of f."""
-    model, y = ChainedBeta().spec(1)[0], 0.3
+    model, y = ChainedBeta().value_and_bounds(1)[0], 0.3
     mean = np.log(total * np.array([[0.35], [0.65]]))
     for var in (np.array([[0.5], [1e-14]]), np.array([[1e-14], [0.5]])):
         wide = int(np.argmax(var))
@@ -447,7 +470,7 @@ def test_derivatives_equal_finite_differences(case):
     wide = var[:, :].min(0) > 1e-3
     mean, var, y = mean[:, wide], var[:, wide], y[:, wide]
 
-    point = (jax.tree.map(np.log, model), mean, var)
+    point = (model.to_raw(), mean, var)
     gradient, structure = jax.tree.flatten(value_and_gradients(*point, y)[1])
     leaves, h = jax.tree.leaves(point), 1e-4
     for i, leaf in enumerate(leaves):
@@ -468,7 +491,7 @@ def test_log_concave_likelihoods_never_take_precision_away(case, rng):
     model, n_latent = model_of(case.likelihood, case.targets)
     y = rng.choice(case.targets, size=(1, 500))
     mean, var = 5.0 * rng.normal(size=(n_latent, 500)), 10.0 ** rng.uniform(-8.0, 1.7, size=(n_latent, 500))
-    slope = value_and_gradients(jax.tree.map(np.log, model), mean, var, y)[1][2]
+    slope = value_and_gradients(model.to_raw(), mean, var, y)[1][2]
     assert np.all(slope <= 1e-12 * (1.0 + np.abs(slope).max()))
 
 
@@ -481,7 +504,7 @@ def test_extreme_latent_moments_give_finite_numbers(case):
     mean, var = grid[0][pairs], grid[1][pairs]
 
     for target in case.targets:
-        parts = value_and_gradients(jax.tree.map(np.log, model), mean, var, np.full((1, mean.shape[1]), target))
+        parts = value_and_gradients(model.to_raw(), mean, var, np.full((1, mean.shape[1]), target))
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(parts))
     if "regression" in case.likelihood.tasks:
         assert np.all(np.isfinite(call(model, "predictive_moments", mean, var)))
@@ -573,7 +596,7 @@ def test_initial_latent_is_near_the_data(case):
     ready = case.likelihood.prepare(y, 0)
     start = ready.initial_latent(y, weight, 0)
     assert start.shape == (n_latent,)
-    if ready.location:
+    if ready.additive_noise:
         assert_allclose(start, 0.0)
     elif ready.name == "heteroscedastic_gaussian":
         assert_allclose(start, [0.0, np.log(0.1 * np.exp(0.9))], atol=0.1)
@@ -598,13 +621,13 @@ def test_ordinal_takes_its_levels_from_the_data():
     y = np.array([[0.0, 3.0, 1.0]])
     ready = Ordinal(half_width=3.0).prepare(y, 0)
     assert ready.n_levels == 4
-    assert_allclose(ready.spec(1)[0]._edges(1), [[-3.0, 0.0, 3.0]])
-    assert ready.spec(1)[1].widths.tolist() == ready.spec(1)[2].widths.tolist() == [[3.0, 3.0]]
-    learned = Ordinal("learned").prepare(y, 0).spec(1)
+    assert_allclose(ready.value_and_bounds(1)[0]._edges(1), [[-3.0, 0.0, 3.0]])
+    assert ready.value_and_bounds(1)[1].widths.tolist() == ready.value_and_bounds(1)[2].widths.tolist() == [[3.0, 3.0]]
+    learned = Ordinal("learned").prepare(y, 0).value_and_bounds(1)
     assert np.all(learned[1].widths < learned[2].widths)
     assert Ordinal().prepare(np.array([[0.0, 1.0]]), 5).n_levels == 5
     assert Ordinal(n_levels=9).prepare(y, 0).n_levels == 9
-    assert Ordinal().prepare(np.array([[0.0, 1.0]]), 2).spec(1)[0].widths.shape == (1, 0)
+    assert Ordinal().prepare(np.array([[0.0, 1.0]]), 2).value_and_bounds(1)[0].widths.shape == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -630,7 +653,7 @@ def test_bad_ordinal_options_are_named(likelihood, message):
 def test_class_probabilities_sum_to_one(likelihood, rng):
     n_classes = {"bernoulli": 2, "ordinal": 5}.get(likelihood.name, 4)
     ready = likelihood.prepare(np.arange(float(n_classes))[None], n_classes)
-    model, n_latent = ready.spec(1)[0], ready.n_latent(1, n_classes)
+    model, n_latent = ready.value_and_bounds(1)[0], ready.n_latent(1, n_classes)
     mean, var = 3 * rng.normal(size=(n_latent, 9)), rng.uniform(1e-8, 5.0, size=(n_latent, 9))
     proba = call(model, "class_probabilities", mean, var)
     assert proba.shape == (n_classes, 9)
@@ -646,7 +669,7 @@ def test_class_probabilities_sum_to_one(likelihood, rng):
 
 @pytest.mark.parametrize("likelihood", MULTICLASS, ids=repr)
 def test_multiclass_samples_follow_the_probabilities(likelihood):
-    model, f = likelihood.spec(1)[0], np.array([0.3, -0.5, 0.8])
+    model, f = likelihood.value_and_bounds(1)[0], np.array([0.3, -0.5, 0.8])
     draws = model.sample(np.repeat(f[:, None], 5000, axis=1), np.random.RandomState(0))
     expected = 5000 * call(model, "conditional_probabilities", f[:, None]).astype(float)[:, 0]
     expected *= 5000 / expected.sum()
@@ -658,20 +681,24 @@ def test_multiclass_samples_follow_the_probabilities(likelihood):
 
 @pytest.mark.usefixtures("x64")
 def test_student_t_without_a_variance_says_so():
-    assert np.all(np.isinf(StudentT(df=2.0).spec(1)[0].predictive_moments(np.zeros((1, 2)), np.ones((1, 2)))[1]))
+    assert np.all(
+        np.isinf(StudentT(df=2.0).value_and_bounds(1)[0].predictive_moments(np.zeros((1, 2)), np.ones((1, 2)))[1])
+    )
 
 
 @pytest.mark.usefixtures("x64")
 def test_negative_binomial_without_dispersion_is_poisson(rng):
     y, f = rng.poisson(3.0, size=(1, 20)).astype(float), rng.normal(size=(1, 20))
-    got, want = (call(each.spec(1)[0], "log_prob", f, y) for each in (NegativeBinomial(1e-4), Poisson()))
+    got, want = (call(each.value_and_bounds(1)[0], "log_prob", f, y) for each in (NegativeBinomial(1e-4), Poisson()))
     assert_allclose(got, want, atol=5e-3)
 
 
 @pytest.mark.usefixtures("x64")
 def test_gamma_of_shape_one_is_exponential(rng):
     y, mean, var = rng.exponential(size=(1, 20)), rng.normal(size=(1, 20)), rng.uniform(size=(1, 20))
-    got, want = (call(each.spec(1)[0], "expected_log_prob", mean, var, y) for each in (Gamma(1.0), Exponential()))
+    got, want = (
+        call(each.value_and_bounds(1)[0], "expected_log_prob", mean, var, y) for each in (Gamma(1.0), Exponential())
+    )
     assert_allclose(got, want, rtol=1e-12)
 
 
@@ -764,6 +791,7 @@ RECOVERED = [
     StudentT(4.0, 0.2),
     Poisson(),
     NegativeBinomial(0.1),
+    ZeroInflatedPoisson(0.3),
     Gamma(5.0),
     Exponential(),
     Beta(20.0),
@@ -778,9 +806,9 @@ def simulate(likelihood, rng, n_rows=200):
     """Rows, targets and the mean of y that these were drawn around."""
     X = np.sort(rng.uniform(-3.0, 3.0, size=(n_rows, 1)), axis=0)
     ready = likelihood.prepare(np.ones((1, 2)), 0) if likelihood.name == "ordinal" else likelihood
-    model, n_latent = ready.spec(1)[0], ready.n_latent(1, 0)
+    model, n_latent = ready.value_and_bounds(1)[0], ready.n_latent(1, 0)
     f = np.stack([1.5 * np.sin(1.5 * X[:, 0]), 0.5 * X[:, 0] - 1.0])[:n_latent]
-    if likelihood.name in ("poisson", "negative_binomial", "chained_beta"):
+    if likelihood.name in (*COUNTED, "chained_beta"):
         f = f + 1.5
     y = np.asarray(model.sample(f, np.random.RandomState(3)))[0]
     return X, y, call(model, "conditional_moments", *f[:, None])[0][0]

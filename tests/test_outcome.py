@@ -68,7 +68,7 @@ def test_the_constant_model_is_the_best_of_scipys(likelihood, log_prob, start, r
     y = batch.y
     if not isinstance(likelihood, Poisson):
         y = 2.0 + 1.5 * y
-    lower, upper = (jax.tree.map(np.log, bounds) for bounds in likelihood.spec(1)[1:])
+    lower, upper = (jax.tree.map(np.log, bounds) for bounds in likelihood.value_and_bounds(1)[1:])
     constants = constants._replace(
         log_bounds=((constants.log_bounds[0][0], lower), (constants.log_bounds[1][0], upper))
     )

@@ -391,7 +391,7 @@ def decoupled_in_jax(v, X, y):
     twin = kernels.from_sklearn(kernel_of(1.0, SMOOTH), D).value
     constants = Constants(None, Masks(np.ones(n_points), np.ones(n_points)), np.zeros((1, 1)), 1.0, 1.0, JITTER, 1.0)
     batch = Batch(X, y[None], np.ones(len(y)), np.arange(n_points))
-    likelihood = Gaussian().spec(1)[0]
+    likelihood = Gaussian().value_and_bounds(1)[0]
 
     def bound(v):
         parameters = Parameters(

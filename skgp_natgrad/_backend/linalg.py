@@ -112,6 +112,37 @@ def weighted_gram(A, weight):
     return symmetrize(jnp.concatenate([jnp.concatenate([first, right], axis=-1), below], axis=-2))
 
 
+def block_slices(sizes):
+    """The slices of consecutive blocks of these sizes."""
+    ends = np.cumsum(sizes)
+    return [slice(int(end) - size, int(end)) for size, end in zip(sizes, ends, strict=True)]
+
+
+def block_product(S, B, sizes):
+    """Return S B (..., P, C) for an ``S`` (..., P, P) of diagonal blocks of these sizes: without that of zeros."""
+    if len(sizes) == 1:
+        return S @ B
+    return jnp.concatenate([S[..., part, part] @ B[..., part, :] for part in block_slices(sizes)], axis=-2)
+
+
+def joined_blocks(blocks):
+    """Return the matrices (..., P, P) with these diagonal blocks (..., M, M), all else zero."""
+    sizes = [block.shape[-1] for block in blocks]
+    rows = []
+    for block, part in zip(blocks, block_slices(sizes), strict=True):
+        around = (part.start, sum(sizes) - part.stop)
+        rows.append(jnp.pad(block, [(0, 0)] * (block.ndim - 1) + [around]))
+    return jnp.concatenate(rows, axis=-2)
+
+
+def block_diagonal(A, sizes):
+    """Return the matrices ``A`` (..., P, P) with all but their diagonal blocks of these sizes zero."""
+    if len(sizes) == 1:
+        return A
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    return jnp.where(block[:, None] == block, A, 0.0)
+
+
 @one_by_one
 def jittered_cholesky(K, jitter, first=None):
     """Cholesky factor of ``K + jitter * I`` with only as much jitter as needed.

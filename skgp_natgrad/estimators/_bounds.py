@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .. import kernels
+from .. import kernels, likelihoods
 
-# Difference of logarithms that is rounding: a value is clipped to its bound, in logarithms, exactly.
+# Difference of raw values that is rounding: training clips a raw value to its bound exactly.
 _ROUNDING = 1e-9
 
 
@@ -20,7 +20,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
     Parameters
     ----------
     trained : tuple of (tuple of Kernel, Likelihood)
-        In logarithms.
+        Logarithms of the kernels' hyperparameters and raw values of the likelihood's.
     log_bounds : pair of the same
         Where both are equal the hyperparameter is fixed, and at no bound.
     stacklevel : int
@@ -29,8 +29,8 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
     trees = trained, *log_bounds
     found = [
         text
-        for (name, value), (_, lower), (_, upper) in zip(*map(_named, trees), strict=True)
-        for text in _at_bounds(name, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
+        for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(_named, trees), strict=True)
+        for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
     ]
     if found:
         warnings.warn(
@@ -41,7 +41,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
         )
 
 
-def _at_bounds(name, value, lower, upper):
+def _at_bounds(name, transform, value, lower, upper):
     """Say, of one hyperparameter, which of its components are at which bound."""
     low, high = value <= lower + _ROUNDING, value >= upper - _ROUNDING
     for side, bound, reached in (("lower", lower, low), ("upper", upper, high)):
@@ -49,16 +49,17 @@ def _at_bounds(name, value, lower, upper):
         for one in np.unique(bound[reached]):
             at = np.flatnonzero(reached & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
-            yield f"{name}{components} at its {side} bound {np.exp(one):.3g}"
+            yield f"{name}{components} at its {side} bound {transform.from_raw(one, np):.6g}"
 
 
 def _named(tree):
-    """The leaves of all kernels and of the likelihood, by the names that ``set_params`` has for them."""
+    """Name, as in ``set_params``, transform and raw value of every hyperparameter."""
     of_kernels, likelihood = tree
     for i, kernel in enumerate(of_kernels):
-        yield from _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel)
+        for name, value in _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel):
+            yield name, likelihoods.positive, value
     for name in likelihood.parameters:
-        yield f"likelihood__{name}", getattr(likelihood, name)
+        yield f"likelihood__{name}", likelihood.transform(name), getattr(likelihood, name)
 
 
 def _named_in_kernel(prefix, kernel):

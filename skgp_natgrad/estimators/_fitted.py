@@ -33,7 +33,7 @@ def store(estimator, fit, result):
         kernel_=list(kernels) if several else kernels[0],
         likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
         inducing_points_=scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)]),
-        mean_inducing_points_=scales.x.backward(np.asarray(points.Z_mean)[: n_points(masks.Z_mean)]),
+        mean_inducing_points_=scales.x.backward(np.asarray(points.further)[: n_points(masks.further)]),
         elbo_curve_=report.elbo,
         elbo_=result.elbo,
         n_iter_=len(report.elbo),
@@ -83,9 +83,9 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     n_inducing = plan.n_inducing or 0
     if n_inducing == signature(type(estimator)).parameters["n_inducing"].default:
         n_inducing = 0
-    used, used_for_mean = map(n_points, (masks.Z, masks.Z_mean))
+    used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points was not asked for.
-    copied = used if plan.basis == "decoupled" else 0
+    copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
     wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (plan.n_mean_inducing, used_for_mean - copied)}
     for name, (asked, found) in wanted.items():
         if found < asked:
@@ -98,6 +98,6 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
 
 def model_of(estimator):
     """The `svgp.Model` that a fitted estimator predicts with."""
-    likelihood = estimator.likelihood_.spec(len(estimator._y_scale.scale))[0]
+    likelihood = estimator.likelihood_.value_and_bounds(len(estimator._y_scale.scale))[0]
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
     return svgp.Model(kernels, likelihood, estimator._posterior)

@@ -100,7 +100,7 @@ def _structure(state):
     n_features, n_targets = len(state["_x_scale"]["scale"]), len(state["_y_scale"]["scale"])
     names = state.get("feature_names_in_")
     specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
-    return jax.tree.structure((tuple(specs), state["likelihood_"].spec(n_targets)[0]))
+    return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))
 
 
 def _of_former_format(state):

@@ -44,6 +44,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
         classes and "softmax" for more. "ordinal" takes the sorted labels for
         levels in that order.
+    objective : {"elbo", "predictive"} or object, default="elbo"
+        What training raises. "elbo": the evidence lower bound. "predictive":
+        the log probability of each row's own prediction, less the KL
+        divergence: see :class:`~skgp_natgrad.objectives.Predictive`, an object of
+        which has the weight of the divergence, tunable as
+        ``objective__kl_weight``.
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
@@ -53,14 +59,18 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         iteration.
     n_mean_inducing : int, default=0
         Number of further points of the mean alone (the papers' \|gamma\|), at a
-        linear cost. Zero is the coupled basis.
-    basis : {"orthogonal", "hybrid", "decoupled"}, default="orthogonal"
-        How the mean-only points enter [2]_; without them the first two are the
+        linear cost; with ``basis="solve"`` of mean and covariance. Zero is the
+        coupled basis.
+    basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
+        How the mean-only points enter [2]_; without them all but "decoupled" are the
         coupled basis. "orthogonal" removes from their part what the inducing
         points explain; "hybrid" does not; in "decoupled" the mean rests on
         the mean-only points and a copy of the inducing points, the covariance
         on the inducing points. "decoupled" has no natural parameters and
-        needs another solver than "ngd".
+        needs another solver than "ngd". "solve" [4]_ gives the further points a
+        covariance of their own as well, apart from that of the inducing points,
+        both by natural gradients: between the coupled basis on the inducing
+        points and that on all points together, in its bound and its cost.
     inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
         Where the points start: by greedy conditional variance [3]_, at the
         centres of clusters (mean-only points then at random rows), at random
@@ -181,9 +191,10 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         In the units of X.
     mean_inducing_points_ : ndarray of shape (G, n_features)
         In the units of X; for ``basis="decoupled"`` the mean's copy of the
-        inducing points stands last.
+        inducing points stands last. With ``basis="solve"`` they carry a
+        covariance too.
     elbo_ : float
-        The bound at the solution, in nats: evaluated on the full batch, the
+        The bound, or another ``objective``, at the solution, in nats: evaluated on the full batch, the
         average of the last estimates with minibatches. With
         ``mean_solver="exact"`` it is evaluated on all rows. After a later
         ``partial_fit``, given the rows before.
@@ -222,6 +233,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
        "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
     .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
        Variational Inference in Gaussian Process Regression." JMLR.
+    .. [4] J. Shi, M. Titsias, A. Mnih (2020). "Sparse Orthogonal Variational
+       Inference for Gaussian Processes." AISTATS.
 
     Examples
     --------
@@ -323,7 +336,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Notes
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
-        ``basis="decoupled"`` or ``mean_solver="exact"``.
+        ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
+        ``objective="predictive"``.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. ``elbo_`` is then a bound of the

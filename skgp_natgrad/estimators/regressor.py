@@ -38,11 +38,18 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         column, started from the data.
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
-        "heteroscedastic_gaussian", "poisson", "negative_binomial", "gamma",
-        "exponential", "beta", "chained_beta" or "ordinal"; "auto" is
-        "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
+        "heteroscedastic_gaussian", "poisson", "negative_binomial",
+        "zero_inflated_poisson", "gamma", "exponential", "beta",
+        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
         values, tunable as ``likelihood__...``; those of "gaussian" and
         "student_t" are on the scale of the standardised y.
+    objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
+        What training raises. "elbo": the evidence lower bound. "tightened": a
+        bound that is never looser, at the same cost, for Gaussian noise [4]_.
+        "predictive": the log density of each row's own prediction, less the
+        KL divergence, for calibrated predictions where the model is
+        wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` has
+        the weight of the divergence, tunable as ``objective__kl_weight``.
     n_inducing : int, None or "all", default=100
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
@@ -52,14 +59,18 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         iteration.
     n_mean_inducing : int, default=0
         Number of further points of the mean alone (the papers' \|gamma\|), at a
-        linear cost. Zero is the coupled basis.
-    basis : {"orthogonal", "hybrid", "decoupled"}, default="orthogonal"
-        How the mean-only points enter [2]_; without them the first two are the
+        linear cost; with ``basis="solve"`` of mean and covariance. Zero is the
+        coupled basis.
+    basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
+        How the mean-only points enter [2]_; without them all but "decoupled" are the
         coupled basis. "orthogonal" removes from their part what the inducing
         points explain; "hybrid" does not; in "decoupled" the mean rests on
         the mean-only points and a copy of the inducing points, the covariance
         on the inducing points. "decoupled" has no natural parameters and
-        needs another solver than "ngd".
+        needs another solver than "ngd". "solve" [6]_ gives the further points a
+        covariance of their own as well, apart from that of the inducing points,
+        both by natural gradients: between the coupled basis on the inducing
+        points and that on all points together, in its bound and its cost.
     inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
         Where the points start: by greedy conditional variance [3]_, at the
         centres of clusters (mean-only points then at random rows), at random
@@ -178,9 +189,10 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         In the units of X.
     mean_inducing_points_ : ndarray of shape (G, n_features)
         In the units of X; for ``basis="decoupled"`` the mean's copy of the
-        inducing points stands last.
+        inducing points stands last. With ``basis="solve"`` they carry a
+        covariance too.
     elbo_ : float
-        The bound at the solution, in nats, for y on the scale of
+        The bound, or another ``objective``, at the solution, in nats, for y on the scale of
         ``likelihood_``: evaluated on the full batch, the average of the last
         estimates with minibatches. With ``mean_solver="exact"`` it is
         evaluated on all rows. After a later ``partial_fit``, given the rows
@@ -220,6 +232,12 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
        "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
     .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
        Variational Inference in Gaussian Process Regression." JMLR.
+    .. [4] M. Titsias (2025). "New Bounds for Sparse Variational Gaussian
+       Processes." ICML.
+    .. [5] M. Jankowiak, G. Pleiss, J. Gardner (2020). "Parametric Gaussian
+       Process Regressors." ICML.
+    .. [6] J. Shi, M. Titsias, A. Mnih (2020). "Sparse Orthogonal Variational
+       Inference for Gaussian Processes." AISTATS.
 
     Examples
     --------
@@ -293,7 +311,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         Notes
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
-        ``basis="decoupled"`` or ``mean_solver="exact"``.
+        ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
+        ``objective="predictive"``.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. The likelihood's parameters,
@@ -369,7 +388,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
-        if return_cov and not self.likelihood_.location:
+        if return_cov and not self.likelihood_.additive_noise:
             raise ValueError(
                 f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
                 "covariance in closed form; draw from the joint prediction with sample_y instead."

@@ -7,6 +7,7 @@ Each is an object whose parameters are initial values on the scale of the
 from __future__ import annotations
 
 from ._base import REGISTRY, ClassLikelihood, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
+from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli
 from .beta import Beta
@@ -21,6 +22,7 @@ from .poisson import Poisson
 from .robust_max import RobustMax
 from .softmax import Softmax
 from .student_t import StudentT
+from .zero_inflated_poisson import ZeroInflatedPoisson
 
 __all__ = [
     "Bernoulli",
@@ -41,9 +43,14 @@ __all__ = [
     "ScalarLikelihood",
     "Softmax",
     "StudentT",
+    "Transform",
     "TwoLatentLikelihood",
+    "ZeroInflatedPoisson",
     "by_name",
     "names",
+    "positive",
+    "unconstrained",
+    "unit_interval",
 ]
 
 

@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator
 
 from .._backend.linalg import normal_nodes
 from ._quadrature import log_expectation
+from ._transforms import positive
 
 # Spacing of 1/6 standard deviation in training, 1/12 in prediction, which is made once.
 TRAINING_NODES = 100
@@ -47,14 +48,17 @@ class Likelihood(BaseEstimator):
     name : str
         The name by which the estimators know the class.
     parameters : tuple of str
-        Positive parameters; each has a ``<name>_bounds`` argument beside it.
+        Numbers that are trained; each has a ``<name>_bounds`` argument beside it.
+    transforms : dict of Transform
+        By the name of a parameter, the values that it may have: `positive`, `unit_interval` or
+        `unconstrained`. A parameter that is not named is positive.
     options : tuple of str
         Arguments that select a formula; compiled in.
     tasks : tuple of {"regression", "classification"}
         The estimators that the likelihood belongs to.
     standardises : bool
         Whether y may be shifted and scaled before the likelihood sees it.
-    location : bool
+    additive_noise : bool
         Whether y is a latent function plus noise, so that y has a joint covariance.
     conjugate : bool
         Whether the expectation is quadratic in the latent mean.
@@ -64,15 +68,19 @@ class Likelihood(BaseEstimator):
 
     name: ClassVar[str] = ""
     parameters: ClassVar[tuple] = ()
+    transforms: ClassVar[dict] = {}
     options: ClassVar[tuple] = ()
     tasks: ClassVar[tuple] = ("regression",)
     standardises: ClassVar[bool] = False
-    location: ClassVar[bool] = False
+    additive_noise: ClassVar[bool] = False
     conjugate: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        unknown = sorted(set(cls.transforms) - set(cls.parameters))
+        if unknown:
+            raise ValueError(f"{cls.__qualname__}: transforms names {unknown[0]!r}, which is not among its parameters.")
         jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, leaves: _unflatten(cls, aux, leaves))
         if "name" in vars(cls):
             taken = REGISTRY.setdefault(cls.name, cls)
@@ -136,37 +144,56 @@ class Likelihood(BaseEstimator):
         y : ndarray of shape (T, N)
         weight : ndarray of shape (N,)
         lower, upper : Likelihood
-            Bounds of the logarithms of the parameters.
+            Bounds of the parameters.
         """
 
     # -- parameters ----------------------------------------------------------------------
+
+    def transform(self, name):
+        """The `Transform` of a parameter."""
+        return self.transforms.get(name, positive)
+
+    def to_raw(self):
+        """Return the likelihood whose leaves are the raw values of this one's, which are NumPy arrays."""
+        return self.with_leaves([self.transform(name).to_raw(getattr(self, name)) for name in self.parameters])
+
+    def from_raw(self, xp=jnp):
+        """Return the likelihood of which this one holds the raw values.
+
+        Parameters
+        ----------
+        xp : module
+            ``jax.numpy``, or ``numpy`` where nothing is to be compiled.
+        """
+        return self.with_leaves([self.transform(name).from_raw(getattr(self, name), xp) for name in self.parameters])
 
     def with_leaves(self, leaves):
         """Return the likelihood with other parameter values (the pytree's leaves)."""
         return _unflatten(type(self), tuple(getattr(self, name) for name in self.options), leaves)
 
-    def spec(self, n_targets):
+    def value_and_bounds(self, n_targets):
         """Values and bounds of the parameters, as three pytrees of NumPy leaves.
 
         Raises
         ------
         ValueError
-            If a value is not positive and finite, or its bounds are not.
+            If a value is none that its transform allows, or its bounds are not.
         """
         columns = ([], [], [])
         for name in self.parameters:
-            for column, part in zip(columns, self._leaf(name, n_targets), strict=True):
+            for column, part in zip(columns, self._parameter(name, n_targets), strict=True):
                 column.append(part)
         return tuple(self.with_leaves(column) for column in columns)
 
-    def _leaf(self, name, n_targets):
+    def _parameter(self, name, n_targets):
         label = f"likelihood {type(self).__name__}({name}={getattr(self, name)!r})"
+        transform = self.transform(name)
         try:
             value = np.asarray(getattr(self, name), dtype=float)
         except (TypeError, ValueError):
             raise ValueError(f"{label}: {name} must be a number.") from None
-        if not (np.all(np.isfinite(value)) and np.all(value > 0)):
-            raise ValueError(f"{label}: {name} must be positive and finite.")
+        if not np.all(np.isfinite(value) & transform.allows(value)):
+            raise ValueError(f"{label}: {name} must be {transform.values}.")
         shape = self._parameter_shape(name, n_targets)
         if value.size not in (1, int(np.prod(shape))):
             raise ValueError(f"{label}: give one value, or one for each of the {n_targets} columns of y.")
@@ -178,10 +205,10 @@ class Likelihood(BaseEstimator):
             lower, upper = (float(bound) for bound in bounds)
         except (TypeError, ValueError):
             lower = upper = np.nan
-        if not 0 < lower <= upper:
+        if not (lower <= upper and transform.allows(lower) and transform.allows(upper)):
             raise ValueError(
                 f"likelihood {type(self).__name__}({name}_bounds={bounds!r}): give a pair of "
-                'positive numbers, the lower first, or "fixed".'
+                f'{transform.bounds}, the lower first, or "fixed".'
             )
         if np.any(value < lower) or np.any(value > upper):
             raise ValueError(f"{label}: outside of {name}_bounds={bounds!r}; widen the bounds or move the value.")
@@ -197,7 +224,7 @@ class Likelihood(BaseEstimator):
             value = np.asarray(leaf, dtype=float).ravel()
             bounds = getattr(self, f"{name}_bounds")
             if not isinstance(bounds, str):
-                # The exponential of a bound's logarithm may lie beyond it by rounding.
+                # A bound that went to its raw value and back may lie beyond itself by rounding.
                 value = np.clip(value, *bounds)
             values[name] = float(value[0]) if value.size == 1 else value
         return type(self)(**{**self.get_params(deep=False), **values})
@@ -217,6 +244,14 @@ class Likelihood(BaseEstimator):
         y : array of shape (T, B)
         """
         raise NotImplementedError
+
+    def training_log_density(self, mean, var, y):
+        """log E[p(y | f)] under q(f) = N(mean, var), as an objective of training reads it: (B,).
+
+        The predictive density, which therefore needs a reverse-mode derivative, unless a subclass
+        has a rule of fewer nodes.
+        """
+        return self.log_predictive_density(mean, var, y)
 
 
 def _flatten(likelihood):
@@ -300,7 +335,7 @@ class LocationLikelihood(RegressionLikelihood):
     """y = f + noise: the mean of y is that of f, the variances add."""
 
     standardises = True
-    location = True
+    additive_noise = True
     mean_needs_variance = False
 
     def noise_variance(self):

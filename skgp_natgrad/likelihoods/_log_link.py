@@ -72,6 +72,6 @@ def draw_counts(rate, rng):
     return rng.poisson(np.minimum(rate, _LARGEST_RATE)).astype(float)
 
 
-def positive(draws):
+def above_zero(draws):
     """Raise draws that have underflowed to the smallest positive number."""
     return np.maximum(draws, np.finfo(float).tiny)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +16,8 @@ from ._quadrature import log_expectation
 TRAINING_NODES = 20
 PREDICTION_NODES = 64
 DENSITY_NODES = 40
+# Of f given g in training: exact to 1e-9, where the nodes of g leave 1e-3 at a latent variance of one, 1e-9 at 0.1.
+_TRAINING_DENSITY_NODES = 24
 
 
 @functools.cache
@@ -61,6 +64,17 @@ class TwoLatentLikelihood(RegressionLikelihood):
             return log_expectation(lambda f: likelihood.log_prob(f, g[..., None], y), *f_moments, DENSITY_NODES)
 
         return log_expectation(given_g, g_mean, g_var, DENSITY_NODES)
+
+    def training_log_density(self, mean, var, y):
+        # As the density, with fixed nodes for g: given g, only f has a narrow peak.
+        (f_mean, g_mean), (f_var, g_var) = halves(mean), halves(var)
+        nodes, weights = hermite_nodes(TRAINING_NODES)
+        likelihood, g = with_axes(self, 2), g_mean[..., None] + jnp.sqrt(g_var)[..., None] * nodes
+        f_moments = (jnp.broadcast_to(x[..., None], g.shape) for x in (f_mean, f_var))
+        given_g = log_expectation(
+            lambda f: likelihood.log_prob(f, g[..., None], y[..., None, None]), *f_moments, _TRAINING_DENSITY_NODES
+        )
+        return jax.scipy.special.logsumexp(given_g, b=weights, axis=-1).sum(0)
 
     def predictive_moments(self, mean, var):
         f, g, weights = product_rule(mean, var, *normal_nodes(PREDICTION_NODES))

@@ -44,10 +44,10 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
     def best_constant(self, y, weight, lower, upper):
         return self._entropy(y, weight)
 
-    def spec(self, n_targets):
+    def value_and_bounds(self, n_targets):
         if self.link not in LINKS:
             raise ValueError(f"likelihood Bernoulli(link={self.link!r}): link must be one of {', '.join(LINKS)}.")
-        return super().spec(n_targets)
+        return super().value_and_bounds(n_targets)
 
     def _log_link(self, f):
         return log_ndtr(f) if self.link == "probit" else jax.nn.log_sigmoid(f)

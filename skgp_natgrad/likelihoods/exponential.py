@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._base import bounded_exp
-from ._log_link import PositiveLikelihood, positive
+from ._log_link import PositiveLikelihood, above_zero
 
 
 class Exponential(PositiveLikelihood):
@@ -33,4 +33,4 @@ class Exponential(PositiveLikelihood):
         return 0.0, 1.0
 
     def sample(self, f, rng):
-        return positive(rng.exponential(np.asarray(bounded_exp(f))))
+        return above_zero(rng.exponential(np.asarray(bounded_exp(f))))

@@ -7,7 +7,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from ._base import bounded_exp
-from ._log_link import PositiveLikelihood, positive
+from ._log_link import PositiveLikelihood, above_zero
 
 
 class Gamma(PositiveLikelihood):
@@ -54,4 +54,4 @@ class Gamma(PositiveLikelihood):
 
     def sample(self, f, rng):
         shape = np.broadcast_to(self.shape, np.shape(f))
-        return positive(bounded_exp(f) * rng.gamma(shape) / shape)
+        return above_zero(bounded_exp(f) * rng.gamma(shape) / shape)

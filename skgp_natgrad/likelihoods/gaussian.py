@@ -37,7 +37,7 @@ class Gaussian(LocationLikelihood):
 
     def best_constant(self, y, weight, lower, upper):
         spread = np.average((y - np.average(y, axis=1, weights=weight)[:, None]) ** 2, axis=1, weights=weight)
-        variance = np.clip(spread, *(np.exp(np.ravel(bound.variance)) for bound in (lower, upper)))
+        variance = np.clip(spread, np.ravel(lower.variance), np.ravel(upper.variance))
         return float(-0.5 * (_LOG_2PI + np.log(variance) + spread / variance).sum())
 
     def log_prob(self, f, y):

@@ -58,6 +58,9 @@ class HeteroscedasticGaussian(TwoLatentLikelihood):
 
         return log_expectation(given_g, g_mean, g_var)
 
+    def training_log_density(self, mean, var, y):
+        return self.log_predictive_density(mean, var, y)
+
     def predictive_mean(self, mean, var):
         return halves(mean)[0]
 

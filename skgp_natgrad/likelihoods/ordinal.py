@@ -116,7 +116,7 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         # Least squares between the edges and the normal quantiles of the cumulative frequencies.
         level = np.arange(1, self.n_levels)[:, None, None]
         below = np.clip(np.average(y < level, axis=2, weights=weight), 1e-6, 1.0 - 1e-6)
-        model = self.spec(len(y))[0]
+        model = self.value_and_bounds(len(y))[0]
         edges = np.asarray(model._edges(len(y))).T
         spread = np.sqrt(1.0 + model.scale[:, 0] ** 2)
         return np.average(edges - spread * ndtri(below), axis=0, weights=below * (1.0 - below))

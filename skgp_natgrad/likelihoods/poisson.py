@@ -12,7 +12,7 @@ class Poisson(CountLikelihood):
     """Counts of mean exp(f): p(y | f) = exp(f y - exp(f)) / y!.
 
     E[log p] = y m - exp(m + v / 2) - log y! (Seeger and Bouchard 2012). Counts that vary more
-    than their mean are for `NegativeBinomial`.
+    than their mean are for `NegativeBinomial`, those with too many zeros for `ZeroInflatedPoisson`.
 
     Examples
     --------

@@ -30,6 +30,7 @@ class RobustMax(ClassLikelihood):
     """
 
     name = "robust_max"
+    # Its raw value is the logarithm: it is small where it is of use.
     parameters = ("epsilon",)
 
     def __init__(self, epsilon=1e-3, epsilon_bounds="fixed"):
@@ -39,8 +40,8 @@ class RobustMax(ClassLikelihood):
     def n_latent(self, n_targets, n_classes):
         return n_classes
 
-    def spec(self, n_targets):
-        value, lower, upper = super().spec(n_targets)
+    def value_and_bounds(self, n_targets):
+        value, lower, upper = super().value_and_bounds(n_targets)
         if not upper.epsilon < 1.0:
             raise ValueError(
                 f"likelihood RobustMax(epsilon={self.epsilon!r}, epsilon_bounds={self.epsilon_bounds!r}): "
@@ -56,6 +57,10 @@ class RobustMax(ClassLikelihood):
         wins = _win_probability(mean, var, y[0].astype(int), TRAINING_NODES)
         loses = jnp.log(self.epsilon / (mean.shape[0] - 1))
         return loses + wins * (jnp.log1p(-self.epsilon) - loses)
+
+    def training_log_density(self, mean, var, y):
+        wins = _win_probability(mean, var, y[0].astype(int), TRAINING_NODES)
+        return jnp.log(self._with_errors(wins, len(mean)))
 
     def log_class_probabilities(self, mean, var):
         n_classes, n_rows = mean.shape

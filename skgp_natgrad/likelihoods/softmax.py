@@ -14,6 +14,8 @@ from ._base import ClassLikelihood
 
 # Prediction, made once, takes so many times the points of a training step.
 _PREDICTION_BLOCKS = 16
+# So does the log of an average in training, which varies more than the average of a log.
+_DENSITY_BLOCKS = 4
 
 
 @functools.cache
@@ -56,11 +58,11 @@ class Softmax(ClassLikelihood):
     def n_latent(self, n_targets, n_classes):
         return n_classes
 
-    def spec(self, n_targets):
+    def value_and_bounds(self, n_targets):
         n = self.n_points
         if not (isinstance(n, (int, np.integer)) and n >= 2 and n & (n - 1) == 0):
             raise ValueError(f"likelihood Softmax(n_points={n!r}): n_points must be a power of two, 2 or more.")
-        return super().spec(n_targets)
+        return super().value_and_bounds(n_targets)
 
     def log_prob(self, f, y):
         chosen = jnp.take_along_axis(f, y[None].astype(int), axis=0)[0]
@@ -73,6 +75,12 @@ class Softmax(ClassLikelihood):
         chosen = jnp.take_along_axis(mean, y.astype(int), axis=0)[0]
         points = quasi_normal_points(self.n_points, mean.shape[0])
         return chosen - _expected_logsumexp(mean, var, points)
+
+    def training_log_density(self, mean, var, y):
+        points = quasi_normal_points(_DENSITY_BLOCKS * self.n_points, len(mean))
+        log_p = jax.nn.log_softmax(_spread(mean, var, points), axis=1)
+        chosen = jnp.take_along_axis(log_p, y[None].astype(int), axis=1)[:, 0]
+        return jax.scipy.special.logsumexp(chosen, axis=0) - float(np.log(len(points)))
 
     def log_class_probabilities(self, mean, var):
         def log_sum(block):

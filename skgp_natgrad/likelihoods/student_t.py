@@ -75,7 +75,8 @@ class StudentT(LocationLikelihood):
             best = jnp.argmax(log_integrand(grid), axis=-1)
             mode = jnp.take_along_axis(grid, best[..., None], axis=-1)[..., 0]
             reach = reach * (_FINE[1] - _FINE[0])
-        width = self._mode_width(mean, var, y, mode)[..., None]
+        # The integral does not depend on where its nodes are.
+        mode, width = jax.lax.stop_gradient((mode, self._mode_width(mean, var, y, mode)[..., None]))
         u = jnp.arcsinh(_REACH / width) * _UNIT
         weight = width * jnp.cosh(u) * jnp.arcsinh(_REACH / width) * (_UNIT[1] - _UNIT[0])
         return jax.scipy.special.logsumexp(log_integrand(mode[..., None] + width * jnp.sinh(u)), b=weight, axis=-1)

@@ -17,8 +17,8 @@ from jax.scipy.linalg import solve_triangular
 from scipy import optimize
 
 from .._backend.linalg import one_by_one
+from ..likelihoods import positive
 from ..training.batches import Table, bucket, padded
-from ..variational import model
 from .mean_system import latent, rescaled, rows_of, slopes, target
 
 # Rows whose leave-one-out predictions are formed, and rounds of estimation from these.
@@ -68,8 +68,7 @@ def _quadratic_forms(factor, A):
 
 @jax.jit
 def _held_out_density(raw_likelihood, mean, var, batch):
-    likelihood = model.exponential(raw_likelihood)
-    each = likelihood.log_predictive_density(mean, var, batch.y)
+    each = raw_likelihood.from_raw().log_predictive_density(mean, var, batch.y)
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum() / batch.weight.sum()
 
 
@@ -94,7 +93,7 @@ def search_noise(parameters, prior, statistics, constants, held_out):
     """The noise whose own predictions have the largest leave-one-out density, the system solved anew for each.
 
     It makes up for a predicted variance that is too large, and can be less than
-    the noise of the data.
+    the noise of the data. Parameters that are not positive are no noise, and stay.
     """
     start, rebuilt = ravel_pytree(parameters.raw_likelihood)
     (lower, upper), best = limits(constants), np.array(start)
@@ -110,7 +109,7 @@ def search_noise(parameters, prior, statistics, constants, held_out):
         mean, var, _ = predictions(tried, prior, factor, position, constants, held_out)
         return -float(_held_out_density(tried.raw_likelihood, mean, var, held_out))
 
-    for i in np.flatnonzero(lower < upper):
+    for i in np.flatnonzero((lower < upper) & _is_positive(parameters.raw_likelihood)):
         bounds = np.clip(best[i] + _NOISE_RANGE, lower[i], upper[i])
         options = {"xatol": SETTLED}
         best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
@@ -118,6 +117,15 @@ def search_noise(parameters, prior, statistics, constants, held_out):
         near = [end for end in (lower[i], upper[i]) if abs(best[i] - end) < 2.0 * SETTLED]
         best[i] = near[0] if near else best[i]
     return solved(best)[:2]
+
+
+def _is_positive(likelihood):
+    """Whether each of the parameters, flat, is of those that are positive."""
+    each = [
+        np.full(np.shape(getattr(likelihood, name)), likelihood.transform(name) is positive)
+        for name in likelihood.parameters
+    ]
+    return np.concatenate([leaf.ravel() for leaf in each])
 
 
 def some_rows(rows, random_state):

@@ -26,21 +26,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import cho_solve
 
-from .._backend.linalg import (
-    definite_cholesky,
-    jittered_cholesky,
-    one_by_one,
-    symmetrize,
-    triangular_inverse,
-    weighted_gram,
-)
+from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import Table, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
-from ..variational.points import absolute_jitter, by_kernel, factorise, inducing_covariance
+from ..variational.points import by_kernel, factorise_two
 from ..variational.projection import whitened
 
 BLOCK_ROWS = 2048
@@ -97,20 +90,11 @@ class Prior(NamedTuple):
 @jax.jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` of the present hyperparameters and points."""
-    roots = [_root(kernel, *parameters.points, masks, jitter) for kernel in kernels_of(parameters)]
-    root, whiten = map(jnp.stack, zip(*roots, strict=True))
-    return Prior(jnp.concatenate(parameters.points), jnp.concatenate(masks), root, whiten)
-
-
-def _root(kernel, Z, Z_mean, masks, jitter):
-    """L_a and its inverse; the inducing points' own part is the factor that training used."""
-    L, whiten, _ = factorise(kernel, Z, masks.Z, jitter)
-    across = whiten @ (kernel(Z, Z_mean) * (masks.Z[:, None] * masks.Z_mean))
-    Kgg = inducing_covariance(kernel, Z_mean, masks.Z_mean)
-    Lg, _ = jittered_cholesky(symmetrize(Kgg - across.T @ across), absolute_jitter(Kgg, masks.Z_mean, jitter))
-    root = jnp.block([[L, jnp.zeros_like(across)], [across.T, Lg]])
-    between = solve_triangular(Lg, across.T @ whiten, lower=True)
-    return root, jnp.block([[whiten, jnp.zeros_like(across)], [-between, triangular_inverse(Lg)]])
+    points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
+    # The inducing points' own part is the factor that training used.
+    factors = [factorise_two(kernel, points, masks, jitter) for kernel in kernels_of(parameters)]
+    root, whiten = (jnp.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse"))
+    return Prior(jnp.concatenate(points), jnp.concatenate(masks), root, whiten)
 
 
 def rows_of(parameters, prior, X, n_explaining):

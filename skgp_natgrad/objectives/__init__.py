@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ._base import REGISTRY, Objective
 from .elbo import ELBO
+from .predictive import Predictive
+from .tightened import Tightened
 
-__all__ = ["ELBO", "Objective", "by_name", "names"]
+__all__ = ["ELBO", "Objective", "Predictive", "Tightened", "by_name", "names"]
 
 
 # Saved models name the place from which users import a class, wherever its file lies.

@@ -14,7 +14,8 @@ class Objective(BaseEstimator):
     """Base class of the objectives.
 
     Training raises ``sum_n weight_n data_term_n - KL(q || p)``. A subclass is a pytree whose
-    leaves are its ``parameters``, numbers that compiled programs take as arguments.
+    leaves are its ``parameters``, numbers that compiled programs take as arguments: another
+    value compiles nothing.
 
     Attributes
     ----------
@@ -25,7 +26,9 @@ class Objective(BaseEstimator):
     needs_residual : bool
         Whether the data term reads what the inducing points leave open of the prior variance.
     closed_form : bool
-        Whether the best q is known in closed form where it is for the evidence lower bound.
+        Whether the data term depends on q as the expected log-likelihood does. The best q then has a
+        closed form where it has one for the evidence lower bound, the exact mean can be solved for,
+        and what rows have said can be passed on to ``partial_fit``.
     """
 
     name: ClassVar[str]
@@ -55,6 +58,10 @@ class Objective(BaseEstimator):
         y : array of shape (T, B)
         """
         raise NotImplementedError
+
+    def reported(self, bound):
+        """The bound that training raises in the units in which it is reported: nats of the rows' log density."""
+        return bound
 
 
 def _flatten(objective):

@@ -76,12 +76,12 @@ def condition(state, constants, plan):
     True
     """
     parameters = state.parameters
-    with _device.computation(plan.device), blas.single_threaded(len(parameters.points.Z)):
+    with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
-    computing, likelihood = jax.tree.map(np.exp, (parameters.log_kernels, parameters.raw_likelihood))
+    computing = jax.tree.map(np.exp, parameters.log_kernels)
     kernels = tuple(map(_kernels.to_sklearn, plan.kernels, computing))
-    return Model(kernels, likelihood, posterior), float(jitter)
+    return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
 def predict(model, X, quantity="latent_moments", *targets, device="auto"):

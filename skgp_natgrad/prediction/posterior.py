@@ -20,6 +20,7 @@ class Posterior(NamedTuple):
     Attributes
     ----------
     Z : ndarray of shape (M, D)
+        All points that q(v) rests on.
     Z_mean : ndarray of shape (G, D)
     alpha : ndarray of shape (K, M)
         mean(x) = prior_mean + k_xz alpha + k_xg a.
@@ -49,7 +50,8 @@ def condition(basis, parameters, q, constants):
     kernels = kernels_of(parameters)
     points, masks, weights = parameters.points, constants.masks, parameters.weights
     alpha, whiten, spread, used = bases.prediction_factors(basis, kernels, points, masks, weights, q, constants.jitter)
-    return Posterior(*points, alpha, weights.a * masks.Z_mean, whiten, spread, constants.prior_mean), used
+    a = weights.a * masks.Z_mean
+    return Posterior(points.of_q, points.Z_mean, alpha, a, whiten, spread, constants.prior_mean), used
 
 
 def covariances(kernels, X1, X2, xp=jnp):

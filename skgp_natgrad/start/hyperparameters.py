@@ -9,7 +9,7 @@ from .. import kernels
 
 
 def specification(sklearn_kernels, likelihood, n_features, n_targets):
-    """Return values and bounds of all hyperparameters, in logarithms.
+    """Return values and bounds of all hyperparameters: logarithms of the kernels', raw values of the likelihood's.
 
     Parameters
     ----------
@@ -27,6 +27,8 @@ def specification(sklearn_kernels, likelihood, n_features, n_targets):
     """
     specs = [kernels.from_sklearn(kernel, n_features) for kernel in sklearn_kernels]
     of_kernels = zip(*specs, strict=True) if specs else ((), (), ())
-    of_likelihood = likelihood.spec(n_targets)
+    of_likelihood = [each.to_raw() for each in likelihood.value_and_bounds(n_targets)]
+    # A hyperparameter of a kernel may be fixed at zero.
     with np.errstate(divide="ignore"):
-        return tuple(jax.tree.map(np.log, pair) for pair in zip(of_kernels, of_likelihood, strict=True))
+        of_kernels = [jax.tree.map(np.log, each) for each in of_kernels]
+    return tuple(zip(of_kernels, of_likelihood, strict=True))

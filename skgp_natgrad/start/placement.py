@@ -30,11 +30,21 @@ def place(plan, table, random_state):
         placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
     else:
         placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
-    if plan.basis == "decoupled":
+    basis = BASES[plan.basis]
+    if basis.mean_on_inducing:
         # The mean rests on both sets (appendix E); its copy of the inducing points moves on its own.
         placed = placed[0], np.concatenate([placed[1], placed[0]])
     most = [max(len(points), size or 0) for points, size in zip(placed, (n_inducing, n_mean), strict=True)]
-    return padded(placed, most)
+    points, masks = padded(placed, most)
+    if basis.second_part and len(points.Z_mean):
+        require_memory(plan, sum(map(len, placed)))
+        points, masks = _with_covariance(points), _with_covariance(masks)
+    return points, masks
+
+
+def _with_covariance(sets):
+    """The further points, or their mask, as the second set that q(v) rests on."""
+    return sets._replace(Z_mean=sets.Z_mean[:0], Z_second=sets.Z_mean)
 
 
 def add_mean_only(plan, table, parameters, constants, random_state):
@@ -58,6 +68,7 @@ def padded(placed, requested):
 
 
 def require_memory(plan, n_points):
-    """Refuse more inducing points than the machine has memory for: a few matrices of their size."""
-    purpose = f"n_inducing={plan.n_inducing!r}, {n_points} points here,"
-    memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, "lower n_inducing; some hundreds go far")
+    """Refuse more points with a covariance than the machine has memory for: a few matrices of their size."""
+    names = ("n_inducing", "n_mean_inducing")[: 2 if BASES[plan.basis].second_part else 1]
+    purpose = f"{', '.join(f'{name}={getattr(plan, name)!r}' for name in names)}, {n_points} points here,"
+    memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, f"lower {' or '.join(names)}; some hundreds go far")

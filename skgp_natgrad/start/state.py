@@ -96,8 +96,8 @@ def _first(plan, table, random_state):
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
     points, masks = placement.place(plan, table, random_state)
-    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, len(points.Z))
-    weights = BASES[plan.basis].first_weights(n_latent, *map(len, points))
+    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, sum(points.sizes))
+    weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
 
@@ -122,7 +122,8 @@ def _constants(plan, table, masks, prior_mean):
         weight=float(table.weight.sum()),
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
         train_points=float(plan.n_inducing is not None),
-        objective=plan.objective,
+        # Numbers of one type, so that no value of theirs is compiled for on its own.
+        objective=jax.tree.map(float, plan.objective),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import objectives
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -99,15 +100,17 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
         and not is_collapsed(algorithm, likelihood.conjugate and objective.closed_form)
         and basis.natural
     ):
-        _check_unconstrained(algorithm, likelihood)
+        _check_unconstrained(algorithm, likelihood, objective)
     _check_mean_solver(algorithm, solver, basis)
+    _check_objective(algorithm, objective, basis)
 
 
 def can_stream(estimator):
     """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
 
     Mean-only weights move the mean and say nothing of how sure it is, so that no
-    site of theirs exists.
+    site of theirs exists. A second part of q with a covariance of its own would have
+    one, which under other points has a covariance with the first.
 
     Raises
     ------
@@ -116,30 +119,61 @@ def can_stream(estimator):
     """
     needs_q_alone = {
         "n_mean_inducing": estimator.n_mean_inducing != 0,
-        "basis": estimator.basis == "decoupled",
+        "basis": estimator.basis in BASES and not BASES[estimator.basis].natural,
         "mean_solver": estimator.mean_solver == "exact",
     }
     given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
+    here = f"{type(estimator).__name__} has no partial_fit with"
     if given:
         raise AttributeError(
-            f"{type(estimator).__name__} has no partial_fit with {', '.join(given)}: later rows can be told what "
-            "the inducing points know, not what a mean on other points does. Use n_mean_inducing=0, "
-            "basis='orthogonal' and mean_solver='adam'."
+            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what further "
+            "points do. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
+        )
+    if not _q_is_posterior(estimator.objective):
+        raise AttributeError(
+            f"{here} objective={estimator.objective!r}: its q is no posterior that later rows could start from. Use "
+            "objective='elbo'."
         )
     return True
 
 
-def _check_unconstrained(algorithm, likelihood):
+def _q_is_posterior(objective):
+    """Whether the objective that an argument stands for leaves a posterior; `fit` refuses what stands for none."""
+    if not isinstance(objective, objectives.Objective):
+        objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
+    return objective.closed_form
+
+
+def _check_unconstrained(algorithm, likelihood, objective):
     if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
+        cause = f"likelihood {type(likelihood).__name__}" if objective.closed_form else f"objective {objective.name!r}"
         raise ValueError(
-            f"solver={algorithm.solver!r} with likelihood {type(likelihood).__name__} moves q itself, and "
+            f"solver={algorithm.solver!r} with {cause} moves q itself, and "
             f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
             "parameterization='mean_var_sqrt'."
         )
 
 
+def _check_objective(algorithm, objective, basis):
+    if objective.needs_residual and not basis.natural:
+        raise ValueError(
+            f"objective={objective.name!r} needs what the inducing points leave open of the prior variance, which "
+            f"basis={algorithm.basis!r} does not tell apart; use basis='orthogonal', or objective='elbo'."
+        )
+    if algorithm.mean_solver == "exact" and not objective.closed_form:
+        raise ValueError(
+            f"mean_solver='exact' solves for the mean of largest expected log-likelihood, which "
+            f"objective={objective.name!r} does not raise; use mean_solver='adam', or objective='elbo'."
+        )
+
+
 def _check_mean_solver(algorithm, solver, basis):
     here = f"mean_solver={algorithm.mean_solver!r}"
+    if algorithm.mean_solver != "adam" and basis.second_part:
+        raise ValueError(
+            f"{here} is for points of the mean alone, and basis={algorithm.basis!r} has none: its further points have "
+            "a covariance too, and natural gradients with the inducing points. Use mean_solver='adam', the default."
+        )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
             f"{here} takes natural gradient steps, solver={algorithm.solver!r} has none; use solver='ngd'."

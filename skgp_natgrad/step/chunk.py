@@ -50,10 +50,10 @@ def run_chunk(state, constants, batches, gammas, rates, n_steps, algorithm, mean
     report : Report
         Arrays of shape (STEPS_PER_CALL,), of which the first ``n_steps`` are filled.
     """
-    n_points = len(state.parameters.points.Z) + len(state.parameters.points.Z_mean)
+    n_points = state.q.mean.shape[-1] + len(state.parameters.points.Z_mean)
     size = len(state.q.mean) * n_points * batches.weight.shape[-1]
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
-    with blas.single_threaded(len(state.parameters.points.Z)):
+    with blas.single_threaded(state.q.mean.shape[-1]):
         result = compiled(state, constants, batches, gammas, rates, n_steps, algorithm)
         try:
             if meanwhile is not None:
@@ -95,7 +95,7 @@ def try_step(state, constants, batch, gamma, rate, algorithm):
         Of the state before the step.
     bound : scalar
     """
-    with blas.single_threaded(len(state.parameters.points.Z)):
+    with blas.single_threaded(state.q.mean.shape[-1]):
         return jax.block_until_ready(_try_step(state, constants, batch, gamma, rate, algorithm))
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from ..variational.parameterizations import PARAMETERIZATIONS
+from ..variational.parameterizations import within_blocks
 from .algorithm import SOLVERS
 from .mean_weights import with_a
 
@@ -30,15 +30,17 @@ def _transformation(algorithm):
     return optax.identity() if algorithm.solver == "gd" else OPTIMIZERS[algorithm.optimizer or "adam"]()
 
 
-def coordinates(q, algorithm):
+def coordinates(q, parameters, algorithm):
     """Coordinates of q that the optimizer updates; None under natural gradients."""
-    return None if SOLVERS[algorithm.solver].natural else PARAMETERIZATIONS[algorithm.parameterization].from_gaussian(q)
+    if SOLVERS[algorithm.solver].natural:
+        return None
+    return within_blocks(algorithm.parameterization, parameters.points.sizes).from_gaussian(q)
 
 
 def fresh_optimizer(q, parameters, algorithm):
     """The optimizer's state before its first step."""
     # Of one vector that holds everything: a program of few operations compiles in less time.
-    return _transformation(algorithm).init(ravel_pytree((coordinates(q, algorithm), parameters))[0])
+    return _transformation(algorithm).init(ravel_pytree((coordinates(q, parameters, algorithm), parameters))[0])
 
 
 def point_rate_of(dv, mean, batch, constants):

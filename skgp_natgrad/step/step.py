@@ -14,6 +14,7 @@ from .._backend.device import quick_jit
 from ..variational import bound as bounds
 from ..variational import gaussian, natural_gradient
 from ..variational.model import has_closed_form
+from ..variational.parameterizations import within_blocks
 from . import adaptive_gamma
 from .algorithm import NATURAL_MEAN_SOLVERS, SOLVERS
 from .mean_weights import natural_mean_step, with_a
@@ -28,9 +29,9 @@ _SLACK = 1e-9
 
 
 def bound(q, parameters, constants, batch, algorithm, known_factors=None):
-    """The evidence lower bound of a batch."""
+    """The bound of a batch, as it is reported."""
     given_q = bounds.bound_given_q(algorithm.basis, parameters, q.mean, q.cov, batch, constants, known_factors)
-    return given_q - gaussian.kl_to_standard(q)
+    return constants.objective.reported(given_q - gaussian.kl_to_standard(q))
 
 
 bound_of_batch = quick_jit(bound, static_argnames="algorithm")
@@ -70,7 +71,8 @@ def step(state, constants, batch, gamma, rate, algorithm):
             lambda a: bound_of(with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma, batch.X.dtype
         )
         gradient = with_a(gradient, jnp.zeros_like(a))
-    xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, algorithm.parameterization)
+    coordinates = within_blocks(algorithm.parameterization, parameters.points.sizes)
+    xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, coordinates)
     (xi_direction, parameters), optimizer, skipped = optimizer_step(
         state, constants, (xi_gradient, gradient), rate, algorithm, point_rate
     )
@@ -81,10 +83,11 @@ def step(state, constants, batch, gamma, rate, algorithm):
         if algorithm.adaptive:
             gain = gain._replace(gamma=moved.gamma)
     else:
-        moved = natural_gradient.step(q, xi_direction, rate, algorithm.parameterization)
+        moved = natural_gradient.step(q, xi_direction, rate, coordinates)
     rejected = (moved.n_halvings > 0) | skipped
-    report = Report(value - gaussian.kl_to_standard(q), moved.gamma, rejected, moved.fell_back)
-    u = mean_at(parameters.points.Z, state, moved.q.mean, factors, constants, algorithm)
+    bound_before = constants.objective.reported(value - gaussian.kl_to_standard(q))
+    report = Report(bound_before, moved.gamma, rejected, moved.fell_back)
+    u = mean_at(parameters.points.of_q, state, moved.q.mean, factors, constants, algorithm)
     # All of u where points move at half the rate of the rest or less.
     held = jnp.minimum(1.0, 2.0 * (1.0 - point_rate))
     state_after = state._replace(q=moved.q, u=u, held=held, parameters=parameters, optimizer=optimizer, gain=gain)
@@ -97,12 +100,14 @@ def _natural_step(state, constants, batch, latent, value, gradient, gamma, algor
     For a conjugate likelihood every step of size up to one raises the batch's
     bound: it shortens the way to the batch's optimum in natural parameters,
     along which the divergence from that optimum falls. A site of earlier data is
-    as conjugate: its expectation is linear in E[v] and E[v v^T].
+    as conjugate: its expectation is linear in E[v] and E[v v^T]. Where q has two
+    blocks it is so for another reason: see `bases.solve`.
     """
     q, parameters, (dm, dS) = state.q, state.parameters, gradient
-    velocity = natural_gradient.velocity(q, dm, dS, algorithm.parameterization)
+    coordinates = within_blocks(algorithm.parameterization, parameters.points.sizes)
+    velocity = natural_gradient.velocity(q, dm, dS, coordinates)
     if has_closed_form(parameters, constants) and algorithm.parameterization == "natural":
-        return natural_gradient.step(q, velocity, gamma)
+        return natural_gradient.step(q, velocity, gamma, coordinates)
     before = value - gaussian.kl_to_standard(q)
     # The bound is a difference of larger numbers, which themselves are sums.
     slack = max(_SLACK, _ROUNDING * jnp.finfo(batch.X.dtype).eps)
@@ -115,7 +120,7 @@ def _natural_step(state, constants, batch, latent, value, gradient, gamma, algor
 
     def fallback():
         concave = bounds.concave_gradient(parameters, latent, batch, constants)
-        clipped = natural_gradient.velocity(q, dm, concave, algorithm.parameterization)
+        clipped = natural_gradient.velocity(q, dm, concave, coordinates)
         return clipped, jnp.any(jnp.abs(concave - dS) > _ROUNDING * jnp.finfo(dS.dtype).eps * jnp.abs(dS).max())
 
-    return natural_gradient.step(q, velocity, gamma, algorithm.parameterization, acceptable, fallback)
+    return natural_gradient.step(q, velocity, gamma, coordinates, acceptable, fallback)

@@ -28,7 +28,7 @@ def best_log_likelihood(raw_likelihood, constants, rows):
     Parameters
     ----------
     raw_likelihood : Likelihood
-        Its parameters, in logarithms, where the search starts; it keeps to the bounds.
+        Where the search starts; it keeps to the bounds.
     constants : Constants
         Its prior means are the first constants.
     rows : Table
@@ -38,7 +38,8 @@ def best_log_likelihood(raw_likelihood, constants, rows):
     value : float
         In nats; minus infinity where the likelihood has none that is finite.
     """
-    known = raw_likelihood.best_constant(rows.y, rows.weight, *(bounds[1] for bounds in constants.log_bounds))
+    limits = [raw.from_raw(np) for _, raw in constants.log_bounds]
+    known = raw_likelihood.best_constant(rows.y, rows.weight, *limits)
     if known is not None:
         return known
     batch = _some(rows)
@@ -85,7 +86,7 @@ def _loss(levels, raw_likelihood, constants, batch):
         mean = jnp.broadcast_to(at[0], (len(at[0]), len(batch.weight)))
         narrow = jnp.full_like(mean, _NARROW)
         total = data_term(Parameters((), at[1], None, None), constants, mean, narrow, batch, narrow)
-        return -total / batch.weight.sum()
+        return -constants.objective.reported(total) / batch.weight.sum()
 
     return jax.value_and_grad(loss)((levels, raw_likelihood))
 

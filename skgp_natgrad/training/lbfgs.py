@@ -14,18 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import cho_solve
 from scipy import optimize
 
 from .._backend import blas
 from .._backend.device import quick_jit
+from .._backend.linalg import definite_cholesky, one_by_one
 from ..step.algorithm import is_collapsed
 from ..step.state import best_of
 from ..step.step import bound as bound_of
 from ..variational import gaussian, natural_gradient
 from ..variational.bases import BASES
-from ..variational.bound import bound_given_q
+from ..variational.bound import bound_and_moments, bound_given_q, whole_curvature
 from ..variational.model import has_closed_form
-from ..variational.parameterizations import PARAMETERIZATIONS
+from ..variational.parameterizations import within_blocks
 
 _MEMORY = 20
 _EVALUATIONS_PER_ITERATION = 20
@@ -46,7 +48,7 @@ def minimise(state, constants, batches, settings, monitor):
         return unravel(everything)
 
     def evaluate(x):
-        with blas.single_threaded(len(state.parameters.points.Z)):
+        with blas.single_threaded(state.q.mean.shape[-1]):
             found = value_and_gradient(whole(x), state.q, constants, batch, algorithm)
             value, gradient = jax.block_until_ready(found)
         return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
@@ -107,14 +109,14 @@ def _coordinates(state, constants, algorithm):
     """Coordinates of q that L-BFGS updates; None where q is known in closed form, or has no part."""
     if is_collapsed(algorithm, has_closed_form(state.parameters, constants)) or not BASES[algorithm.basis].natural:
         return None
-    return PARAMETERIZATIONS[algorithm.parameterization].from_gaussian(state.q)
+    return within_blocks(algorithm.parameterization, state.parameters.points.sizes).from_gaussian(state.q)
 
 
 def _solution(position, q, constants, batch, algorithm):
     """q and the parameters at a position."""
     xi, parameters = position
     if xi is not None:
-        q = PARAMETERIZATIONS[algorithm.parameterization].to_gaussian(xi)
+        q = within_blocks(algorithm.parameterization, parameters.points.sizes).to_gaussian(xi)
     elif is_collapsed(algorithm, has_closed_form(parameters, constants)):
         q = optimal_q(q, parameters, constants, batch, algorithm)
     return q, parameters
@@ -124,12 +126,21 @@ solution = quick_jit(_solution, static_argnames="algorithm")
 
 
 def optimal_q(q, parameters, constants, batch, algorithm):
-    """The best q for a conjugate likelihood: one natural gradient step from anywhere."""
+    """The best q for a conjugate likelihood: one natural gradient step from anywhere.
+
+    Where q has blocks without covariance that holds for its precision. Its mean is that of
+    the q that has one: the bound's part in the mean is the same parabola.
+    """
     prior = jax.tree.map(jnp.asarray, gaussian.standard(*q.mean.shape))
-    dm, dS = jax.grad(bound_given_q, argnums=(2, 3))(
-        algorithm.basis, parameters, prior.mean, prior.cov, batch, constants
-    )
-    return natural_gradient.candidate(prior, dm, dS, 1.0)
+    at_prior = algorithm.basis, parameters, prior.mean, prior.cov, batch, constants
+    if len(parameters.points.sizes) == 1:
+        dm, dS = jax.grad(bound_given_q, argnums=(2, 3))(*at_prior)
+        return natural_gradient.candidate(prior, dm, dS, 1.0)
+    (dm, dS), latent = jax.grad(bound_and_moments, argnums=(2, 3), has_aux=True)(*at_prior)
+    whole = jnp.eye(dm.shape[-1]) + whole_curvature(parameters, latent, batch, constants)
+    mean = one_by_one(lambda P, b: cho_solve((definite_cholesky(P), True), b))(whole, dm)
+    coordinates = within_blocks("natural", parameters.points.sizes)
+    return gaussian.with_mean(natural_gradient.candidate(prior, dm, dS, 1.0, coordinates), mean)
 
 
 @functools.partial(quick_jit, static_argnames="algorithm")

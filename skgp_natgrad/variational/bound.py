@@ -42,6 +42,7 @@ def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_fa
         constants.jitter,
         columns,
         known_factors,
+        constants.objective.needs_residual,
     )
     return moments._replace(mean=moments.mean + constants.prior_mean)
 
@@ -117,6 +118,17 @@ def concave_gradient(parameters, latent, batch, constants):
     site has none of these.
     """
     rows = latent.rows
-    v = jax.grad(data_term, argnums=3)(parameters, constants, rows.mean, rows.var, batch, rows.residual)
+    v = _gradient_in_variance(parameters, latent, batch, constants)
     concave = constants.scale * bases.pulled_back(rows, jnp.minimum(v, 0.0))
     return concave if latent.site is None else concave - 0.5 * latent.site.precision
+
+
+def whole_curvature(parameters, latent, batch, constants):
+    """-2 dE/dS between all variables of q (K, M, M): also where q keeps no covariance; of a q without a site."""
+    v = _gradient_in_variance(parameters, latent, batch, constants)
+    return -2.0 * constants.scale * bases.whole_gram(latent.rows, v)
+
+
+def _gradient_in_variance(parameters, latent, batch, constants):
+    rows = latent.rows
+    return jax.grad(data_term, argnums=3)(parameters, constants, rows.mean, rows.var, batch, rows.residual)

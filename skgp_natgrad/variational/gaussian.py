@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.linalg import cholesky, triangular_inverse
+from .._backend.linalg import block_slices, cholesky, joined_blocks, triangular_inverse
 
 
 class Gaussian(NamedTuple):
@@ -64,6 +64,27 @@ def from_natural(shift, precision):
     mean = jnp.einsum("kij,kj->ki", cov, shift)
     log_det_cov = -2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
     return Gaussian(shift, precision, mean, cov, log_det_cov)
+
+
+def blocks(q, sizes):
+    """The Gaussians of consecutive blocks of ``q``, between which it has no covariance; a list of `Gaussian`."""
+    parts = block_slices(sizes)
+    log_dets = [_log_det(q.cov[:, part, part]) for part in parts]
+    return [
+        Gaussian(q.shift[:, part], q.precision[:, part, part], q.mean[:, part], q.cov[:, part, part], log_det)
+        for part, log_det in zip(parts, log_dets, strict=True)
+    ]
+
+
+def of_blocks(blocks):
+    """The Gaussian of these blocks, without covariance between them."""
+    shift, precision, mean, cov, log_det_cov = zip(*blocks, strict=True)
+    shift, mean = (jnp.concatenate(vectors, axis=-1) for vectors in (shift, mean))
+    return Gaussian(shift, joined_blocks(precision), mean, joined_blocks(cov), sum(log_det_cov))
+
+
+def _log_det(A):
+    return 2.0 * jnp.log(jnp.diagonal(cholesky(A), axis1=-2, axis2=-1)).sum(-1)
 
 
 def with_mean(q, mean):

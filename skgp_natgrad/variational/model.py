@@ -23,7 +23,7 @@ class Parameters(NamedTuple):
         One kernel for all latent functions or one for each, their
         hyperparameters in logarithms.
     raw_likelihood : Likelihood
-        The likelihood, its parameters in logarithms.
+        The likelihood, its parameters as raw values: see `likelihoods.Transform`.
     points : points.Points
     weights : bases.Weights
     """
@@ -61,7 +61,7 @@ class Constants(NamedTuple):
     Attributes
     ----------
     log_bounds : pair of (tuple of Kernel, Likelihood)
-        Lower and upper bounds of the logarithms.
+        Lower and upper bounds of the kernels' logarithms and of the likelihood's raw values.
     masks : points.Masks
     prior_mean : array of shape (K, 1)
         The prior mean of the latent functions.
@@ -101,7 +101,7 @@ def kernels_of(parameters):
 
 def likelihood_of(parameters):
     """The likelihood in the form in which it computes."""
-    return exponential(parameters.raw_likelihood)
+    return parameters.raw_likelihood.from_raw()
 
 
 def exponential(tree):

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from . import gaussian
-from .parameterizations import PARAMETERIZATIONS
+from .parameterizations import PARAMETERIZATIONS, Parameterization
 
 _MAX_HALVINGS = 20
 
@@ -58,7 +58,7 @@ def candidate(q, dm, dS, gamma, parameterization="natural"):
     dm, dS : arrays of shape (K, M) and (K, M, M)
         Gradients of the expected log-likelihood in the moments of ``q``.
     gamma : scalar
-    parameterization : str
+    parameterization : str or Parameterization
         The coordinates in which the step is straight.
     """
     return _moved(q, velocity(q, dm, dS, parameterization), gamma, parameterization)
@@ -66,17 +66,17 @@ def candidate(q, dm, dS, gamma, parameterization="natural"):
 
 def velocity(q, dm, dS, parameterization="natural"):
     """The natural gradient in the coordinates of a parameterization."""
-    coordinates = PARAMETERIZATIONS[parameterization]
+    coordinates = _coordinates(parameterization)
 
     def from_natural(shift, precision):
-        return coordinates.from_gaussian(gaussian.from_natural(shift, precision))
+        return coordinates.from_gaussian(coordinates.from_natural(shift, precision))
 
     return jax.jvp(from_natural, (q.shift, q.precision), direction(q, dm, dS))[1]
 
 
 def ordinary_gradient(q, dm, dS, parameterization):
     """The gradient of the bound in the coordinates of a parameterization."""
-    coordinates = PARAMETERIZATIONS[parameterization]
+    coordinates = _coordinates(parameterization)
 
     def bound(xi):
         moved = coordinates.to_gaussian(xi)
@@ -85,8 +85,12 @@ def ordinary_gradient(q, dm, dS, parameterization):
     return jax.grad(bound)(coordinates.from_gaussian(q))
 
 
+def _coordinates(parameterization):
+    return parameterization if isinstance(parameterization, Parameterization) else PARAMETERIZATIONS[parameterization]
+
+
 def _moved(q, velocity, gamma, parameterization):
-    coordinates = PARAMETERIZATIONS[parameterization]
+    coordinates = _coordinates(parameterization)
     xi = coordinates.from_gaussian(q)
     return coordinates.to_gaussian(jax.tree.map(lambda x, v: x + gamma * v, xi, velocity))
 
@@ -104,7 +108,7 @@ def step(q, velocity, gamma, parameterization="natural", acceptable=gaussian.is_
     velocity : pair of arrays of shape (K, M) and (K, M, M)
         In the coordinates of ``parameterization``.
     gamma : scalar
-    parameterization : str
+    parameterization : str or Parameterization
     acceptable : callable
         Of a Gaussian that may not be one; not so where it is not finite.
     fallback : callable, optional

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from .._backend.linalg import cholesky, symmetric_exp, symmetric_log, symmetrize
+from .._backend.linalg import block_slices, cholesky, joined_blocks, symmetric_exp, symmetric_log, symmetrize
 from . import gaussian
 
 
@@ -31,11 +31,14 @@ class Parameterization(NamedTuple):
         Coordinates to `Gaussian`; not finite where they stand for none.
     unconstrained : bool
         Whether (almost) all coordinates stand for a Gaussian.
+    from_natural : callable
+        Natural parameters, two arrays, to `Gaussian`.
     """
 
     from_gaussian: Callable
     to_gaussian: Callable
     unconstrained: bool
+    from_natural: Callable = gaussian.from_natural
 
 
 def _from_logarithm(first, log_precision, of_gaussian):
@@ -89,3 +92,45 @@ PARAMETERIZATIONS = {
         unconstrained=True,
     ),
 }
+
+
+def within_blocks(name, sizes):
+    """The parameterization of this name, of Gaussians without covariance between blocks of these sizes.
+
+    Each block has its own coordinates. Were they those of the whole, the blocks would stay apart
+    too, but for rounding: roots, logarithms and exponentials of block diagonal matrices are block
+    diagonal. This way a step takes the sum of the blocks' cubes.
+
+    Parameters
+    ----------
+    name : str
+    sizes : tuple of int
+
+    Returns
+    -------
+    parameterization : Parameterization
+        That of the dictionary where there is a single block.
+    """
+    whole = PARAMETERIZATIONS[name]
+    if len(sizes) == 1:
+        return whole
+
+    def from_gaussian(q):
+        return _joined([whole.from_gaussian(block) for block in gaussian.blocks(q, sizes)])
+
+    def to_gaussian(xi):
+        return gaussian.of_blocks([whole.to_gaussian(block) for block in _split(*xi, sizes)])
+
+    def from_natural(shift, precision):
+        return gaussian.of_blocks([whole.from_natural(*block) for block in _split(shift, precision, sizes)])
+
+    return Parameterization(from_gaussian, to_gaussian, whole.unconstrained, from_natural)
+
+
+def _split(first, second, sizes):
+    return [(first[:, part], second[:, part, part]) for part in block_slices(sizes)]
+
+
+def _joined(blocks):
+    first, second = zip(*blocks, strict=True)
+    return jnp.concatenate(first, axis=-1), joined_blocks(second)

@@ -1,4 +1,4 @@
-"""The two sets of points of a basis, and the covariance of one of them factorised.
+"""The sets of points of a basis, and the covariance of those that q(v) rests on factorised.
 
 Points come with masks. A masked point is not there: it has no covariance with
 anything. So the number of points can be padded to a size that other data sets
@@ -13,12 +13,36 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
 from .._backend.linalg import jittered_cholesky, symmetrize, triangular_inverse
 
 
-class Points(NamedTuple):
-    """The two point sets.
+class _Sets(NamedTuple):
+    """What `Points` and `Masks` share: a field for each set of points."""
+
+    Z: jax.Array
+    Z_mean: jax.Array
+    Z_second: jax.Array | None = None
+
+    @property
+    def of_q(self):
+        """The sets that q(v) rests on, one after the other."""
+        return self.Z if self.Z_second is None else jnp.concatenate([self.Z, self.Z_second])
+
+    @property
+    def sizes(self):
+        """Sizes of the sets that q(v) rests on: of its blocks, between which it has no covariance."""
+        return (len(self.Z),) if self.Z_second is None else (len(self.Z), len(self.Z_second))
+
+    @property
+    def further(self):
+        """The set beside the inducing points, whichever it is."""
+        return self.Z_mean if self.Z_second is None else self.Z_second
+
+
+class Points(_Sets):
+    """The point sets.
 
     Attributes
     ----------
@@ -26,17 +50,18 @@ class Points(NamedTuple):
         Inducing points, of mean and covariance (the paper's beta).
     Z_mean : array of shape (G, D)
         Points of the mean alone (the paper's gamma).
+    Z_second : array of shape (O, D), optional
+        Points with a mean and a covariance of their own, apart from those of the
+        inducing points: see `bases.solve`. None in the other bases.
     """
 
-    Z: jax.Array
-    Z_mean: jax.Array
+    __slots__ = ()
 
 
-class Masks(NamedTuple):
-    """One for a point that is there, zero for padding: (M,) and (G,)."""
+class Masks(_Sets):
+    """One for a point that is there, zero for padding: (M,), (G,) and (O,)."""
 
-    Z: jax.Array
-    Z_mean: jax.Array
+    __slots__ = ()
 
 
 class Factor(NamedTuple):
@@ -74,10 +99,43 @@ def factorise(kernel, Z, mask, jitter):
     return Factor(L, triangular_inverse(L), used)
 
 
+def factorise_two(kernel, points, masks, jitter):
+    """Return the `Factor` of the covariance of two sets of points together, each with its own jitter.
+
+    Of the second set what the first leaves open is factorised,
+
+        L = [[L_1, 0], [A_12^T, L_2]],   A_12 = L_1^-1 K_12,   L_2 L_2^T = K_22 - A_12^T A_12
+
+    so that the first set's part is what it would be alone.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    points, masks : pairs of arrays of shape (P, D) and (P,)
+    jitter : scalar
+    """
+    (first, second), (mask_first, mask_second) = points, masks
+    L, whiten, used = factorise(kernel, first, mask_first, jitter)
+    across = whiten @ (kernel(first, second) * (mask_first[:, None] * mask_second))
+    K = inducing_covariance(kernel, second, mask_second)
+    L_2, used_2 = jittered_cholesky(symmetrize(K - across.T @ across), absolute_jitter(K, mask_second, jitter))
+    root = jnp.block([[L, jnp.zeros_like(across)], [across.T, L_2]])
+    between = solve_triangular(L_2, across.T @ whiten, lower=True)
+    inverse = jnp.block([[whiten, jnp.zeros_like(across)], [-between, triangular_inverse(L_2)]])
+    return Factor(root, inverse, jnp.maximum(used, used_2))
+
+
+def factor_of_q(kernel, points, masks, jitter):
+    """The `Factor` of the covariance of all points that q(v) rests on."""
+    if points.Z_second is None:
+        return factorise(kernel, points.Z, masks.Z, jitter)
+    return factorise_two(kernel, (points.Z, points.Z_second), (masks.Z, masks.Z_second), jitter)
+
+
 def factors(kernels, points, masks, jitter):
     """The `Factor` of each kernel: constants, through which no gradient flows."""
-    kernels, Z = jax.lax.stop_gradient((kernels, points.Z))
-    return tuple(factorise(kernel, Z, masks.Z, jitter) for kernel in kernels)
+    kernels, points = jax.lax.stop_gradient((kernels, points._replace(Z_mean=None)))
+    return tuple(factor_of_q(kernel, points, masks, jitter) for kernel in kernels)
 
 
 def by_kernel(kernels, n_latent):

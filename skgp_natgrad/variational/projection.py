@@ -13,19 +13,31 @@ single precision; all that has the size of q alone is in double.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.linalg import lower_product, symmetrize, tril_halved, upper_product, weighted_gram
+from .._backend.linalg import (
+    block_diagonal,
+    block_product,
+    lower_product,
+    symmetrize,
+    tril_halved,
+    upper_product,
+    weighted_gram,
+)
 
 # Not zero: the square root of a variance must have a derivative.
 SMALLEST_VARIANCE = float(np.finfo(float).tiny ** 0.5)
 
 
-class WhitenedRows(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class WhitenedRows:
     """A batch's rows as latent moments see them.
 
     Attributes
@@ -35,20 +47,24 @@ class WhitenedRows(NamedTuple):
     residual : array of shape (..., B)
         k_xx - |A|^2, what the inducing points leave open of the prior variance: at
         least zero.
+    sizes : tuple of int, optional
+        Sizes of the diagonal blocks of S, all else of which is zero; a constant of
+        the program. None for a single block.
     """
 
     A: jax.Array
     residual: jax.Array
+    sizes: tuple | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
-    def of(cls, A, kxx, n_explaining=None):
+    def of(cls, A, kxx, n_explaining=None, sizes=None):
         """The rows of ``A`` and prior variances (..., B), with what the first so many points leave open."""
         explained = A[..., :n_explaining, :]
-        return cls(A, _numpy_of(A).maximum(kxx - (explained * explained).sum(-2), 0.0))
+        return cls(A, _numpy_of(A).maximum(kxx - (explained * explained).sum(-2), 0.0), sizes)
 
     def first(self, n_points):
         """The same rows, as far as the first so many points see them."""
-        return self._replace(A=self.A[:n_points])
+        return dataclasses.replace(self, A=self.A[:n_points])
 
     def mean(self, m):
         """Latent means (K, B) that belong to m (K, M)."""
@@ -56,7 +72,11 @@ class WhitenedRows(NamedTuple):
 
     def spread(self, S):
         """S A: (K, M, B)."""
-        return self._cast(S) @ self.A
+        return self.product(self._cast(S), self.A)
+
+    def product(self, S, B):
+        """S B (K, M, C), of the diagonal blocks of S."""
+        return S @ B if self.sizes is None else block_product(S, B, self.sizes)
 
     def var(self, spread):
         """Latent variances (K, B), the residual and A^T S A, of ``spread`` = S A.
@@ -77,9 +97,17 @@ class WhitenedRows(NamedTuple):
         """The gradient in m (K, M) of what has gradients ``g`` (K, B) in the means."""
         return _double(self._cast(g) @ self.A.T)
 
+    def gram(self, v):
+        """A diag(v) A^T (K, M, M), for ``v`` (K, B)."""
+        return _double(weighted_gram(self.A[None], self._cast(v)))
+
     def pulled_back_var(self, v):
         """The gradient in S (K, M, M) of what has gradients ``v`` (K, B) in the variances."""
-        return _double(weighted_gram(self.A[None], self._cast(v)))
+        return self.restricted(self.gram(v))
+
+    def restricted(self, A):
+        """The matrices (K, M, M) with zeros where S has them."""
+        return A if self.sizes is None else block_diagonal(A, self.sizes)
 
     def pulled_back_rows(self, m, spread, g, v):
         """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments."""
@@ -99,7 +127,7 @@ def _numpy_of(array):
     return np if isinstance(array, np.ndarray) else jnp
 
 
-def whitened(whiten, Kzx, kxx, n_explaining=None):
+def whitened(whiten, Kzx, kxx, n_explaining=None, sizes=None):
     """The rows whitened by a lower triangular L^-1.
 
     Parameters
@@ -109,16 +137,18 @@ def whitened(whiten, Kzx, kxx, n_explaining=None):
     kxx : array of shape (B,)
     n_explaining : int, optional
         The residual is what the first so many points leave open; all by default.
+    sizes : tuple of int, optional
+        See `WhitenedRows`.
 
     Returns
     -------
     rows : WhitenedRows
     """
-    return WhitenedRows.of(lower_product(whiten.astype(Kzx.dtype), Kzx), kxx, n_explaining)
+    return WhitenedRows.of(lower_product(whiten.astype(Kzx.dtype), Kzx), kxx, n_explaining, sizes)
 
 
-@jax.custom_vjp
-def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(8,))
+def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
     """The part of the latent moments that runs through Kzz^-1.
 
     Parameters
@@ -136,6 +166,8 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
         basis, zero in the hybrid; a constant.
     whiten : array of shape (M, M)
         L^-1 of Kzz with its jitter; a constant.
+    sizes : tuple of int, optional
+        Of the diagonal blocks of S, all else of which is zero and has no gradient.
 
     Returns
     -------
@@ -147,11 +179,11 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
     rows : WhitenedRows
         A constant: no gradient flows through it.
     """
-    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten)[0]
+    return _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes)[0]
 
 
-def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
-    rows = whitened(whiten, Kzx, kxx)
+def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes):
+    rows = whitened(whiten, Kzx, kxx, sizes=sizes)
     w = at_Z @ whiten.T
     own = m - removed * w
     spread = rows.spread(S)
@@ -159,19 +191,48 @@ def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten):
     return moments, (whiten, rows, own, S, w, removed, spread)
 
 
-def _project_backward(saved, cotangents):
+def _project_backward(sizes, saved, cotangents):
     whiten, rows, own, S, w, removed, spread = saved
     g, v, w_bar, beta_bar, _ = cotangents
-    d_m, d_S = rows.pulled_back_mean(g), rows.pulled_back_var(v)
+    d_m, gram = rows.pulled_back_mean(g), rows.gram(v)
     d_A = rows.pulled_back_rows(own, spread, g, v)
     from_beta = beta_bar @ whiten.T
     w_total = w_bar - removed * d_m + from_beta
     # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
-    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * ((S @ d_S).sum(0) - d_S.sum(0))
+    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (rows.product(S, gram).sum(0) - gram.sum(0))
     d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
     d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
     d_kxx = v.sum(0).astype(rows.residual.dtype)
-    return d_Kzz, d_Kzx, d_kxx, d_m, d_S, w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
+    return d_Kzz, d_Kzx, d_kxx, d_m, rows.restricted(gram), w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
 
 
 project.defvjp(_project_forward, _project_backward)
+
+
+@jax.custom_vjp
+def residual(Kzz, Kzx, kxx, whiten, rows):
+    """k_xx - k_xz Kzz^-1 k_zx, what the inducing points leave open of the prior variance: (B,).
+
+    Parameters
+    ----------
+    Kzz, Kzx, kxx, whiten : arrays
+        See `project`; they have the gradient, that of the exact residual.
+    rows : WhitenedRows
+        What `project` returned for them; it has the value.
+    """
+    return _double(rows.residual)
+
+
+def _residual_forward(Kzz, Kzx, kxx, whiten, rows):
+    return residual(Kzz, Kzx, kxx, whiten, rows), (whiten, rows)
+
+
+def _residual_backward(saved, v):
+    whiten, rows = saved
+    d_kxx = v.astype(rows.residual.dtype)
+    d_Kzz = whiten.T @ _double(weighted_gram(rows.A[None], d_kxx[None]))[0] @ whiten
+    d_Kzx = -2.0 * upper_product(whiten.T.astype(rows.A.dtype), rows.A * d_kxx)
+    return d_Kzz, d_Kzx, d_kxx, jnp.zeros_like(whiten), jax.tree.map(jnp.zeros_like, rows)
+
+
+residual.defvjp(_residual_forward, _residual_backward)

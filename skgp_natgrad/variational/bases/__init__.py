@@ -4,6 +4,7 @@ Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance rests on inducing
 points Z (the paper's beta), the mean on these and on further points Z_mean (the
 paper's gamma) with weights a. The part on Z is whitened: u = L v, Kzz = L L^T,
 q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis.
+"solve" (Shi, Titsias and Mnih 2020) gives the further points a covariance as well.
 
 Each basis is a `Basis` in a file of its own; the functions here apply it kernel by kernel.
 """
@@ -18,6 +19,7 @@ from ._record import Basis, Dependence, Moments, Weights
 from .decoupled import DECOUPLED
 from .hybrid import HYBRID
 from .orthogonal import ORTHOGONAL
+from .solve import SOLVE
 
 __all__ = [
     "BASES",
@@ -29,12 +31,15 @@ __all__ = [
     "moved",
     "prediction_factors",
     "pulled_back",
+    "whole_gram",
 ]
 
-BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED}
+BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED, "solve": SOLVE}
 
 
-def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None):
+def moments(
+    basis, kernels, points, masks, weights, m, S, X, jitter, columns=None, known_factors=None, needs_residual=False
+):
     """Latent moments at the rows of ``X``.
 
     Parameters
@@ -55,6 +60,8 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
         is estimated without bias (appendix A.3); all of them if None.
     known_factors : tuple of Factor, optional
         What `factors` returns, where it is known already.
+    needs_residual : bool
+        Whether the residual is asked for, which bases without natural parameters do not have.
 
     Returns
     -------
@@ -67,9 +74,13 @@ def moments(basis, kernels, points, masks, weights, m, S, X, jitter, columns=Non
     parts = []
     for (kernel, latents), factor in zip(by_kernel(kernels, len(m)), known_factors, strict=True):
         own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, m, S))
-        parts.append(BASES[basis].moments(kernel, factor, points, masks, *own, X, columns))
-    mean, var, kl, dependence = zip(*parts, strict=True)
-    return Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
+        parts.append(BASES[basis].moments(kernel, factor, points, masks, *own, X, columns, needs_residual))
+    mean, var, kl, dependence, residual = zip(*parts, strict=True)
+    moments = Moments(jnp.concatenate(mean), jnp.concatenate(var), sum(kl), dependence)
+    if not needs_residual:
+        return moments
+    of_each = [jnp.broadcast_to(one, own.shape) for one, own in zip(residual, mean, strict=True)]
+    return moments._replace(residual=jnp.concatenate(of_each))
 
 
 def moved(moments, dm, S):
@@ -87,6 +98,11 @@ def pulled_back(moments, v):
     return jnp.concatenate(
         [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))]
     )
+
+
+def whole_gram(moments, v):
+    """A diag(v) A^T (K, M, M) of the rows, for ``v`` (K, B): between all variables of q, also where S is zero."""
+    return jnp.concatenate([rows.gram(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))])
 
 
 def prediction_factors(basis, kernels, points, masks, weights, q, jitter):

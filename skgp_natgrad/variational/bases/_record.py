@@ -18,22 +18,27 @@ class Basis(NamedTuple):
     natural : bool
         Whether q(v) has natural parameters, and so natural gradients.
     first_weights : callable
-        ``(n_latent, n_inducing, n_mean_inducing) -> Weights``, at which training starts: those of
-        the prior, or close to it.
+        ``(n_latent, n_inducing, n_mean_only) -> Weights``, at which training starts: those of the
+        prior, or close to it.
     moments : callable
-        ``(kernel, factor, points, masks, weights, m, S, X, columns) -> (mean, var, kl, dependence)``,
-        the parts of `Moments`; ``factor`` is None without natural parameters.
+        ``(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual) -> (mean, var, kl,
+        dependence, residual)``, the parts of `Moments`; ``factor`` is None without natural parameters, and
+        so is ``residual``, of shape (B,), which is also None where it is not needed.
     prediction_factors : callable
         ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, spread, used)``; see
         `bases.prediction_factors`.
     change_of_mean : callable or None
         ``(kernel, factor, points, masks, a, m, Z_new) -> array (K, M)``: what the mean at the
-        inducing points changes by as they move to ``Z_new``; None without natural parameters.
+        points of q(v) changes by as they move to ``Z_new``; None without natural parameters.
     metric : callable
         ``(kernel, factor, points, masks) -> array (G,)``: the diagonal metric of the mean-only weights.
     metric_matrix : callable or None
         The whole of it, (G, G), where the mean-only part is orthogonal to the rest, so that it has
         a natural gradient of its own (eq. 15a).
+    mean_on_inducing : bool
+        Whether the mean-only points begin with a copy of the inducing points.
+    second_part : bool
+        Whether the further points are `Points.Z_second`, with a covariance too, not `Points.Z_mean`.
     """
 
     natural: bool
@@ -43,6 +48,8 @@ class Basis(NamedTuple):
     change_of_mean: Callable | None
     metric: Callable
     metric_matrix: Callable | None
+    mean_on_inducing: bool = False
+    second_part: bool = False
 
     @property
     def orthogonal(self):
@@ -82,8 +89,8 @@ class Dependence(NamedTuple):
 class Moments(NamedTuple):
     """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
 
-    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` is
-    the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
+    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` (K, B)
+    is the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
     """
 
     mean: jax.Array

@@ -1,4 +1,7 @@
-"""What the bases with a whitened q(v) share: the covariance rests on inducing points Z, u = L v, Kzz = L L^T."""
+"""What the bases with a whitened q(v) share: the covariance rests on inducing points Z, u = L v, Kzz = L L^T.
+
+Where there is a second set of points with a covariance of its own, Z stands for both sets here.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._backend.linalg import definite_cholesky, triangular_inverse
-from ..points import factorise, inducing_covariance
-from ..projection import project
+from ..points import factor_of_q, inducing_covariance
+from ..projection import project, residual
 from ._mean_points import in_precision_of, quadratic
 from ._record import Weights
 
@@ -17,21 +20,24 @@ def first_weights(n_latent, n_inducing, n_mean_inducing):
     return Weights(np.zeros((n_latent, n_mean_inducing)), np.zeros((n_latent, 0, 0)))
 
 
-def moments(kernel, factor, points, masks, weights, m, S, X, columns, removed):
-    """Latent mean and variance (K, B), the mean-only part's KL divergence, L^-1 Kzg a (K, M), and the rows.
+def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual, removed):
+    """Latent mean and variance (K, B), the mean-only part's KL divergence, L^-1 Kzg a (K, M), the rows, the residual.
 
     The rows are seen in their own precision, the points in double. ``removed`` is the share of the
     mean-only part's values at Z that the projection takes away: one, or zero.
     """
-    Kzz = inducing_covariance(kernel, points.Z, masks.Z)
+    Z, mask = points.of_q, masks.of_q
+    Kzz = inducing_covariance(kernel, Z, mask)
     a = weights.a * masks.Z_mean
-    Kgz = kernel(points.Z_mean, points.Z) * masks.Z
-    row_kernel, (Z, Z_mean) = in_precision_of(X, (kernel, points))
-    Kzx = row_kernel(Z, X) * masks.Z.astype(X.dtype)[:, None]
-    mean, var, w, beta, rows = project(Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse)
-    mean = mean + a.astype(X.dtype) @ row_kernel(Z_mean, X)
-    beta = beta * masks.Z if removed else jnp.zeros_like(beta)
-    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows
+    Kgz = kernel(points.Z_mean, Z) * mask
+    row_kernel, (row_Z, row_Z_mean) = in_precision_of(X, (kernel, (Z, points.Z_mean)))
+    Kzx = row_kernel(row_Z, X) * mask.astype(X.dtype)[:, None]
+    kxx = row_kernel.diag(X)
+    mean, var, w, beta, rows = project(Kzz, Kzx, kxx, m, S, a @ Kgz, removed, factor.inverse, points.sizes)
+    open_part = residual(Kzz, Kzx, kxx, factor.inverse, rows) if needs_residual else None
+    mean = mean + a.astype(X.dtype) @ row_kernel(row_Z_mean, X)
+    beta = beta * mask if removed else jnp.zeros_like(beta)
+    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, open_part
 
 
 def change_along_mean(kernel, factor, points, masks, m, Z_new):
@@ -39,16 +45,18 @@ def change_along_mean(kernel, factor, points, masks, m, Z_new):
 
     Differences of covariances are taken: of points that stay nothing changes, jitter or not.
     """
-    alpha = (m @ factor.inverse) * masks.Z
-    return (alpha @ (kernel(points.Z, Z_new) - kernel(points.Z, points.Z))) * masks.Z
+    Z, mask = points.of_q, masks.of_q
+    alpha = (m @ factor.inverse) * mask
+    return (alpha @ (kernel(Z, Z_new) - kernel(Z, Z))) * mask
 
 
 def prediction_factors(kernel, points, masks, q, jitter, at_Z=None):
     """See `bases.prediction_factors`; ``at_Z`` (K, M) are values at the points that the mean is less of."""
-    _, whiten, used = factorise(kernel, points.Z, masks.Z, jitter)
+    _, whiten, used = factor_of_q(kernel, points, masks, jitter)
     m = q.mean if at_Z is None else q.mean - at_Z @ whiten.T
     # From the precision, which every step has kept positive definite: but for rounding, where it is
     # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
     root = definite_cholesky(q.precision)
     spread = jnp.swapaxes(triangular_inverse(root), -1, -2)
-    return m @ whiten * masks.Z, (whiten * masks.Z)[None], spread, used
+    mask = masks.of_q
+    return m @ whiten * mask, (whiten * mask)[None], spread, used

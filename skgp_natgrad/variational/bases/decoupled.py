@@ -38,13 +38,13 @@ def _first_weights(n_latent, n_inducing, n_mean_inducing):
     return Weights(np.zeros((n_latent, n_mean_inducing)), root)
 
 
-def _moments(kernel, factor, points, masks, weights, m, S, X, columns):
+def _moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual):
     Kzz = inducing_covariance(kernel, points.Z, masks.Z)
     a = weights.a * masks.Z_mean
     root = weights.root * masks.Z[:, None]
     inverse = _inverse(Kzz, root)
-    row_kernel, (Z, Z_mean), whiten, weight = in_precision_of(
-        X, (kernel, points, inverse @ jnp.swapaxes(root, -1, -2), a)
+    row_kernel, Z, Z_mean, whiten, weight = in_precision_of(
+        X, (kernel, points.Z, points.Z_mean, inverse @ jnp.swapaxes(root, -1, -2), a)
     )
     T = whiten @ row_kernel(Z, X)
     mean = (weight @ row_kernel(Z_mean, X)).astype(float)
@@ -54,7 +54,7 @@ def _moments(kernel, factor, points, masks, weights, m, S, X, columns):
     log_det = 2.0 * jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)).sum(-1)
     Kgz = jnp.zeros((a.shape[1], len(Kzz)))
     mean_part = quadratic(kernel, points, a, jnp.zeros(root.shape[:2]), Kgz, columns)
-    return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None
+    return mean, var, 0.5 * (mean_part + (trace - log_det).sum()), None, None
 
 
 def _inverse(Kzz, root):
@@ -78,4 +78,5 @@ DECOUPLED = Basis(
     change_of_mean=None,
     metric=prior_variance,
     metric_matrix=None,
+    mean_on_inducing=True,
 )

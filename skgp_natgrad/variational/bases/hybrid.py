@@ -13,8 +13,8 @@ from ._record import Basis, Dependence
 
 
 def _moments(kernel, factor, points, masks, weights, m, *arguments):
-    mean, var, kl, w, rows = _whitened.moments(kernel, factor, points, masks, weights, m, *arguments, 0.0)
-    return mean, var, kl + (m * w).sum(), Dependence(rows, w)
+    mean, var, kl, w, rows, residual = _whitened.moments(kernel, factor, points, masks, weights, m, *arguments, 0.0)
+    return mean, var, kl + (m * w).sum(), Dependence(rows, w), residual
 
 
 def _prediction_factors(kernel, points, masks, weights, q, jitter):

@@ -17,8 +17,8 @@ _MIN_RESIDUAL = 1e-3
 
 
 def _moments(*arguments):
-    mean, var, kl, w, rows = _whitened.moments(*arguments, 1.0)
-    return mean, var, kl, Dependence(rows, 0.0 * w)
+    mean, var, kl, w, rows, residual = _whitened.moments(*arguments, 1.0)
+    return mean, var, kl, Dependence(rows, 0.0 * w), residual
 
 
 def _prediction_factors(kernel, points, masks, weights, q, jitter):
