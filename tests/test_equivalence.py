@@ -424,12 +424,8 @@ def test_softmax_converges_to_the_integral(rng):
     mean, var = rng.normal(size=4), rng.uniform(0.1, 1.0, size=4)
     f = brute_force(rng, mean, var)
     want = f[2].mean() - np.log(np.exp(f).sum(0)).mean()
-    got = [
-        call(Softmax(n).value_and_bounds(1)[0], "expected_log_prob", mean[:, None], var[:, None], np.full((1, 1), 2.0))[
-            0
-        ]
-        for n in (64, 4096)
-    ]
+    models, y = [Softmax(n).value_and_bounds(1)[0] for n in (64, 4096)], np.full((1, 1), 2.0)
+    got = [call(model, "expected_log_prob", mean[:, None], var[:, None], y)[0] for model in models]
     assert_allclose(got[0], want, atol=0.02)
     assert_allclose(got[1], want, atol=3e-3)
 
