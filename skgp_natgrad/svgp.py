@@ -30,7 +30,7 @@ from .start.state import Previous, previous_of
 from .start.state import init as _init
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, can_stream, check
 from .step.chunk import STEPS_PER_CALL, one_step
-from .step.optimizer import OPTIMIZERS
+from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
@@ -77,6 +77,7 @@ __all__ = [
     "covariance",
     "init",
     "interim",
+    "is_transformation",
     "memory_of_draws",
     "predict",
     "previous_of",

@@ -28,7 +28,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
-from skgp_natgrad.variational.bases._whitened import first_weights
+from skgp_natgrad.variational.bases import BASES
 from skgp_natgrad.variational.points import Masks, Points
 
 JITTER = 1e-8
@@ -104,7 +104,7 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
     n_latent = likelihood.n_latent(n_targets, n_classes)
     kernel = ConstantKernel(1.3) * Matern(length_scale=[1.1, 0.7, 1.6], nu=2.5) + RBF(0.9)
     spec = (kernels.from_sklearn(kernel, 3).value,), likelihood.value_and_bounds(n_targets)[0]
-    weights = first_weights(basis, n_latent, n_inducing, n_mean_inducing)
+    weights = BASES[basis].first_weights(n_latent, n_inducing, n_mean_inducing)
     parameters = model_parts.Parameters(
         *jax.tree.map(np.log, spec),
         Points(rng.normal(size=(n_inducing, 3)), rng.normal(size=(n_mean_inducing, 3))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 
 from .. import objectives
@@ -18,8 +20,9 @@ from ..svgp import (
     Algorithm,
     Plan,
     Settings,
+    is_transformation,
 )
-from ..training.schedules import Auto, Cosine, LineSearch
+from ..training.schedules import Auto, Constant, Cosine, LineSearch
 from . import _checks
 from ._targets import likelihood_of
 
@@ -103,6 +106,13 @@ def _settings(estimator):
 def _rate_schedule(estimator, algorithm, max_iter):
     """The optimizer's schedule; a number is where a half cosine to zero begins."""
     rate = estimator.learning_rate
+    if is_transformation(algorithm.optimizer):
+        if rate != signature(type(estimator)).parameters["learning_rate"].default:
+            raise ValueError(
+                f"learning_rate={rate!r} has no effect with an optimizer of optax, which has step sizes of its own; "
+                "leave it at its default, and give the transformation the rate, as in optimizer=optax.adam(0.01)."
+            )
+        return Constant(1.0)
     if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
         rate = Cosine(_checks.number("learning_rate", rate), 0.0, n_steps=max_iter)
     is_search = isinstance(rate, LineSearch) or rate == "line_search"
@@ -123,12 +133,21 @@ def _algorithm(estimator):
     """The algorithm's parts by name, checked one by one."""
     if estimator.basis == "coupled":
         raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
+    optimizer = estimator.optimizer
+    if is_transformation(optimizer):
+        if estimator.solver in ("gd", "lbfgs"):
+            raise ValueError(
+                f"an optimizer of optax has no effect with solver={estimator.solver!r}; use solver='ngd' or 'adam', or "
+                "leave optimizer at its default."
+            )
+    else:
+        optimizer = _checks.choice("optimizer", optimizer, (*OPTIMIZERS, None))
     return Algorithm(
         solver=_checks.choice("solver", estimator.solver, tuple(SOLVERS)),
         parameterization=_checks.choice("parameterization", estimator.parameterization, tuple(PARAMETERIZATIONS)),
         basis=_checks.choice("basis", estimator.basis, tuple(BASES)),
         mean_solver=_checks.choice("mean_solver", estimator.mean_solver, MEAN_SOLVERS),
-        optimizer=_checks.choice("optimizer", estimator.optimizer, (*OPTIMIZERS, None)),
+        optimizer=optimizer,
     )
 
 
@@ -148,6 +167,11 @@ def _check_checkpoint(estimator):
         raise ValueError(
             f"checkpoint={str(path)!r} with solver='lbfgs': scipy keeps what L-BFGS remembers to itself, so that "
             "no fit can go on from a file. Use checkpoint=None, or another solver."
+        )
+    if is_transformation(estimator.optimizer):
+        raise ValueError(
+            f"checkpoint={str(path)!r} with an optimizer of optax: it does not say what its parameters are, so that "
+            "no file could tell whether a later fit has the same. Use checkpoint=None, or the name of an optimizer."
         )
 
 

@@ -28,6 +28,8 @@ class BaseNGDSVGP(BaseEstimator):
         *,
         likelihood="gaussian",
         objective="elbo",
+        normalize_X=True,
+        normalize_y=True,
         n_inducing=100,
         n_mean_inducing=0,
         basis="orthogonal",
@@ -37,26 +39,26 @@ class BaseNGDSVGP(BaseEstimator):
         gamma_schedule="auto",
         optimizer="adam",
         learning_rate=0.02,
+        mean_solver="adam",
+        mean_columns="auto",
         batch_size=1024,
         max_iter=1000,
         tol=1e-3,
         n_iter_no_change=50,
-        mean_solver="adam",
-        mean_columns="auto",
-        normalize_X=True,
-        normalize_y=True,
-        jitter=1e-8,
         warm_start=False,
         random_state=None,
-        verbose=0,
+        jitter=1e-8,
         device="auto",
         dtype="float64",
+        verbose=0,
         callback=None,
         checkpoint=None,
     ):
         self.kernel = kernel
         self.likelihood = likelihood
         self.objective = objective
+        self.normalize_X = normalize_X
+        self.normalize_y = normalize_y
         self.n_inducing = n_inducing
         self.n_mean_inducing = n_mean_inducing
         self.basis = basis
@@ -66,20 +68,18 @@ class BaseNGDSVGP(BaseEstimator):
         self.gamma_schedule = gamma_schedule
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.mean_solver = mean_solver
+        self.mean_columns = mean_columns
         self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
-        self.mean_solver = mean_solver
-        self.mean_columns = mean_columns
-        self.normalize_X = normalize_X
-        self.normalize_y = normalize_y
-        self.jitter = jitter
         self.warm_start = warm_start
         self.random_state = random_state
-        self.verbose = verbose
+        self.jitter = jitter
         self.device = device
         self.dtype = dtype
+        self.verbose = verbose
         self.callback = callback
         self.checkpoint = checkpoint
 

@@ -69,6 +69,10 @@ def boolean(name, value):
     return bool(value)
 
 
+def _is_function(value):
+    return callable(value) and not isinstance(value, type)
+
+
 def schedule(name, value, max_iter, upper, without=()):
     """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero.
 
@@ -77,10 +81,10 @@ def schedule(name, value, max_iter, upper, without=()):
     options = [option for option in schedules.names() if option not in without]
     if isinstance(value, str):
         choice(name, value, options)
-    elif not isinstance(value, (numbers.Real, schedules.Schedule)) or isinstance(value, bool):
+    elif isinstance(value, bool) or not (isinstance(value, numbers.Real) or _is_function(value)):
         raise ValueError(
-            f"{name}={value!r} must be a number, a schedule object such as LogLinear(), or one of "
-            f"{', '.join(map(repr, options))}."
+            f"{name}={value!r} must be a number, a schedule object such as LogLinear(), a function of the iteration, "
+            f"or one of {', '.join(map(repr, options))}."
         )
     result = schedules.as_schedule(value)
     try:

@@ -13,9 +13,11 @@ from .._backend import memory
 from ..svgp import can_stream
 from . import _checks, _fitted, _inputs
 from ._base import BaseNGDSVGP
+from ._documentation import documented
 from ._targets import REGRESSION, Targets
 
 
+@documented
 class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
@@ -25,17 +27,6 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
 
     Parameters
     ----------
-    kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
-        Prior covariance of the latent functions: ConstantKernel, RBF, Matern,
-        RationalQuadratic, ExpSineSquared, DotProduct, their sums, products and
-        powers, or a class added by :func:`skgp_natgrad.kernels.register`. Its
-        hyperparameters are initial values in the units of the standardised X;
-        their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
-        likelihood owns the noise. One kernel serves all latent functions; a
-        list holds one for each: one a column of y, or, of a likelihood with two
-        latent functions f and g, those of f and then those of g.
-        None is ``ConstantKernel() * Matern(nu=2.5)`` with one lengthscale a
-        column, started from the data.
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
         "heteroscedastic_gaussian", "poisson", "negative_binomial",
@@ -43,201 +34,10 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
         values, tunable as ``likelihood__...``; those of "gaussian" and
         "student_t" are on the scale of the standardised y.
-    objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
-        What training raises. "elbo": the evidence lower bound. "tightened": a
-        bound that is never looser, at the same cost, for Gaussian noise [4]_.
-        "predictive": the log density of each row's own prediction, less the
-        KL divergence, for calibrated predictions where the model is
-        wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` has
-        the weight of the divergence, tunable as ``objective__kl_weight``.
-    n_inducing : int, None or "all", default=100
-        Number of inducing points (the papers' \|beta\|), M: they carry mean and
-        covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
-        distinct rows, and a UserWarning says so unless the default, an upper
-        limit, was left in place. None and "all" put a point at every distinct row, where
-        it stays: the whole variational Gaussian process, of order N^3 an
-        iteration.
-    n_mean_inducing : int, default=0
-        Number of further points of the mean alone (the papers' \|gamma\|), at a
-        linear cost; with ``basis="solve"`` of mean and covariance. Zero is the
-        coupled basis.
-    basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
-        How the mean-only points enter [2]_; without them all but "decoupled" are the
-        coupled basis. "orthogonal" removes from their part what the inducing
-        points explain; "hybrid" does not; in "decoupled" the mean rests on
-        the mean-only points and a copy of the inducing points, the covariance
-        on the inducing points. "decoupled" has no natural parameters and
-        needs another solver than "ngd". "solve" [6]_ gives the further points a
-        covariance of their own as well, apart from that of the inducing points,
-        both by natural gradients: between the coupled basis on the inducing
-        points and that on all points together, in its bound and its cost.
-    inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
-        Where the points start: by greedy conditional variance [3]_, at the
-        centres of clusters (mean-only points then at random rows), at random
-        rows, or at the given points of shape (n_points, n_features) in the units
-        of X: the inducing points, or, if there are ``n_inducing +
-        n_mean_inducing``, both sets. With ``mean_solver="exact"`` this concerns
-        the inducing points alone.
-    solver : {"ngd", "adam", "gd", "lbfgs"}, default="ngd"
-        "ngd": natural gradient steps on the variational distribution q, steps
-        of ``optimizer`` on everything else. "adam": ``optimizer`` moves q too.
-        "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
-        a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
-        kept at its optimum (the collapsed bound), with others the
-        parameterization must be one of those that end in sqrt or log.
-    parameterization : str, default="natural"
-        The coordinates of q in which a step is straight [1]_: "natural",
-        "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or
-        "mean_var_log".
-    gamma_schedule : float, schedule or name, default="auto"
-        Step size of the natural gradient, in (0, 1], for ``solver="ngd"``.
-        "auto" finds it while training (:class:`~skgp_natgrad.Auto`). Else a
-        number for every iteration, an object such as
-        :class:`~skgp_natgrad.LogLinear`, tunable as
-        ``gamma_schedule__final``, or "constant", "linear", "log_linear",
-        "cosine", "line_search" for one with its defaults;
-        :class:`~skgp_natgrad.LineSearch` needs the full batch.
-    optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"} or None, default="adam"
-        Optimizer of the hyperparameters, the places of all points and the
-        mean-only weights, and with ``solver="adam"`` of q. None keeps
-        hyperparameters and places as they start, and trains q and the
-        mean-only weights alone.
-    learning_rate : float, schedule or name, default=0.02
-        Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
-        A number decays to zero along a cosine over ``max_iter`` iterations;
-        ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
-        for ``solver`` "adam" and "gd" on the full batch.
-    batch_size : int, default=1024
-        Rows in a minibatch. A table of at most so many rows is used whole.
-    max_iter : int, default=1000
-        Largest number of iterations.
-    tol : float, default=1e-3
-        Training stops when the ELBO, averaged over ``n_iter_no_change``
-        iterations, has risen by less than ``tol`` nats for each row since the
-        average before. On minibatches the rise must be below ``tol`` by two
-        standard errors, so that noise does not stop a fit.
-    n_iter_no_change : int, default=50
-        Number of iterations in each of the two averages.
-    mean_solver : {"adam", "natural", "diagonal", "exact"}, default="adam"
-        How the mean-only weights are found. "adam": by ``optimizer``, in
-        coordinates scaled by their conditional prior variance. "natural": by
-        natural gradient steps (eq. 15a of [2]_) of size ``gamma_schedule`` at
-        most. "diagonal": by these with the diagonal of the metric (eq. 16).
-        "exact": training uses the inducing points alone; then the mean-only
-        points are put at random rows, and the mean on all points is solved
-        for. The likelihood's parameters are estimated anew from leave-one-out
-        predictions. All but "adam" need ``basis="orthogonal"``; "natural" and
-        "diagonal" need ``solver="ngd"``.
-    mean_columns : int or "auto", default="auto"
-        Columns of the mean-only points' covariance that are drawn for each
-        minibatch, to estimate the mean's part of the divergence without bias.
-        "auto" is all of them, but at most ``batch_size``. The full batch, and
-        the mean solvers "natural" and "diagonal", use all.
-    normalize_X : bool, default=True
-        Standardise the columns of X; a constant column is left alone. A column
-        whose values span four units of rounding of its type, or fewer, is
-        constant, standardised or not.
     normalize_y : bool, default=True
         Standardise each column of y. Not used by likelihoods other than
         "gaussian", "student_t" and "heteroscedastic_gaussian": they see y on
         its own scale, and the prior mean is chosen from the data.
-    jitter : float, default=1e-8
-        Added to the diagonal of the inducing points' covariance, relative to
-        its mean; raised as far as the factorisation needs.
-    warm_start : bool, default=False
-        Go on from the previous fit's solution, in its scaling of X and y.
-        Hyperparameters that are fixed, or whose initial values are other ones
-        than at the previous fit, start at these; the rest go on within their
-        bounds. What the model is made of cannot change: the points and their
-        numbers, the basis, the form of kernel and likelihood, the
-        normalisation. A ValueError names what has.
-    checkpoint : str, os.PathLike or None, default=None
-        A file that holds what a fit has reached, written every few seconds
-        while it trains. If the fit is interrupted, ``fit`` with the same data and
-        arguments goes on from there, to the same bits; with other ones it is
-        refused. A fit that is complete deletes its file. Not for
-        ``solver="lbfgs"``.
-    random_state : int, RandomState instance or None, default=None
-        Draws minibatches and their columns; random points; from large tables,
-        candidates for the points, and rows for leave-one-out predictions.
-    verbose : int, default=0
-        1 shows a progress bar (extra "progress") or a line now and then, 2 a
-        line every 20 iterations.
-    device : {"auto", "cpu", "gpu"}, default="auto"
-        Where to compute; "auto" is JAX's default, a GPU where there is one.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision of what has the size of a batch while training: with
-        "float32" the covariances of rows and points, and products with them.
-        What concerns the points alone, the mean solver "exact" and predictions
-        are computed in double precision, the jitter is at least 1e-6, and X
-        should be standardised. Faster where single precision is; the
-        documentation's page of benchmarks says what it costs in accuracy.
-    callback : callable or None, default=None
-        Called as ``callback(n_iter, model)`` after every 20 iterations (after
-        each one of L-BFGS or a line search), ``model`` a fitted copy of the
-        estimator at that iteration. If it returns True, training ends there.
-
-    Attributes
-    ----------
-    kernel_ : sklearn.gaussian_process kernel or list of kernels
-        The kernel with the trained hyperparameters, in the units of the
-        standardised X; a list where ``kernel`` is one.
-    likelihood_ : likelihood
-        The likelihood with the trained parameters; those of "gaussian" and
-        "student_t" are on the scale of the standardised y.
-    inducing_points_ : ndarray of shape (M, n_features)
-        In the units of X.
-    mean_inducing_points_ : ndarray of shape (G, n_features)
-        In the units of X; for ``basis="decoupled"`` the mean's copy of the
-        inducing points stands last. With ``basis="solve"`` they carry a
-        covariance too.
-    elbo_ : float
-        The bound, or another ``objective``, at the solution, in nats, for y on the scale of
-        ``likelihood_``: evaluated on the full batch, the average of the last
-        estimates with minibatches. With ``mean_solver="exact"`` it is
-        evaluated on all rows. After a later ``partial_fit``, given the rows
-        before.
-    elbo_curve_ : ndarray of shape (n_iter,)
-        The bound before each iteration (with "lbfgs" after it); an unbiased
-        estimate with minibatches.
-    n_iter_ : int
-        Number of iterations.
-    step_sizes_ : ndarray of shape (n_iter,)
-        The step size of q in each iteration, in the end: after a line search,
-        or after halving. Zero where q stayed, and throughout with "lbfgs".
-    n_rejected_steps_ : int
-        Number of iterations that did not go as asked: the step of q was
-        shortened, to keep the covariance positive definite or because it lowered
-        the bound of its own batch; the optimizer's step was skipped because a
-        gradient was not finite; the iteration was taken back, because the bound
-        of the full batch had fallen, or because that of some minibatch of the
-        same twenty iterations was not finite; or the line search found no larger
-        bound.
-    n_clipped_steps_ : int
-        Number of those in which the shortened step left out the negative
-        curvature of a likelihood that is not log-concave.
-    jitter_ : float
-        The value that was added to the covariance's diagonal.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the columns, if X had them.
-
-    References
-    ----------
-    .. [1] H. Salimbeni, S. Eleftheriadis, J. Hensman (2018). "Natural Gradients
-       in Practice: Non-Conjugate Variational Inference in Gaussian Process
-       Models." AISTATS.
-    .. [2] H. Salimbeni, C.-A. Cheng, B. Boots, M. Deisenroth (2018).
-       "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
-    .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
-       Variational Inference in Gaussian Process Regression." JMLR.
-    .. [4] M. Titsias (2025). "New Bounds for Sparse Variational Gaussian
-       Processes." ICML.
-    .. [5] M. Jankowiak, G. Pleiss, J. Gardner (2020). "Parametric Gaussian
-       Process Regressors." ICML.
-    .. [6] J. Shi, M. Titsias, A. Mnih (2020). "Sparse Orthogonal Variational
-       Inference for Gaussian Processes." AISTATS.
 
     Examples
     --------

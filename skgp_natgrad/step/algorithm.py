@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import optax
+
 from .. import objectives
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
@@ -15,14 +17,15 @@ from ..variational.parameterizations import PARAMETERIZATIONS
 class Algorithm(NamedTuple):
     """Names of the algorithm's parts; hashable, a static argument of every compiled program.
 
-    ``adaptive`` is whether the natural gradient's step size is found while training.
+    ``optimizer`` is a name, None, or an `optax.GradientTransformation`; ``adaptive`` is whether the
+    natural gradient's step size is found while training.
     """
 
     solver: str = "ngd"
     parameterization: str = "natural"
     basis: str = "orthogonal"
     mean_solver: str = "adam"
-    optimizer: str | None = "adam"
+    optimizer: str | optax.GradientTransformation | None = "adam"
     adaptive: bool = False
 
 

@@ -26,7 +26,14 @@ OPTIMIZERS = {
 _USUAL_NOISE, _SLOWEST_POINTS = 0.02, 0.05
 
 
+def is_transformation(optimizer):
+    """Whether an optimizer is one of optax, with step sizes of its own, and not a name."""
+    return isinstance(optimizer, optax.GradientTransformation)
+
+
 def _transformation(algorithm):
+    if is_transformation(algorithm.optimizer):
+        return algorithm.optimizer
     return optax.identity() if algorithm.solver == "gd" else OPTIMIZERS[algorithm.optimizer or "adam"]()
 
 
@@ -81,8 +88,10 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
     scale = state.metric if state.metric.ndim == 2 else 1.0
     flat, unravel = ravel_pytree((xi_loss, with_a(loss, loss.weights.a / scale)))
     finite = jnp.all(jnp.isfinite(flat))
-    update, optimizer = _transformation(algorithm).update(jnp.where(finite, flat, 0.0), state.optimizer)
-    xi, direction = unravel(jnp.where(finite, -update, 0.0))
+    here = _position(state, algorithm, scale) if is_transformation(algorithm.optimizer) else None
+    update, optimizer = _transformation(algorithm).update(jnp.where(finite, flat, 0.0), state.optimizer, here)
+    # What a user's transformation returns is to be added, step size and sign included.
+    xi, direction = unravel(jnp.where(finite, -update if here is None else update, 0.0))
     direction = with_a(direction, direction.weights.a / scale)
     if SOLVERS[algorithm.solver].natural:
         direction = direction._replace(points=jax.tree.map(lambda d: point_rate * d, direction.points))
@@ -90,6 +99,12 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
         direction = jax.tree.map(jnp.zeros_like, direction)._replace(weights=direction.weights)
     moved = within_bounds(jax.tree.map(lambda p, d: p + rate * d, state.parameters, direction), constants)
     return (xi, moved), choose(finite, optimizer, state.optimizer), ~finite
+
+
+def _position(state, algorithm, scale):
+    """All that the optimizer moves, flat, in the coordinates of its gradient: for decay of weights and its like."""
+    parameters = with_a(state.parameters, state.parameters.weights.a * scale)
+    return ravel_pytree((coordinates(state.q, state.parameters, algorithm), parameters))[0]
 
 
 def within_bounds(parameters, constants):

@@ -230,6 +230,29 @@ class LineSearch(Schedule):
         return self.maximum if loss(limits[1]) <= found.fun else float(np.exp(found.x))
 
 
+class FromFunction(Schedule):
+    """The values of any function of the iteration, such as a schedule of optax.
+
+    Parameters
+    ----------
+    function : callable
+        Called with one iteration, an int from 0.
+
+    Examples
+    --------
+    >>> from skgp_natgrad.training.schedules import FromFunction
+    >>> FromFunction(lambda i: 0.1 / (1 + i))([0, 1]).tolist()
+    [0.1, 0.05]
+    """
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, iteration):
+        values = [float(self.function(int(i))) for i in np.ravel(iteration)]
+        return np.reshape(values, np.shape(iteration))
+
+
 _NAMED = {
     "auto": Auto,
     "constant": Constant,
@@ -246,9 +269,9 @@ def names():
 
 
 def as_schedule(value):
-    """Return ``value`` as a schedule: a number is `Constant`, a name its default."""
+    """Return ``value`` as a schedule: a number is `Constant`, a name its default, a function is asked each time."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return Constant(float(value))
     if isinstance(value, str):
         return _NAMED[value]()
-    return value
+    return value if isinstance(value, Schedule) else FromFunction(value)

@@ -1,0 +1,66 @@
+"""The classes of a classifier, and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from . import _checks
+
+
+def of_fit(estimator, y, previous):
+    """The sorted labels of ``y``; a warm start needs those that it had."""
+    classes = np.unique(y)
+    if previous is not None and not np.array_equal(classes, estimator.classes_):
+        raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {estimator.classes_!r}.")
+    return classes
+
+
+def of_stream(estimator, y, classes, previous):
+    """The sorted labels of a stream: those of its first call."""
+    if isinstance(estimator.class_weight, str):
+        raise ValueError(
+            f"class_weight={estimator.class_weight!r} depends on all rows, and partial_fit sees a part of them; give "
+            "a dict of label to weight."
+        )
+    known = np.unique(y if classes is None else classes) if previous is None else estimator.classes_
+    if len(known) < 2:
+        raise ValueError(
+            f"{type(estimator).__name__} needs at least two classes; the first call of partial_fit names one, "
+            f"{known.tolist()}. Give all labels that will occur as classes=..."
+        )
+    if classes is not None and not np.array_equal(np.unique(classes), known):
+        raise ValueError(f"classes={np.unique(classes).tolist()} differs from the first call's, {known.tolist()}.")
+    unseen = sorted(set(y.tolist()) - set(known.tolist()), key=str)
+    if unseen:
+        raise ValueError(
+            f"y holds the labels {unseen}, which are not among classes={known.tolist()}. Name all labels at the "
+            "first call of partial_fit, or call fit to start anew."
+        )
+    return known
+
+
+def weights(given, classes, position, weight):
+    """The factor that the argument ``class_weight``, as ``given``, puts on each class: (C,)."""
+    if given is None:
+        return np.ones(len(classes))
+    if isinstance(given, str) and given == "balanced":
+        # By weight, not by rows: a row of weight two is the row twice.
+        total = np.bincount(position, weights=weight, minlength=len(classes))
+        return np.divide(weight.sum(), len(classes) * total, out=np.zeros(len(classes)), where=total > 0)
+    if not isinstance(given, Mapping):
+        raise ValueError(f'class_weight={given!r} must be a dict of label to weight, "balanced" or None.')
+    factors = np.array(
+        [_checks.number(f"class_weight[{c!r}]", given.get(c, 1.0), strict=False) for c in classes.tolist()]
+    )
+    # As in scikit-learn: classes that a fold lacks may be named, if all that it has are.
+    unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
+    if unknown and missing:
+        raise ValueError(
+            f"class_weight={given!r} names {sorted(unknown, key=str)}, of which y has none, and not "
+            f"{sorted(missing, key=str)}; give the labels as they are in y, whose classes are {classes.tolist()}."
+        )
+    if np.any(weight) and not np.any(weight * factors[position]):
+        raise ValueError(f"class_weight={given!r} leaves no row of y with a weight above zero.")
+    return factors
