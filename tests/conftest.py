@@ -121,11 +121,11 @@ def make_problem(likelihood, rng, n_inducing=6, n_mean_inducing=0, n_rows=25, n_
             jax.tree.map(lambda x, v=v: np.full(np.shape(x), v), parameters[:2]) for v in (-np.inf, np.inf)
         ),
         masks=Masks(np.ones(n_inducing), np.ones(n_mean_inducing)),
-        offset=np.zeros((n_latent, 1)),
+        prior_mean=np.zeros((n_latent, 1)),
         scale=1.0,
         weight=1.0,
         jitter=JITTER,
-        point_rate=1.0,
+        train_points=1.0,
     )
     return parameters, random_gaussian(rng, n_latent, n_inducing), batch, constants
 

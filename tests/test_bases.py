@@ -132,14 +132,14 @@ def test_sampled_columns_are_unbiased(basis, rng):
 @pytest.mark.usefixtures("x64")
 def test_posterior_predicts_the_same_moments(basis, rng):
     parameters, q, batch, constants = make_problem(StudentT(), rng, n_mean_inducing=5, basis=basis)
-    constants = constants._replace(offset=rng.normal(size=(2, 1)))
+    constants = constants._replace(prior_mean=rng.normal(size=(2, 1)))
     fitted, _ = posterior.condition(basis, parameters, q, constants)
     twins = jax.tree.map(np.exp, parameters.log_kernels)
     mean, var = jax.jit(posterior.latent_moments)(twins, fitted, batch.X)
     latent = latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
     assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
-    block = jax.jit(covariance)(twins, fitted, batch.X)
+    block = covariance(twins, fitted, batch.X)
     assert_allclose(np.diagonal(block, axis1=1, axis2=2), var, rtol=1e-8, atol=1e-8)
     assert np.linalg.eigvalsh(block).min() > -1e-8
 
@@ -158,7 +158,7 @@ def test_latent_functions_with_kernels_of_their_own(rng):
             weights=jax.tree.map(lambda x, k=k: x[k : k + 1], parameters.weights),
         )
         one = jax.tree.map(lambda x, k=k: x[k : k + 1], q)
-        alone = constants._replace(offset=np.zeros((1, 1)))
+        alone = constants._replace(prior_mean=np.zeros((1, 1)))
         apart += bound("orthogonal", own, one, batch._replace(y=batch.y[k : k + 1]), alone)
     assert_allclose(bound("orthogonal", both, q, batch, constants), apart, rtol=1e-11)
     fitted, _ = posterior.condition("orthogonal", both, q, constants)

@@ -38,7 +38,7 @@ def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     twins = tuple(kernels.from_sklearn(kernel, 3).value for kernel in sklearn_kernels)
     parameters = parameters._replace(log_kernels=jax.tree.map(np.log, twins))
     masks = constants.masks._replace(Z=np.arange(len(constants.masks.Z)) < 5.0)
-    constants = constants._replace(offset=rng.normal(size=constants.prior_mean.shape), masks=masks)
+    constants = constants._replace(prior_mean=rng.normal(size=constants.prior_mean.shape), masks=masks)
     fitted, _ = posterior.condition(basis, parameters, q, constants)
     values = jax.tree.map(np.exp, parameters.raw_likelihood)
     return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
