@@ -6,6 +6,9 @@ import tempfile
 
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# Before NumPy is imported: each worker has a core, on which two threads of BLAS wait for each other longer than such
+# small matrices take.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Before jax is imported: all processes of a run compile a program once for all of them. Workers
 # inherit the folder; one of the user's own serves the next run as well.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
