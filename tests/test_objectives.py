@@ -270,8 +270,7 @@ def ready(likelihood, rng, n_rows=9):
 
 def parameters_of(likelihood):
     """The values of the parameters, as the engine starts from them."""
-    values = likelihood.spec(1) if hasattr(likelihood, "spec") else likelihood.value_and_bounds(1)
-    return values[0]
+    return likelihood.value_and_bounds(1)[0]
 
 
 Z_NODES = np.linspace(-12.0, 12.0, 4001)

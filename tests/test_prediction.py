@@ -40,7 +40,7 @@ def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     masks = constants.masks._replace(Z=np.arange(len(constants.masks.Z)) < 5.0)
     constants = constants._replace(prior_mean=rng.normal(size=constants.prior_mean.shape), masks=masks)
     fitted, _ = posterior.condition(basis, parameters, q, constants)
-    values = jax.tree.map(np.exp, parameters.raw_likelihood)
+    values = parameters.raw_likelihood.from_raw(np)
     return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
 
 

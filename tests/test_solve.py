@@ -30,7 +30,7 @@ QUIET = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarnin
 
 def problem(rng, likelihood=Gaussian(0.2)):  # noqa: B008
     """Random parameters, q, batch and constants with two latent functions."""
-    spec = (kernels.from_sklearn(KERNEL, 2).value,), likelihood.spec(2)[0]
+    spec = (kernels.from_sklearn(KERNEL, 2).value,), likelihood.value_and_bounds(2)[0]
     points = Points(rng.normal(size=(M, 2)), np.empty((0, 2)), rng.normal(size=(N_O, 2)))
     weights = bases.Weights(np.zeros((2, 0)), np.zeros((2, 0, 0)))
     parameters = Parameters(*jax.tree.map(np.log, spec), points, weights)
@@ -393,6 +393,7 @@ def test_little_noise(noise, table):
     assert reg.elbo_ > reg.elbo_curve_[0]
 
 
+@QUIET
 def test_a_warm_start_goes_on(table):
     X, y = table
     reg = NGDSVGPRegressor(

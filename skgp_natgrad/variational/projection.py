@@ -109,10 +109,12 @@ class WhitenedRows:
         """The matrices (K, M, M) with zeros where S has them."""
         return A if self.sizes is None else block_diagonal(A, self.sizes)
 
-    def pulled_back_rows(self, m, spread, g, v):
-        """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments."""
-        v = self._cast(v)
-        of_var = (spread * v[:, None, :]).sum(0) - self.A * v.sum(0)
+    def pulled_back_rows(self, m, spread, g, v, v_residual):
+        """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments.
+
+        ``v_residual`` (B,) is its gradient in the residual, by way of all the variances and else.
+        """
+        of_var = (spread * self._cast(v)[:, None, :]).sum(0) - self.A * self._cast(v_residual)
         return 2.0 * of_var + self._cast(m).T @ self._cast(g)
 
     def _cast(self, array):
@@ -191,48 +193,43 @@ def _project_forward(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes):
     return moments, (whiten, rows, own, S, w, removed, spread)
 
 
-def _project_backward(sizes, saved, cotangents):
+def _project_backward(sizes, saved, cotangents, of_residual=None):
     whiten, rows, own, S, w, removed, spread = saved
     g, v, w_bar, beta_bar, _ = cotangents
     d_m, gram = rows.pulled_back_mean(g), rows.gram(v)
-    d_A = rows.pulled_back_rows(own, spread, g, v)
+    d_kxx, by_kxx = v.sum(0), gram.sum(0)
+    if of_residual is not None:
+        # The variances hold the residual, too.
+        d_kxx = d_kxx + of_residual
+        by_kxx = rows.gram(d_kxx[None])[0]
+    d_A = rows.pulled_back_rows(own, spread, g, v, d_kxx)
     from_beta = beta_bar @ whiten.T
     w_total = w_bar - removed * d_m + from_beta
     # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
-    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (rows.product(S, gram).sum(0) - gram.sum(0))
+    inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (rows.product(S, gram).sum(0) - by_kxx)
     d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
     d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
-    d_kxx = v.sum(0).astype(rows.residual.dtype)
+    d_kxx = d_kxx.astype(rows.residual.dtype)
     return d_Kzz, d_Kzx, d_kxx, d_m, rows.restricted(gram), w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)
 
 
 project.defvjp(_project_forward, _project_backward)
 
 
-@jax.custom_vjp
-def residual(Kzz, Kzx, kxx, whiten, rows):
-    """k_xx - k_xz Kzz^-1 k_zx, what the inducing points leave open of the prior variance: (B,).
-
-    Parameters
-    ----------
-    Kzz, Kzx, kxx, whiten : arrays
-        See `project`; they have the gradient, that of the exact residual.
-    rows : WhitenedRows
-        What `project` returned for them; it has the value.
-    """
-    return _double(rows.residual)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(8,))
+def project_with_residual(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
+    """What `project` returns, and the residual, (B,), with the derivative of the exact one."""
+    moments = project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes)
+    return *moments, _double(moments[-1].residual)
 
 
-def _residual_forward(Kzz, Kzx, kxx, whiten, rows):
-    return residual(Kzz, Kzx, kxx, whiten, rows), (whiten, rows)
+def _forward_with_residual(*arguments):
+    moments, saved = _project_forward(*arguments)
+    return (*moments, _double(moments[-1].residual)), saved
 
 
-def _residual_backward(saved, v):
-    whiten, rows = saved
-    d_kxx = v.astype(rows.residual.dtype)
-    d_Kzz = whiten.T @ _double(weighted_gram(rows.A[None], d_kxx[None]))[0] @ whiten
-    d_Kzx = -2.0 * upper_product(whiten.T.astype(rows.A.dtype), rows.A * d_kxx)
-    return d_Kzz, d_Kzx, d_kxx, jnp.zeros_like(whiten), jax.tree.map(jnp.zeros_like, rows)
+def _backward_with_residual(sizes, saved, cotangents):
+    return _project_backward(sizes, saved, cotangents[:-1], cotangents[-1])
 
 
-residual.defvjp(_residual_forward, _residual_backward)
+project_with_residual.defvjp(_forward_with_residual, _backward_with_residual)

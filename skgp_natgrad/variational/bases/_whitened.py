@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._backend.linalg import definite_cholesky, triangular_inverse
 from ..points import factor_of_q, inducing_covariance
-from ..projection import project, residual
+from ..projection import project, project_with_residual
 from ._mean_points import in_precision_of, quadratic
 from ._record import Weights
 
@@ -32,12 +32,11 @@ def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_resi
     Kgz = kernel(points.Z_mean, Z) * mask
     row_kernel, (row_Z, row_Z_mean) = in_precision_of(X, (kernel, (Z, points.Z_mean)))
     Kzx = row_kernel(row_Z, X) * mask.astype(X.dtype)[:, None]
-    kxx = row_kernel.diag(X)
-    mean, var, w, beta, rows = project(Kzz, Kzx, kxx, m, S, a @ Kgz, removed, factor.inverse, points.sizes)
-    open_part = residual(Kzz, Kzx, kxx, factor.inverse, rows) if needs_residual else None
+    seen = Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse, points.sizes
+    mean, var, w, beta, rows, residual = project_with_residual(*seen) if needs_residual else (*project(*seen), None)
     mean = mean + a.astype(X.dtype) @ row_kernel(row_Z_mean, X)
     beta = beta * mask if removed else jnp.zeros_like(beta)
-    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, open_part
+    return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, residual
 
 
 def change_along_mean(kernel, factor, points, masks, m, Z_new):
