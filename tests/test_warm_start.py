@@ -68,6 +68,7 @@ BOTH = {
     "n_inducing": [6, None],
     "n_mean_inducing": [4],
     "basis": ["hybrid"],
+    "objective": ["predictive"],
     "inducing_init": ["random", np.linspace(-3.0, 3.0, 12)[:, None]],
     "solver": ["adam", "lbfgs"],
     "parameterization": ["mean_var"],
@@ -117,7 +118,17 @@ REMEDIES = ("warm_start=False", "call fit", "Use n_mean_inducing=0", "use parame
 # Each of them is another program to compile. What they ask for is the same code for both estimators: that a stream
 # honours it is seen of one.
 COMPILED = {
-    *("basis", "solver", "parameterization", "gamma_schedule", "optimizer", "batch_size", "mean_solver", "dtype"),
+    *(
+        "basis",
+        "objective",
+        "solver",
+        "parameterization",
+        "gamma_schedule",
+        "optimizer",
+        "batch_size",
+        "mean_solver",
+        "dtype",
+    ),
     *("n_inducing", "n_mean_inducing"),
 }
 CASES = [
