@@ -142,7 +142,7 @@ def test_a_direction_that_is_not_finite_leaves_the_gain():
 # -- fits -----------------------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, static_argnames="algorithm")
+@functools.partial(jax.jit, static_argnames="method")
 def _step_and_gain(state, constants, batch, table, gamma, rate, method):
     """A step, and what the best gain is made of: the mean slope's product with the batch's, and the batch's square."""
 

@@ -343,7 +343,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("likelihood", "expected", "tolerance"), CASES, ids=repr)
+@pytest.mark.parametrize(
+    ("likelihood", "expected", "tolerance"), CASES, ids=lambda each: getattr(each, "__name__", repr(each))
+)
 @pytest.mark.usefixtures("x64")
 def test_data_term_is_the_log_density_of_the_prediction(likelihood, expected, tolerance, rng):
     likelihood, model, y, n_latent = ready(likelihood, rng)

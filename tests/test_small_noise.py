@@ -140,12 +140,16 @@ def assert_is_optimum(model, expected, X_new, noise, digits=1e-6):
 # -- natural gradients -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [SMOOTH, ROUGH], ids=["smooth", "rough"])
-@pytest.mark.parametrize("n_points", [20, 100, 500])
+# Five hundred points of the smooth kernel, whose covariances are the nearest to singular ones.
+@pytest.mark.parametrize(
+    ("family", "n_points"),
+    [(SMOOTH, 20), (ROUGH, 20), (SMOOTH, 100), (ROUGH, 100), (SMOOTH, 500)],
+    ids=["smooth-20", "rough-20", "smooth-100", "rough-100", "smooth-500"],
+)
 def test_one_full_step_is_the_optimum(n_points, family, table):
     X, y, X_new = table
     Z = points(X, n_points)
-    for amplitude, noise in RATIOS:
+    for amplitude, noise in RATIOS if n_points <= 100 else (RATIOS[0], RATIOS[1], RATIOS[-1]):
         kernel = kernel_of(amplitude, family)
         model = regressor(kernel, noise, Z).fit(X, y)
         assert_is_optimum(
@@ -317,7 +321,7 @@ def test_mean_only_points_never_harm(basis, mean_solver, table):
     X, y, X_new = table
     Z, noise, kernel = points(X, 60), 1e-4, kernel_of(1096.0, SMOOTH)
     options = {"n_mean_inducing": 60, "n_inducing": 60, "basis": basis, "mean_solver": mean_solver}
-    model = regressor(kernel, noise, Z, gamma_schedule=0.5, learning_rate=1e-5, max_iter=60, **options).fit(X, y)
+    model = regressor(kernel, noise, Z, gamma_schedule=0.5, learning_rate=1e-5, max_iter=40, **options).fit(X, y)
     assert model.elbo_ >= collapsed(kernel, noise, Z, X, y, X_new)[0] - 1e-6 * N
     assert model.n_rejected_steps_ == 0
 
@@ -589,6 +593,10 @@ def test_single_precision_in_a_stream_says_where_the_bound_is_worse(amplitude, n
 # -- hyperparameters and points that move ------------------------------------------------------
 
 
+one_step = jax.jit(step.step, static_argnames="algorithm")
+latent_moments = jax.jit(bounds.latent_moments, static_argnums=0)
+
+
 @pytest.mark.parametrize("n_mean", [0, 4])
 @pytest.mark.parametrize("moves", [False, True], ids=["points stay", "points move"])
 @pytest.mark.usefixtures("x64")
@@ -597,12 +605,12 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     parameters, q, batch, constants = make_problem(Gaussian(1e-4), rng, n_targets=1, n_mean_inducing=n_mean)
     method, constants = Algorithm(), constants._replace(train_points=float(moves))
     start = initial_state(q, parameters, constants, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="algorithm")(start, constants, batch, 0.0, 0.1, algorithm=method)
+    _, moved, _ = one_step(start, constants, batch, 0.0, 0.1, algorithm=method)
     moved = settled(moved, constants, method)
     assert np.abs(moved.parameters.log_kernels[0].k1.k1.constant_value - parameters.log_kernels[0].k1.k1.constant_value)
     assert moves == bool(np.any(moved.parameters.points.Z != parameters.points.Z))
     before, after = (
-        bounds.latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, constants).mean
+        latent_moments("orthogonal", state.parameters, state.q.mean, state.q.cov, where, constants).mean
         for where in [moved.parameters.points.Z]
         for state in (start, moved)
     )
@@ -618,7 +626,7 @@ def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     parameters, q, batch, constants = make_problem(Gaussian(10.0), rng, n_targets=1)
     method = Algorithm()
     start = initial_state(q, parameters, constants, method)
-    _, moved, _ = jax.jit(step.step, static_argnames="algorithm")(start, constants, batch, 0.0, 0.1, algorithm=method)
+    _, moved, _ = one_step(start, constants, batch, 0.0, 0.1, algorithm=method)
     once = settled(moved, constants, method)
     twice = settled(once, constants, method)
     assert_allclose(once.q.mean, q.mean, rtol=1e-9)
