@@ -133,7 +133,7 @@ def _not_converged(status, settings, step_sizes):
         f"{' or '.join(step_sizes)}.",
         "unsound": "The ELBO of some minibatches is not finite, whatever the steps; the last sound state is kept. "
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
-        "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
+        "no step": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
         f"{' or '.join(step_sizes[-1:])}.",
     }[status]
 
