@@ -35,6 +35,7 @@ from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
 from .training.batches import Table, is_full, padded
+from .training.schedules import Auto
 from .training.settings import Settings
 from .variational.bases import BASES, Weights
 from .variational.gaussian import Gaussian
@@ -125,6 +126,13 @@ def check_plan(plan, table):
     table : Table
     """
     settings = plan.settings
+    found_while_training = isinstance(settings.gamma_schedule, Auto) and SOLVERS[settings.algorithm.solver].natural
+    if settings.algorithm.adaptive != found_while_training:
+        raise ValueError(
+            f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
+            f"gamma_schedule={settings.gamma_schedule!r}: "
+            "Auto() goes with adaptive=True, any other schedule with adaptive=False."
+        )
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
@@ -161,6 +169,9 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
     >>> state.q.mean.shape
     (1, 10)
     """
+    if plan.kernels is None:
+        raise ValueError("Plan(kernels=None) has no kernel yet; give one, or call svgp.complete(plan, table) first.")
+    check_plan(plan, table)
     with _device.computation(plan.device):
         return _init(plan, table, check_random_state(random_state), previous, posterior)
 
@@ -263,7 +274,7 @@ def batch(table):
     -------
     batch : Batch
     """
-    return padded(table, len(table.weight))
+    return padded(table, len(table.weight))._replace(columns=None)
 
 
 def step(state, constants, batch, plan, gamma, rate):
@@ -273,7 +284,6 @@ def step(state, constants, batch, plan, gamma, rate):
     ----------
     state : State
     constants : Constants
-        ``scale`` is the number of rows over that of a batch, from ``plan.settings.batch_size``.
     batch : Batch
     plan : Plan
     gamma, rate : float
@@ -301,6 +311,9 @@ def step(state, constants, batch, plan, gamma, rate):
     >>> bounds[-1] > bounds[0]
     True
     """
+    # Whatever the size of this batch.
+    constants = constants._replace(scale=constants.n_rows / len(batch.weight))
+    batch = batch._replace(X=np.asarray(batch.X, plan.settings.dtype))
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
         return jax.block_until_ready(found)

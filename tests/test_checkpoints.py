@@ -250,6 +250,14 @@ def test_no_wrong_byte_goes_unnoticed(path):
     assert n_refused > 200
 
 
+def test_another_function_as_a_schedule_is_another_fit(path):
+    interrupt(regressor(checkpoint=path, gamma_schedule=lambda i: 0.1))
+    with pytest.raises(ValueError, match="differs in gamma_schedule"):
+        regressor(checkpoint=path, gamma_schedule=lambda i: 0.2).fit(X, Y)
+    same = regressor(checkpoint=path, gamma_schedule=lambda i: 0.1).fit(X, Y)
+    assert_same(same, regressor(gamma_schedule=lambda i: 0.1).fit(X, Y))
+
+
 def test_another_structure_is_refused(path):
     interrupt(regressor(checkpoint=path))
     header, arrays = checkpoint._read(path)

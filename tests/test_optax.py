@@ -10,7 +10,7 @@ from sklearn.base import clone
 from skgp_natgrad import Constant, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.step.algorithm import Algorithm
-from skgp_natgrad.step.optimizer import optimizer_step
+from skgp_natgrad.step.optimizer import fresh_optimizer, optimizer_step, restarted_optimizer
 from skgp_natgrad.step.state import initial_state
 
 from .conftest import make_problem
@@ -77,3 +77,23 @@ def test_a_function_of_the_iteration_is_a_schedule():
         fit(gamma_schedule=lambda i: 2.0)
     with pytest.raises(ValueError, match="a function of the iteration"):
         fit(gamma_schedule=Constant)
+
+
+def test_decay_leaves_points_at_the_rows_where_they_are():
+    model = NGDSVGPRegressor(n_inducing=None, max_iter=20, optimizer=optax.adamw(0.05, weight_decay=1.0)).fit(X, Y)
+    assert_allclose(np.sort(model.inducing_points_, axis=0), np.sort(X, axis=0), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_schedule_of_optax_goes_on_after_a_step_that_was_taken_back(rng):
+    parameters, q, _, _ = make_problem(Gaussian(), rng)
+    algorithm = Algorithm(optimizer=optax.adam(optax.cosine_decay_schedule(0.05, 100)))
+    before = jax.tree.map(lambda x: x + 7, fresh_optimizer(q, parameters, algorithm))
+    after = jax.jit(restarted_optimizer, static_argnames="algorithm")(q, parameters, algorithm, before)
+    assert [int(leaf) for leaf in jax.tree.leaves(after) if np.ndim(leaf) == 0] == [7, 7]
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(after) if np.ndim(leaf))
+
+
+def test_a_transformation_that_needs_more_than_gradients_is_refused():
+    with pytest.raises(ValueError, match=r"^optimizer: .*optax\.adam"):
+        fit(optimizer=optax.lbfgs())

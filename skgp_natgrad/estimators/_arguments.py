@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspect import signature
 
+import jax
 import numpy as np
 
 from .. import objectives
@@ -140,6 +141,7 @@ def _algorithm(estimator):
                 f"an optimizer of optax has no effect with solver={estimator.solver!r}; use solver='ngd' or 'adam', or "
                 "leave optimizer at its default."
             )
+        _check_transformation(optimizer)
     else:
         optimizer = _checks.choice("optimizer", optimizer, (*OPTIMIZERS, None))
     return Algorithm(
@@ -149,6 +151,17 @@ def _algorithm(estimator):
         mean_solver=_checks.choice("mean_solver", estimator.mean_solver, MEAN_SOLVERS),
         optimizer=optimizer,
     )
+
+
+def _check_transformation(optimizer):
+    """Refuse a transformation that asks for more than a gradient and where it is."""
+    try:
+        jax.eval_shape(lambda at: optimizer.update(at, optimizer.init(at), at), jax.ShapeDtypeStruct((3,), "float32"))
+    except TypeError as error:
+        raise ValueError(
+            "optimizer: this transformation of optax cannot be used, since it asks for the value of the objective or "
+            f"for more ({error}); use one of gradients alone, such as optax.adam(0.01)."
+        ) from error
 
 
 def _objective(objective):
@@ -247,8 +260,12 @@ def _given_points(inducing_init, n_features):
 
 def step_sizes(estimator, algorithm):
     """The arguments that set step sizes, with their values, that of the optimizer last."""
+    if is_transformation(algorithm.optimizer) and not (SOLVERS[algorithm.solver].natural and not algorithm.adaptive):
+        return ["the step size of optimizer"]
     return [
         f"{name}={getattr(estimator, name)!r}"
+        if name == "gamma_schedule" or not is_transformation(algorithm.optimizer)
+        else "the step size of optimizer"
         for name in SOLVERS[algorithm.solver].step_sizes
         if not (name == "gamma_schedule" and algorithm.adaptive)
         and not (name == "learning_rate" and algorithm.solver == "ngd" and algorithm.optimizer is None)

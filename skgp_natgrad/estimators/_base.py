@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import svgp
 from .._backend import memory
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
+from ._inert import warn_of_inert
 from ._preparation import prepare
 
 
@@ -110,6 +111,7 @@ class BaseNGDSVGP(BaseEstimator):
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None)
+        warn_of_inert(self, fit.plan, stacklevel=4)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with _callbacks.of(self, fit, constants) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
@@ -127,8 +129,8 @@ class BaseNGDSVGP(BaseEstimator):
     def _forget(self):
         """Unfit the estimator, before anything can fail; a warm start keeps the last fit."""
         if self._previous() is None:
-            vars(self).pop("_posterior", None)
-            vars(self).pop("_warm_state", None)
+            for name in _fitted.PRIVATE:
+                vars(self).pop(name, None)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")

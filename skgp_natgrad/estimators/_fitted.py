@@ -11,6 +11,9 @@ from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
 from ._arguments import by_position, one_or_each
 
+# Attributes that prediction, and a fit that goes on, need beside the public ones.
+PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_warm_state", "_trained_with")
+
 
 def store(estimator, fit, result):
     """Set the fitted attributes, if all is finite.

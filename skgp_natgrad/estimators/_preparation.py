@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
+from ..training.schedules import FromFunction
 from . import _arguments, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
@@ -137,6 +138,8 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         return None
     arguments = {k: v for k, v in estimator.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
     identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
+    identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
+    identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
     # It has many names.
     identity["dtype"] = plan.settings.dtype
@@ -149,3 +152,14 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the fit that the warm start goes on from"] = found
     return Checkpoint(estimator.checkpoint, identity)
+
+
+def _of_functions(settings):
+    """The values of schedules that are functions, which do not say what they are."""
+    schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
+    iteration = np.arange(settings.max_iter)
+    return {
+        name: _checkpoint.digest([schedule(iteration)])
+        for name, schedule in schedules.items()
+        if isinstance(schedule, FromFunction)
+    }

@@ -20,3 +20,6 @@ __all__ = [
     "squared_distance",
     "to_sklearn",
 ]
+
+# Saved models name the place from which users import a class, wherever its file lies.
+Columns.__module__ = __name__

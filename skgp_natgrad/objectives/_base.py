@@ -34,13 +34,17 @@ class Objective(BaseEstimator):
     name: ClassVar[str] = ""
     parameters: ClassVar[tuple] = ()
     needs_residual: ClassVar[bool] = False
-    closed_form: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        jax.tree_util.register_pytree_node(cls, _flatten, lambda _, leaves: _unflatten(cls, leaves))
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda options, leaves: _unflatten(cls, options, leaves))
         if "name" in vars(cls):
-            REGISTRY[cls.name] = cls
+            taken = REGISTRY.setdefault(cls.name, cls)
+            if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ValueError(
+                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; take another."
+                )
 
     def check(self, likelihood):
         """Raise ValueError if the objective is not defined for a likelihood."""
@@ -66,12 +70,14 @@ class Objective(BaseEstimator):
 
 
 def _flatten(objective):
-    return [getattr(objective, name) for name in objective.parameters], None
+    options = [name for name in objective._get_param_names() if name not in objective.parameters]
+    leaves = [getattr(objective, name) for name in objective.parameters]
+    return leaves, tuple((name, getattr(objective, name)) for name in options)
 
 
-def _unflatten(cls, leaves):
+def _unflatten(cls, options, leaves):
     # Leaves may be tracers or placeholders here, so that nothing is checked.
     objective = object.__new__(cls)
-    for name, value in zip(cls.parameters, leaves, strict=True):
+    for name, value in (*options, *zip(cls.parameters, leaves, strict=True)):
         object.__setattr__(objective, name, value)
     return objective

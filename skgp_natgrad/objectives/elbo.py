@@ -16,6 +16,7 @@ class ELBO(Objective):
     """
 
     name = "elbo"
+    closed_form = True
 
     def data_term(self, likelihood, mean, var, residual, y):
         return likelihood.expected_log_prob(mean, var, y)

@@ -36,6 +36,7 @@ class Tightened(Objective):
     """
 
     name = "tightened"
+    closed_form = True
     needs_residual = True
 
     def check(self, likelihood):

@@ -80,4 +80,5 @@ def complete(plan, table):
         if plan.n_classes:
             targets = np.equal(targets, np.unique(targets)).astype(float)
         kernels = (default_kernel(table.X, targets, deviation),)
-    return plan._replace(kernels=kernels)
+    likelihood = plan.likelihood.prepare(table.y, plan.n_classes)
+    return plan._replace(kernels=kernels, likelihood=likelihood)

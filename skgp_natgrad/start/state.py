@@ -124,6 +124,7 @@ def _constants(plan, table, masks, prior_mean):
         train_points=float(plan.n_inducing is not None),
         # Numbers of one type, so that no value of theirs is compiled for on its own.
         objective=jax.tree.map(float, plan.objective),
+        n_rows=float(n_rows),
     )
 
 

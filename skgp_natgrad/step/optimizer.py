@@ -50,6 +50,14 @@ def fresh_optimizer(q, parameters, algorithm):
     return _transformation(algorithm).init(ravel_pytree((coordinates(q, parameters, algorithm), parameters))[0])
 
 
+def restarted_optimizer(q, parameters, algorithm, before):
+    """The optimizer's state after a step that was taken back; a user's transformation goes on counting."""
+    fresh = fresh_optimizer(q, parameters, algorithm)
+    if not is_transformation(algorithm.optimizer):
+        return fresh
+    return jax.tree.map(lambda new, old: old if jnp.ndim(new) == 0 else new, fresh, before)
+
+
 def point_rate_of(dv, mean, batch, constants):
     """The inducing points' part of the optimizer's step size: smaller where there is little noise.
 
@@ -92,6 +100,9 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
     update, optimizer = _transformation(algorithm).update(jnp.where(finite, flat, 0.0), state.optimizer, here)
     # What a user's transformation returns is to be added, step size and sign included.
     xi, direction = unravel(jnp.where(finite, -update if here is None else update, 0.0))
+    if here is not None:
+        # It may move what has no gradient, as decay does.
+        direction = direction._replace(points=jax.tree.map(lambda d: constants.train_points * d, direction.points))
     direction = with_a(direction, direction.weights.a / scale)
     if SOLVERS[algorithm.solver].natural:
         direction = direction._replace(points=jax.tree.map(lambda d: point_rate * d, direction.points))

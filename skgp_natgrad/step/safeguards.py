@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from .optimizer import choose, fresh_optimizer
+from .optimizer import choose, restarted_optimizer
 from .state import State, best_of, first_gain
 
 # On the full batch the bound is exact: a state this far below the best one, in nats for each unit
@@ -23,7 +23,7 @@ def keep_or_take_back(state, moved, report, constants, algorithm):
 
     best = choose(bound > best.bound, best_of(state, bound), best)
     fell = ~(bound >= best.bound - _MAX_FALL * constants.weight)
-    back = _back_to(best, 0.5 * state.shrink, algorithm)
+    back = _back_to(best, 0.5 * state.shrink, algorithm, moved.optimizer)
     on = moved._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY * state.shrink))
     elbo = jnp.where(jnp.isfinite(bound), bound, best.bound)
     return choose(fell, back, on), report._replace(elbo=elbo, rejected=report.rejected | fell)
@@ -39,14 +39,14 @@ def keep_or_redo(start, state, report, algorithm):
     best = choose(sound[0], best_of(start, report.elbo[0]), start.best)
     failed = ~jnp.all(sound)
     on = state._replace(best=best, shrink=jnp.minimum(1.0, _RECOVERY ** len(sound) * state.shrink))
-    state = choose(failed, _back_to(best, 0.5 * start.shrink, algorithm), on)
+    state = choose(failed, _back_to(best, 0.5 * start.shrink, algorithm, state.optimizer), on)
     elbo = jnp.where(sound, report.elbo, best.bound)
     gamma = jnp.where(failed, 0.0, report.gamma)
     return state, report._replace(elbo=elbo, gamma=gamma, rejected=report.rejected | failed)
 
 
-def _back_to(best, shrink, algorithm):
-    fresh = fresh_optimizer(best.q, best.parameters, algorithm)
+def _back_to(best, shrink, algorithm, optimizer):
+    fresh = restarted_optimizer(best.q, best.parameters, algorithm, optimizer)
     gain = first_gain(best.q, algorithm)
     # All of u, which is that of q.
     return State(best.q, best.u, jnp.ones_like(shrink), best.parameters, best.metric, fresh, best, shrink, gain)

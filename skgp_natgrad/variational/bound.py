@@ -78,7 +78,9 @@ def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=N
     bound : scalar
     latent : Latent
     """
-    columns = None if batch.columns.shape[-1] == constants.masks.Z_mean.shape[0] else batch.columns
+    columns = batch.columns
+    if columns is not None and columns.shape[-1] == constants.masks.Z_mean.shape[0]:
+        columns = None
     rows = latent_moments(basis, parameters, m, S, batch.X, constants, columns, known_factors)
     rows = rows._replace(var=rows.var + widening)
     latent = Latent(rows, _projected_past(parameters, constants))

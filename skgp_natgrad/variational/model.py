@@ -42,8 +42,8 @@ class Batch(NamedTuple):
     X, y : arrays of shape (B, D) and (T, B)
     weight : array of shape (B,)
         Of padding, zero.
-    columns : array of int of shape (C,)
-        Columns of Kgg that stand for all; of all G, none is left to chance.
+    columns : array of int of shape (C,) or None
+        Columns of Kgg that stand for all; of all G, or None, none is left to chance.
     correlation : scalar
         Of the noise of the batch before with this one's (`batches.noise_correlation`).
     """
@@ -76,6 +76,8 @@ class Constants(NamedTuple):
     objective : objectives.Objective
     past : streaming.PastPosterior, optional
         What earlier data said; None where there are none.
+    n_rows : scalar, optional
+        Of the table.
     """
 
     log_bounds: tuple
@@ -87,6 +89,7 @@ class Constants(NamedTuple):
     train_points: jax.Array
     objective: Objective = ELBO()
     past: streaming.PastPosterior | None = None
+    n_rows: float | None = None
 
 
 def has_closed_form(parameters, constants):
