@@ -99,7 +99,7 @@ def refuse_diverged(result, weight, constant, step_sizes):
     if last < min(first, np.inf if constant is None else constant) - _FAR:
         known = "" if constant is None else f" and that of a constant model {constant:.3g}"
         raise FloatingPointError(
-            f"Training diverged: the ELBO ended at {last:.3g} nats a row, its first value is {first:.3g}{known}. "
+            f"Training diverged: the ELBO ended at {last:.3g} nats per row, its first value is {first:.3g}{known}. "
             f"{_smaller(step_sizes)}, or look for extreme values in X, y and sample_weight."
         )
 
@@ -153,8 +153,8 @@ def _too_coarse(lost):
     if not lost > _COARSE:
         return None
     return (
-        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats a row, since the "
-        "noise is small beside the signal. Use dtype='float64'."
+        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, since "
+        "the noise is small beside the signal. Use dtype='float64'."
     )
 
 
@@ -162,9 +162,9 @@ def _no_better(result, weight, constant, step_sizes):
     if constant is None or result.status == "too few" or result.elbo > constant * weight:
         return None
     return (
-        f"The ELBO, {result.elbo / weight:.4g} nats a row, is no better than that of a constant, {constant:.4g}. X may "
-        "say nothing of y; or train for longer, start from shorter lengthscales (kernel) and less noise (likelihood), "
-        f"or take smaller steps. {_smaller(step_sizes)}."
+        f"The ELBO, {result.elbo / weight:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X "
+        "may say nothing about y; or train for longer, start from shorter lengthscales (kernel) and less noise "
+        f"(likelihood), or take smaller steps. {_smaller(step_sizes)}."
     )
 
 
