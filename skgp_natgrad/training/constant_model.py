@@ -94,7 +94,7 @@ def _loss(levels, raw_likelihood, constants, batch):
 def _some(rows):
     """A batch of all rows, or of a random part of them; one program serves all tables."""
     n_rows = len(rows.weight)
-    # Random numbers of its own: what a fit draws must not depend on whether it is looked at.
+    # Its own random numbers: the draws of a fit must not depend on whether this function is called.
     part = np.random.default_rng(0).permutation(n_rows)[:_ROWS]
-    # The rows' inputs have no part in it.
+    # The inputs of the rows are not used.
     return padded(Table(np.empty((len(part), 0)), rows.y[:, part], rows.weight[part]), _ROWS)
