@@ -1,11 +1,11 @@
 """The engine without estimators: pure functions of plain arrays and pytrees.
 
-A `Plan` says what is to be trained and how, a `Table` holds the rows. `init` makes the state that
-training starts from, `train` trains it, `condition` turns what was trained into a `Model`, and
-`predict` evaluates that. Those who write their own loop call `step` in place of `train`.
+A `Plan` describes the model and its training, and a `Table` holds the rows. `init` returns the initial
+state, `train` trains it, `condition` turns the trained state into a `Model`, and `predict` evaluates
+the model. For a training loop of your own, call `step` in place of `train`.
 
-Nothing here validates: rows must be finite and standardised, targets such as the likelihood observes.
-The estimators are these calls between checks and attributes.
+Nothing here is validated: rows must be finite and standardised, and targets must suit the likelihood.
+The estimators add checks before these calls and fitted attributes after them.
 """
 
 from __future__ import annotations
@@ -91,22 +91,22 @@ __all__ = [
 
 
 class Result(NamedTuple):
-    """What `train` found.
+    """The result of `train`.
 
     Attributes
     ----------
     state : State
     constants : Constants
-        Those of ``state``: the exact mean adds points.
+        The constants that belong to ``state``: the exact mean adds points.
     elbo : float
         The bound at ``state``.
     trained : training.loop.Result
-        What the iterations reached, before the mean was solved for: its state, the reports of all
+        The result of the iterations, before the exact mean: its state, the reports of all
         iterations, the bound and the status.
     previous : Previous
-        What a later fit can go on from.
+        The record from which a later fit can continue.
     lost : str or None
-        What the exact mean could not use: see `mean_solve.exact_mean.Solution`.
+        The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
     """
 
     state: State
@@ -118,7 +118,7 @@ class Result(NamedTuple):
 
 
 def check_plan(plan, table):
-    """Raise ValueError where parts of a plan do not fit together.
+    """Raise ValueError if parts of a plan do not fit together.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def check_plan(plan, table):
 
 
 def init(plan, table, random_state=None, previous=None, posterior=None):
-    """Return the state that training starts from, and what stays fixed meanwhile.
+    """Return the state at which training starts, and what stays fixed during training.
 
     Parameters
     ----------
@@ -149,9 +149,9 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
     random_state : int, RandomState instance or None
         Chooses inducing points.
     previous : Previous, optional
-        What a fit that this one goes on from left.
+        The record of the fit that this one continues.
     posterior : Posterior, optional
-        Of the fit before, whose rows then count as well: the next part of a stream.
+        The posterior of the fit before, whose rows then count as well: the next part of a stream.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
     Parameters
     ----------
     state : State
-        Not to be used again: its memory is given to the device.
+        Must not be used again: its memory is donated to the device.
     constants : Constants
     table : Table
     plan : Plan
@@ -218,7 +218,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
 
 
 def _with_mean(result, table, plan, random_state):
-    """The result with the mean solved for on further points, which training did without."""
+    """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
     parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
     free = settings.algorithm.optimizer is not None
@@ -228,14 +228,14 @@ def _with_mean(result, table, plan, random_state):
 
 
 def interim(state, constants, report, plan):
-    """The result of a training that is under way, as if it ended here: for callbacks.
+    """The result that an unfinished training would have if it ended here: for callbacks.
 
     Parameters
     ----------
     state : State
     constants : Constants
     report : Report
-        Of all iterations so far.
+        Reports of all iterations so far.
     plan : Plan
 
     Returns
@@ -249,9 +249,9 @@ def interim(state, constants, report, plan):
 
 
 def bound_of_constants(result, table, plan):
-    """The bound of the model whose latent functions are constant, for each unit of weight.
+    """The bound, per unit of weight, of the model whose latent functions are constant.
 
-    None where y is constant itself. Hyperparameters that training may not move it may not either.
+    None if y itself is constant. Hyperparameters that are fixed in training are fixed here too.
     """
     if np.all(table.y == table.y[:, :1]):
         return None
@@ -264,7 +264,7 @@ def bound_of_constants(result, table, plan):
 
 
 def batch(table):
-    """Return all rows of a table as one batch: of a part of a larger table, a minibatch.
+    """Return all rows of a table as one batch; if the table is a part of a larger one, this is a minibatch.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def batch(table):
 
 
 def step(state, constants, batch, plan, gamma, rate):
-    """One step of q along the natural gradient and one of everything else: for a loop of your own.
+    """One step of q along the natural gradient and one of everything else, for a loop of your own.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def step(state, constants, batch, plan, gamma, rate):
     -------
     state : State
     report : Report
-        The bound before the step among others.
+        The bound before the step, among others.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What the numerics stand on: linear algebra, devices, threads, memory."""
+"""The numerical foundation: linear algebra, devices, threads, memory."""

@@ -1,8 +1,8 @@
 """BLAS with one thread while XLA trains on the CPU.
 
-XLA calls SciPy's BLAS for factorisations and triangular solves, and has threads of
-its own for all else. The threads of OpenBLAS spin for some milliseconds after each
-call, on the cores that XLA's then want.
+XLA calls SciPy's BLAS for factorisations and triangular solves, and uses its own
+threads for everything else. The threads of OpenBLAS keep spinning for some
+milliseconds after each call, on the cores that XLA's threads then need.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import threading
 import scipy.linalg.cython_blas  # noqa: F401 (loads the BLAS that XLA calls)
 import threadpoolctl
 
-# Matrices of more rows are worth several threads, however long these spin.
+# Matrices with more rows are worth several threads, even if these spin.
 _LARGEST = 1024
 
 
 class _Hold:
-    """Keeps BLAS at one thread as long as anybody in the process asks for it.
+    """Keeps BLAS at one thread as long as any caller in the process holds it.
 
-    What the first asks is done by a thread of its own, and undone by the same: those
-    who ask may come and go in any order, and threadpoolctl lets only the thread that
-    has set a number, while it lives, set another.
+    A thread of its own sets the number of threads, and the same thread restores it:
+    callers may come and go in any order, and threadpoolctl lets only the thread that
+    has set a number, while it is alive, set another one.
     """
 
     def __init__(self):
@@ -31,7 +31,7 @@ class _Hold:
         self._thread, self._released = None, None
 
     def acquire(self):
-        """Return when BLAS has one thread."""
+        """Return once BLAS has one thread."""
         with self._lock:
             if self._n_holders == 0:
                 held, self._released = threading.Event(), threading.Event()
@@ -45,7 +45,7 @@ class _Hold:
             self._n_holders += 1
 
     def release(self):
-        """Return when BLAS has its own number again, if nobody else holds it."""
+        """Return once BLAS has its original number of threads, if no other caller holds it."""
         with self._lock:
             self._n_holders -= 1
             if self._n_holders == 0:
@@ -73,10 +73,10 @@ _hold = _Hold()
 
 @contextlib.contextmanager
 def single_threaded(n_rows):
-    """Context manager: BLAS has one thread, if the matrices of so many rows that it is called for gain nothing by more.
+    """Context manager: BLAS has one thread, unless matrices of ``n_rows`` rows are worth several threads.
 
-    The number is that of the process; where several threads are within, it is given
-    back with the last.
+    The number of threads applies to the whole process; if several threads are inside the context,
+    it is restored when the last one leaves.
     """
     if n_rows > _LARGEST:
         yield

@@ -1,4 +1,4 @@
-"""The compiled programs kept on disk, for processes to come."""
+"""Compiled programs kept on disk, for later processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ def enable_compilation_cache(path=None):
     """Keep compiled programs in a folder, where later processes find them.
 
     The first fit of each structure compiles for some seconds. With this call at
-    the top of a program it does so once on a machine, and not once in each
-    process.
+    the top of a program, that happens once per machine and not once per process.
 
     Parameters
     ----------
     path : str or path-like, default=None
-        The folder; it is made if it is not there. None is ``skgp_natgrad`` in
-        the user's folder of caches: that of the variable ``XDG_CACHE_HOME``, or
-        ``~/.cache``.
+        The folder, which is created if it does not exist. None is
+        ``skgp_natgrad`` in the user's cache folder: that of the variable
+        ``XDG_CACHE_HOME``, or ``~/.cache``.
 
     Returns
     -------
     path : pathlib.Path
-        The folder. What is in it may be deleted at any time.
+        The folder. Its contents may be deleted at any time.
 
     Raises
     ------
@@ -38,11 +37,11 @@ def enable_compilation_cache(path=None):
     -----
     This sets JAX's own cache, ``jax_compilation_cache_dir`` and the limits below
     which nothing is kept, for the whole process: programs of other packages are kept as well.
-    The variables that say so to JAX are set, too, so that the workers of ``n_jobs`` share the
-    folder. That is why it is not done at import.
+    It also sets the corresponding environment variables, so that the workers of ``n_jobs``
+    share the folder. That is why it is not done at import.
 
-    JAX runs what it finds in the folder: use none that others may write to. It does not
-    bound the folder's size unless ``jax_compilation_cache_max_size`` is set.
+    JAX runs the programs that it finds in the folder: use a folder that others cannot write
+    to. The folder's size is not limited unless ``jax_compilation_cache_max_size`` is set.
 
     Examples
     --------
@@ -53,14 +52,14 @@ def enable_compilation_cache(path=None):
     True
     """
     folder = _writable(_default_folder() if path is None else path)
-    # JAX opens its cache once: one that is open already would stay the one in use.
+    # JAX opens its cache once: a cache that is already open would stay in use.
     compilation_cache.reset_cache()
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # By default a program is kept if it took a second to compile, which few of ours do.
+    # By default JAX keeps only programs that took a second or more to compile; few of ours do.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # For the processes that this one starts, such as joblib's workers.
+    # For child processes, such as joblib's workers.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

@@ -1,4 +1,4 @@
-"""Linear algebra and quadrature that every layer above shares.
+"""Linear algebra and quadrature shared by all other folders.
 
 Everything here is pure, and traced by JAX except the quadrature nodes, which
 are NumPy constants.
@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 
 _JITTER_GROWTH = 10.0
 _JITTER_ATTEMPTS = 10
-# A triangular matrix is halved so often for its inverse; blocks of so few rows are not.
+# How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.
 _HALVINGS = 2
 _FEW_ROWS = 128
 
@@ -35,10 +35,10 @@ def tril_halved(A):
 
 
 def one_by_one(function):
-    """``function`` of matrices, or of a vector beside them, for stacks of these: one after the other.
+    """Apply a ``function`` of matrices (and vectors) to stacks of these, one after the other.
 
-    JAX's CPU kernels of LAPACK share a stack out to the threads of XLA, and wait for
-    it on one of these: two stacks at a time can wait for each other for ever.
+    JAX's CPU kernels of LAPACK distribute a stack over XLA's threads and wait for it on
+    one of these threads: two stacks at the same time can wait for each other forever.
     """
 
     @functools.wraps(function)
@@ -54,7 +54,7 @@ def one_by_one(function):
 
 @one_by_one
 def cholesky(A):
-    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite where a matrix has none."""
+    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none."""
     return jnp.linalg.cholesky(A, symmetrize_input=False)
 
 
@@ -62,9 +62,9 @@ def cholesky(A):
 def triangular_inverse(L):
     """Return the inverse of the lower triangular matrices ``L`` (..., M, M).
 
-    By halves: a solve for all columns of the identity would take as much time again
-    for its zeros. The lower left block is solved for: a product with the inverse of
-    the block below loses digits where L is ill-conditioned (Du Croz and Higham
+    It is computed by halves: a solve for all columns of the identity would spend as much
+    time again on its zeros. The lower left block is found by a solve: a product with the
+    inverse of the block below loses digits if L is ill-conditioned (Du Croz and Higham
     1992, "Stability of methods for matrix inversion", section 3).
     """
     return _triangular_inverse(L, _HALVINGS)
@@ -81,7 +81,7 @@ def _triangular_inverse(L, halvings):
 
 
 def lower_product(L, B):
-    """Return L B for a lower triangular ``L`` (M, M): in quarters, without that of zeros."""
+    """Return L B for a lower triangular ``L`` (M, M), in quarters, without the quarter of zeros."""
     half = len(L) // 2
     if len(L) <= _FEW_ROWS:
         return L @ B
@@ -89,7 +89,7 @@ def lower_product(L, B):
 
 
 def upper_product(U, B):
-    """Return U B for an upper triangular ``U`` (M, M): in quarters, without that of zeros."""
+    """Return U B for an upper triangular ``U`` (M, M), in quarters, without the quarter of zeros."""
     half = len(U) // 2
     if len(U) <= _FEW_ROWS:
         return U @ B
@@ -99,7 +99,7 @@ def upper_product(U, B):
 def weighted_gram(A, weight):
     """Return A diag(weight) A^T (K, P, P), for ``A`` (1 or K, P, B) and ``weight`` (K, B).
 
-    In quarters, one of which is the transpose of another.
+    It is computed in quarters, one of which is the transpose of another.
     """
     half = A.shape[1] // 2
     weighted = A * weight[:, None, :]
@@ -108,7 +108,7 @@ def weighted_gram(A, weight):
     first = weighted[:, :half] @ jnp.swapaxes(A[:, :half], -1, -2)
     below = weighted[:, half:] @ jnp.swapaxes(A, -1, -2)
     right = jnp.swapaxes(below[:, :, :half], -1, -2)
-    # The diagonal blocks are symmetric but for the order in which products are rounded.
+    # The diagonal blocks are symmetric up to rounding.
     return symmetrize(jnp.concatenate([jnp.concatenate([first, right], axis=-1), below], axis=-2))
 
 
@@ -119,14 +119,14 @@ def block_slices(sizes):
 
 
 def block_product(S, B, sizes):
-    """Return S B (..., P, C) for an ``S`` (..., P, P) of diagonal blocks of these sizes: without that of zeros."""
+    """Return S B (..., P, C) for a block diagonal ``S`` (..., P, P) with blocks of these sizes, without its zeros."""
     if len(sizes) == 1:
         return S @ B
     return jnp.concatenate([S[..., part, part] @ B[..., part, :] for part in block_slices(sizes)], axis=-2)
 
 
 def joined_blocks(blocks):
-    """Return the matrices (..., P, P) with these diagonal blocks (..., M, M), all else zero."""
+    """Return the matrices (..., P, P) with these diagonal blocks (..., M, M) and zeros elsewhere."""
     sizes = [block.shape[-1] for block in blocks]
     rows = []
     for block, part in zip(blocks, block_slices(sizes), strict=True):
@@ -136,7 +136,7 @@ def joined_blocks(blocks):
 
 
 def block_diagonal(A, sizes):
-    """Return the matrices ``A`` (..., P, P) with all but their diagonal blocks of these sizes zero."""
+    """Return the matrices ``A`` (..., P, P) with zeros outside their diagonal blocks of these sizes."""
     if len(sizes) == 1:
         return A
     block = np.repeat(np.arange(len(sizes)), sizes)
@@ -153,17 +153,17 @@ def jittered_cholesky(K, jitter, first=None):
         Symmetric positive semidefinite matrices.
     jitter : array of shape (...)
         In the units of ``K``. It is multiplied by ten until the factorisation
-        exists, ten times at most.
+        exists, at most ten times.
     first : array of shape (...), optional
-        Zero for matrices that are definite but for rounding: what is tried before
-        ``jitter``.
+        A value to try before ``jitter``: zero for matrices that are definite up to
+        rounding.
 
     Returns
     -------
     L : array of shape (M, M)
         Lower triangular factor; not finite if every attempt failed.
     jitter : scalar
-        The value that was used.
+        The value used.
     """
     identity = jnp.eye(K.shape[0], dtype=K.dtype)
 
@@ -186,9 +186,9 @@ def jittered_cholesky(K, jitter, first=None):
 
 
 def definite_cholesky(A):
-    """Return the lower Cholesky factors of matrices (..., M, M) that are definite but for rounding.
+    """Return the lower Cholesky factors of matrices (..., M, M) that are definite up to rounding.
 
-    Nothing is added to the diagonal unless the factorisation fails without.
+    Jitter is added to the diagonal only if the factorisation fails without it.
     """
     rounding = jnp.finfo(A.dtype).eps * jnp.trace(A, axis1=-2, axis2=-1)
     return jittered_cholesky(A, rounding, jnp.zeros_like(rounding))[0]
@@ -201,8 +201,8 @@ def normal_nodes(n_nodes):
     The trapezoidal rule on the real line converges geometrically for analytic
     integrands (Trefethen and Weideman 2014), exactly as Gauss-Hermite does,
     but at a rate set by the distance to the integrand's nearest singularity
-    rather than by the square root of the number of nodes: for the
-    log-densities of this package it is the more accurate rule at equal cost,
+    rather than by the square root of the number of nodes. For the
+    log-densities of this package it is more accurate at equal cost,
     and it is exact to rounding for polynomials of moderate degree.
 
     Parameters

@@ -1,7 +1,7 @@
-"""Refusing an array that the machine cannot hold, before it is asked for.
+"""A check that an array fits into memory, before it is allocated.
 
-Linux grants more memory than there is and kills the process that uses it, so a
-MemoryError of NumPy's comes too late, or never.
+Linux grants more memory than there is, and kills the process that uses it: NumPy's
+MemoryError comes too late, or never.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def require(n_bytes, purpose, remedy):
     ----------
     n_bytes : int
     purpose : str
-        What the memory is for; begins the message.
+        What the memory is for; the start of the message.
     remedy : str
-        What to do instead; ends it.
+        What to do instead; the end of the message.
     """
     found = available()
     if found is not None and n_bytes > found:
@@ -34,13 +34,13 @@ def require(n_bytes, purpose, remedy):
 
 
 def available():
-    """Return the bytes that can be allocated, as far as the system says; None where it does not."""
+    """Return the number of bytes that can be allocated; None if the system does not report it."""
     known = [size for size in (_unused(), *map(_limit, _LIMITS)) if size is not None]
     return min(known, default=None)
 
 
 def _unused():
-    """Memory that no process needs, files' caches included; without it all physical memory."""
+    """Memory that no process needs, including file caches; if unknown, all physical memory."""
     if _MEMINFO.exists():
         fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
         if "MemAvailable" in fields:
@@ -53,6 +53,6 @@ def _unused():
 
 
 def _limit(path):
-    """The limit that a control group's file holds; None without a file, and for the word "max"."""
+    """The limit in a control group's file; None if there is no file, or if it says "max"."""
     text = path.read_text().strip() if path.exists() else ""
     return int(text) if text.isdigit() else None

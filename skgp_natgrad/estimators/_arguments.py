@@ -27,12 +27,12 @@ from ..training.schedules import Auto, Constant, Cosine, LineSearch
 from . import _checks
 from ._targets import likelihood_of
 
-# Arguments whose values may have parameters of their own.
+# Arguments whose values may be objects with parameters of their own.
 _OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rate")
 
 
 def read(estimator, targets):
-    """Check every argument that needs no data, and return the `Plan` that they stand for.
+    """Check every argument that can be checked without data, and return the `Plan` that they describe.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def read(estimator, targets):
 
 
 def one_or_each(kernel):
-    """Return a kernel for all latent functions, or those of each, as a tuple."""
+    """Return one kernel for all latent functions, or one kernel for each, as a tuple."""
     return tuple(kernel) if isinstance(kernel, (list, tuple)) else (kernel,)
 
 
 def by_position(kernel, estimator):
-    """The same kernel or list of kernels, with the positions of columns for their names."""
+    """The same kernel or list of kernels, with column names replaced by positions."""
     names = getattr(estimator, "feature_names_in_", None)
     if isinstance(kernel, (list, tuple)):
         return [columns.by_position(each, names) for each in kernel]
@@ -73,7 +73,7 @@ def by_position(kernel, estimator):
 
 
 def dtype(estimator):
-    """The name of the type in which rows are computed."""
+    """The name of the floating type in which rows are computed."""
     return _checks.dtype("dtype", estimator.dtype, DTYPES)
 
 
@@ -105,7 +105,7 @@ def _settings(estimator):
 
 
 def _rate_schedule(estimator, algorithm, max_iter):
-    """The optimizer's schedule; a number is where a half cosine to zero begins."""
+    """The optimizer's schedule; a number is the start of half a cosine that ends at zero."""
     rate = estimator.learning_rate
     if is_transformation(algorithm.optimizer):
         if rate != signature(type(estimator)).parameters["learning_rate"].default:
@@ -172,7 +172,7 @@ def _objective(objective):
 
 
 def _check_checkpoint(estimator):
-    """Refuse, before any work is done, a file that could not be written or gone on from."""
+    """Before any work is done, refuse a checkpoint that could not be written or resumed."""
     if estimator.checkpoint is None:
         return
     path = _checks.path("checkpoint", estimator.checkpoint)
@@ -189,7 +189,7 @@ def _check_checkpoint(estimator):
 
 
 def _sizes(estimator):
-    """The numbers of points that are asked for; None stands for a point at every row."""
+    """The requested numbers of points; None stands for a point at every row."""
     n_inducing, n_mean = estimator.n_inducing, _checks.integer("n_mean_inducing", estimator.n_mean_inducing, 0)
     if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
         if n_mean:
@@ -204,19 +204,19 @@ def _sizes(estimator):
 
 
 def _n_columns(estimator, algorithm):
-    """Columns of the mean-only points' covariance in a minibatch step, at most."""
+    """Largest number of columns of the mean-only points' covariance in a minibatch step."""
     if isinstance(estimator.mean_columns, str):
         _checks.choice("mean_columns", estimator.mean_columns, ("auto",))
-        # As many as rows: the step then costs no more than twice as much.
+        # As many as there are rows: the step then costs at most twice as much.
         n_columns = estimator.batch_size
     else:
         n_columns = _checks.integer("mean_columns", estimator.mean_columns, 1)
-    # A sample of the quadratic form need not be positive, and a search for the best step would not end.
+    # A sampled quadratic form may be negative; a search for the best step would then never end.
     return _sizes(estimator)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
 
 
 def check_kernels(kernel, n_latent):
-    """Refuse a list of kernels that are not one for each latent function."""
+    """Refuse a list of kernels whose length is not the number of latent functions."""
     if isinstance(kernel, (list, tuple)) and len(kernel) != n_latent:
         raise ValueError(
             f"kernel is a list of {len(kernel)}, but there are {n_latent} latent functions; give one kernel "
@@ -225,7 +225,7 @@ def check_kernels(kernel, n_latent):
 
 
 def with_points(plan, estimator, n_features, scale):
-    """The plan with ``inducing_init`` checked, the user's points in the units of the model."""
+    """The plan with ``inducing_init`` checked and the user's points in the units of the model."""
     if isinstance(plan.inducing_init, str):
         _checks.choice("inducing_init", plan.inducing_init, tuple(INDUCING_INITS))
         return plan
@@ -259,9 +259,7 @@ def _given_points(inducing_init, n_features):
 
 
 def step_sizes(estimator, algorithm):
-    """The arguments that set step sizes, with their values, that of the optimizer last."""
-    if is_transformation(algorithm.optimizer) and not (SOLVERS[algorithm.solver].natural and not algorithm.adaptive):
-        return ["the step size of optimizer"]
+    """The arguments that set step sizes, with their values; the optimizer's comes last."""
     return [
         f"{name}={getattr(estimator, name)!r}"
         if name == "gamma_schedule" or not is_transformation(algorithm.optimizer)
@@ -273,7 +271,7 @@ def step_sizes(estimator, algorithm):
 
 
 def check_names(estimator, params):
-    """Refuse names that ``set_params`` cannot set, with the nearest one that it can."""
+    """Refuse names that ``set_params`` cannot set, and suggest the nearest one that it can."""
     for key in params:
         name, nested, _ = key.partition("__")
         names = estimator._get_param_names()

@@ -1,4 +1,4 @@
-"""What the two estimators share: arguments, one fit, and the way to the posterior."""
+"""The base class of the two estimators: arguments, fitting, and prediction from the posterior."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._preparation import prepare
 class BaseNGDSVGP(BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
-    The subclasses say what a target is; this class fits latent functions to it.
+    The subclasses define the targets; this class fits latent functions to them.
     """
 
     _task = None
@@ -85,7 +85,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.checkpoint = checkpoint
 
     def set_params(self, **params):
-        """Set parameters, nested ones by ``<argument>__<parameter>``.
+        """Set parameters; nested ones are named ``<argument>__<parameter>``.
 
         Parameters
         ----------
@@ -102,12 +102,12 @@ class BaseNGDSVGP(BaseEstimator):
     # -- fitting -------------------------------------------------------------------------
 
     def _fit(self, X, types, targets, streams=False):
-        """Fit latent functions to `Targets`; sets the fitted attributes.
+        """Fit latent functions to `Targets`, and set the fitted attributes.
 
-        ``types`` are those of the columns of X, as they were given. With ``streams`` the rows of
-        earlier calls count as well. Nothing is set before everything has succeeded, so that a fit
-        that fails or is interrupted leaves an estimator that says it is not fitted, a failed
-        ``partial_fit`` the one that there was.
+        ``types`` are the types of the columns of X as given. With ``streams`` the rows of earlier
+        calls count as well. Attributes are set only after everything has succeeded: a fit that fails
+        or is interrupted leaves an unfitted estimator, and a failed ``partial_fit`` leaves the
+        estimator as it was.
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None)
@@ -123,11 +123,11 @@ class BaseNGDSVGP(BaseEstimator):
         return self
 
     def _previous(self, streams=False):
-        """What a warm start, or a stream, goes on from, or None."""
+        """The earlier fit that a warm start or a stream continues; None if there is none."""
         return self._warm_state if (self.warm_start or streams) and self.__sklearn_is_fitted__() else None
 
     def _forget(self):
-        """Unfit the estimator, before anything can fail; a warm start keeps the last fit."""
+        """Remove the fitted attributes before anything can fail; a warm start keeps the last fit."""
         if self._previous() is None:
             for name in _fitted.PRIVATE:
                 vars(self).pop(name, None)

@@ -10,19 +10,19 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import kernels, likelihoods
 
-# Difference of raw values that is rounding: training clips a raw value to its bound exactly.
+# Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.
 _ROUNDING = 1e-9
 
 
 def warn_at_bounds(trained, log_bounds, stacklevel):
-    """Give one ConvergenceWarning that names all hyperparameters that training left at a bound.
+    """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
 
     Parameters
     ----------
     trained : tuple of (tuple of Kernel, Likelihood)
         Logarithms of the kernels' hyperparameters and raw values of the likelihood's.
     log_bounds : pair of the same
-        Where both are equal the hyperparameter is fixed, and at no bound.
+        Where both are equal the hyperparameter is fixed, and does not count as being at a bound.
     stacklevel : int
         Of the warning, counted from the caller.
     """
@@ -42,7 +42,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
 
 
 def _at_bounds(name, transform, value, lower, upper):
-    """Say, of one hyperparameter, which of its components are at which bound."""
+    """Say which components of a hyperparameter are at which bound."""
     low, high = value <= lower + _ROUNDING, value >= upper - _ROUNDING
     for side, bound, reached in (("lower", lower, low), ("upper", upper, high)):
         reached = reached & (lower < upper)
@@ -53,7 +53,7 @@ def _at_bounds(name, transform, value, lower, upper):
 
 
 def _named(tree):
-    """Name, as in ``set_params``, transform and raw value of every hyperparameter."""
+    """The name (as in ``set_params``), transform and raw value of every hyperparameter."""
     of_kernels, likelihood = tree
     for i, kernel in enumerate(of_kernels):
         for name, value in _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel):

@@ -1,4 +1,4 @@
-"""What is called between chunks of iterations: the progress display, the user's function, the checkpoint."""
+"""Functions called between chunks of iterations: the progress display, the user's callback, the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of(estimator, fit, constants):
 
 
 def _users(estimator, fit, constants):
-    """The user's callback, which is given a fitted copy of the estimator; None without one."""
+    """The user's callback, called with a fitted copy of the estimator; None if there is none."""
     if estimator.callback is None:
         return None
 

@@ -14,14 +14,14 @@ from ..training import schedules
 
 
 def choice(name, value, allowed):
-    """Return ``value`` if it is one of ``allowed``, else say which one was probably meant."""
+    """Return ``value`` if it is one of ``allowed``; otherwise raise, and suggest the nearest one."""
     if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
         return value
     raise ValueError(unknown(name, value, allowed))
 
 
 def unknown(name, value, allowed):
-    """Return the message that ``value`` is none of ``allowed``, with the nearest one."""
+    """Return the message that ``value`` is not one of ``allowed``; it suggests the nearest one."""
     close = difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
@@ -44,7 +44,7 @@ def number(name, value, minimum=0.0, strict=True):
 
 
 def path(name, value):
-    """Return ``value`` as the path of a file in a folder that is there."""
+    """Return ``value`` as the path of a file in an existing folder."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
     result = Path(os.fsdecode(value))
@@ -57,7 +57,7 @@ def path(name, value):
 def dtype(name, value, allowed):
     """Return the name of the floating type ``value`` if it is one of ``allowed``."""
     with contextlib.suppress(TypeError):
-        # NumPy takes None for a type of its own.
+        # NumPy would read None as a type.
         value = value if value is None else np.dtype(value).name
     return choice(name, value, allowed)
 
@@ -76,7 +76,7 @@ def _is_function(value):
 def schedule(name, value, max_iter, upper, without=()):
     """Return ``value`` as a schedule whose first ``max_iter`` values lie in [0, upper], not all zero.
 
-    ``without`` holds names of schedules that are none for this argument.
+    ``without`` holds the names of schedules that this argument does not accept.
     """
     options = [option for option in schedules.names() if option not in without]
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What the docstrings of both estimators share, written once."""
+"""The parts of the docstrings that both estimators share."""
 
 from __future__ import annotations
 
@@ -36,77 +36,76 @@ kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     class added by :func:`skgp_natgrad.kernels.register`. Its
     hyperparameters are initial values in the units of the standardised X;
     their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
-    likelihood owns the noise. One kernel serves all latent functions; a
-    list holds one for each: one a column of y, or a class of "softmax" and
-    "robust_max"; of a likelihood with two latent functions f and g, those of
-    f and then those of g.
-    None is ``ConstantKernel() * Matern(nu=2.5)`` with one lengthscale a
+    likelihood models the noise. One kernel serves all latent functions; a
+    list holds one for each: one per column of y, or one per class for
+    "softmax" and "robust_max"; for a likelihood with two latent functions f
+    and g, first those of f and then those of g.
+    None is ``ConstantKernel() * Matern(nu=2.5)`` with one lengthscale per
     column, started from the data.
 objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
-    What training raises. "elbo": the evidence lower bound. "tightened": a
-    bound that is never looser, at the same cost, for Gaussian noise alone [4]_.
-    "predictive": the log density of each row's own prediction, less the
+    What training maximises. "elbo": the evidence lower bound. "tightened": a
+    bound that is never looser, at the same cost, for Gaussian noise only [4]_.
+    "predictive": the log density of each row's own prediction, minus the
     KL divergence, for calibrated predictions where the model is
-    wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` has
+    wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` holds
     the weight of the divergence, tunable as ``objective__kl_weight``.
 normalize_X : bool, default=True
-    Standardise the columns of X; a constant column is left alone. A column
-    whose values span four units of rounding of its type, or fewer, is
-    constant, standardised or not.
+    Standardise the columns of X; a constant column is left as it is. A column
+    whose values span at most four units of rounding of its type counts as
+    constant, whether X is standardised or not.
 n_inducing : int, None or "all", default=100
     Number of inducing points (the papers' \|beta\|), M: they carry mean and
-    covariance, at a cost of order M^2 a row. Fewer are used if X has fewer
-    distinct rows, and a UserWarning says so unless the default, an upper
-    limit, was left in place. None and "all" put a point at every distinct row, where
-    it stays: the whole variational Gaussian process, of order N^3 an
-    iteration.
+    covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
+    distinct rows; a UserWarning says so, except at the default, which is an
+    upper limit. None and "all" put a point at every distinct row, where it
+    stays: the full variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0
-    Number of further points of the mean alone (the papers' \|gamma\|), at a
-    linear cost; with ``basis="solve"`` of mean and covariance. Zero is the
-    coupled basis.
+    Number of further points for the mean alone (the papers' \|gamma\|), at a
+    linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
+    the coupled basis.
 basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     How the mean-only points enter [2]_; without them all but "decoupled" are the
     coupled basis. "orthogonal" removes from their part what the inducing
-    points explain; "hybrid" does not; in "decoupled" the mean rests on
-    the mean-only points and a copy of the inducing points, the covariance
-    on the inducing points. "decoupled" has no natural parameters and
-    needs another solver than "ngd". "solve" [6]_ gives the further points a
-    covariance of their own as well, apart from that of the inducing points,
-    both by natural gradients: between the coupled basis on the inducing
-    points and that on all points together, in its bound and its cost.
+    points explain; "hybrid" does not. In "decoupled" the mean rests on
+    the mean-only points and a copy of the inducing points, and the covariance
+    on the inducing points; it has no natural parameters and needs another
+    solver than "ngd". "solve" [6]_ gives the further points a covariance of
+    their own, separate from that of the inducing points, and trains both by
+    natural gradients; its bound and its cost lie between those of the coupled
+    basis on the inducing points and of the coupled basis on all points.
 inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
     Where the points start: by greedy conditional variance [3]_, at the
     centres of clusters (mean-only points then at random rows), at random
     rows, or at the given points of shape (n_points, n_features) in the units
     of X: the inducing points, or, if there are ``n_inducing +
-    n_mean_inducing``, both sets. With ``mean_solver="exact"`` this concerns
-    the inducing points alone.
+    n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
+    the inducing points only.
 solver : {"ngd", "adam", "gd", "lbfgs"}, default="ngd"
-    "ngd": natural gradient steps on the variational distribution q, steps
-    of ``optimizer`` on everything else. "adam": ``optimizer`` moves q too.
+    "ngd": natural gradient steps on the variational distribution q, and steps
+    of ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
     a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
-    kept at its optimum (the collapsed bound), with others the
-    parameterization must be one of those that end in sqrt or log.
+    kept at its optimum (the collapsed bound), with other likelihoods the
+    parameterization must be one that ends in sqrt or log.
 parameterization : str, default="natural"
     The coordinates of q in which a step is straight [1]_: "natural",
     "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or
     "mean_var_log".
 gamma_schedule : float, schedule, callable or name, default="auto"
     Step size of the natural gradient, in (0, 1], for ``solver="ngd"``.
-    "auto" finds it while training (:class:`~skgp_natgrad.Auto`). Else a
-    number for every iteration, an object such as
+    "auto" adapts it while training (:class:`~skgp_natgrad.Auto`). Otherwise
+    a number for every iteration, an object such as
     :class:`~skgp_natgrad.LogLinear`, tunable as
-    ``gamma_schedule__final``, any function of the iteration, or "constant",
-    "linear", "log_linear", "cosine", "line_search" for one with its defaults;
-    :class:`~skgp_natgrad.LineSearch` needs the full batch.
+    ``gamma_schedule__final``, any function of the iteration, or one of
+    "constant", "linear", "log_linear", "cosine" and "line_search" for a schedule
+    with its defaults; :class:`~skgp_natgrad.LineSearch` needs the full batch.
 optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"}, optax object or None, default="adam"
-    Optimizer of the hyperparameters, the places of all points and the
+    Optimizer of the hyperparameters, the positions of all points and the
     mean-only weights, and with ``solver="adam"`` of q. None keeps
-    hyperparameters and places as they start, and trains q and the
-    mean-only weights alone. An ``optax.GradientTransformation``, such as
-    ``optax.adamw(0.01)``, has its own step sizes and moves one flat vector of
-    everything.
+    hyperparameters and positions at their initial values, and trains only q
+    and the mean-only weights. An ``optax.GradientTransformation``, such as
+    ``optax.adamw(0.01)``, has its own step sizes; it updates one flat vector
+    of all these.
 learning_rate : float, schedule, callable or name, default=0.02
     Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
     A number decays to zero along a cosine over ``max_iter`` iterations;
@@ -115,76 +114,79 @@ learning_rate : float, schedule, callable or name, default=0.02
 mean_solver : {"adam", "natural", "diagonal", "exact"}, default="adam"
     How the mean-only weights are found. "adam": by ``optimizer``, in
     coordinates scaled by their conditional prior variance. "natural": by
-    natural gradient steps (eq. 15a of [2]_) of size ``gamma_schedule`` at
-    most. "diagonal": by these with the diagonal of the metric (eq. 16).
-    "exact": training uses the inducing points alone; then the mean-only
-    points are put at random rows, and the mean on all points is solved
-    for. The likelihood's parameters are estimated anew from leave-one-out
-    predictions. All but "adam" need ``basis="orthogonal"``; "natural" and
-    "diagonal" need ``solver="ngd"``.
+    natural gradient steps (eq. 15a of [2]_) of at most size
+    ``gamma_schedule``. "diagonal": the same with the diagonal of the metric
+    (eq. 16). "exact": training uses the inducing points alone; then the
+    mean-only points are placed at random rows, and a linear system gives the
+    mean on all points. The likelihood's parameters are estimated anew from
+    leave-one-out predictions. All but "adam" need ``basis="orthogonal"``;
+    "natural" and "diagonal" need ``solver="ngd"``.
 mean_columns : int or "auto", default="auto"
     Columns of the mean-only points' covariance that are drawn for each
     minibatch, to estimate the mean's part of the divergence without bias.
     "auto" is all of them, but at most ``batch_size``. The full batch, and
     the mean solvers "natural" and "diagonal", use all.
 batch_size : int, default=1024
-    Rows in a minibatch. A table of at most so many rows is used whole.
+    Number of rows in a minibatch. A table with at most this many rows is used
+    whole.
 max_iter : int, default=1000
     Largest number of iterations.
 tol : float, default=1e-3
     Training stops when the ELBO, averaged over ``n_iter_no_change``
-    iterations, has risen by less than ``tol`` nats for each row since the
+    iterations, has risen by less than ``tol`` nats per row since the
     average before. On minibatches the rise must be below ``tol`` by two
     standard errors, so that noise does not stop a fit.
 n_iter_no_change : int, default=50
     Number of iterations in each of the two averages.
 warm_start : bool, default=False
-    Go on from the previous fit's solution, in its scaling of X and y.
-    Hyperparameters that are fixed, or whose initial values are other ones
-    than at the previous fit, start at these; the rest go on within their
-    bounds. What the model is made of cannot change: the points and their
-    numbers, the basis, the form of kernel and likelihood, the
-    normalisation. A ValueError names what has.
+    Continue from the previous fit's solution, in its scaling of X and y.
+    Hyperparameters that are fixed, or whose initial values have changed since
+    the previous fit, start at these values; the others continue from their
+    trained values, within their bounds. The structure of the model cannot
+    change: the points and their numbers, the basis, the form of kernel and
+    likelihood, the normalisation. A ValueError names an argument that has
+    changed.
 random_state : int, RandomState instance or None, default=None
-    Draws minibatches and their columns; random points; from large tables,
-    candidates for the points, and rows for leave-one-out predictions.
+    Draws minibatches and their columns, and random points; for large tables
+    also the candidates for the points, and the rows for leave-one-out
+    predictions.
 jitter : float, default=1e-8
     Added to the diagonal of the inducing points' covariance, relative to
-    its mean; raised as far as the factorisation needs.
+    its mean; raised if the factorisation needs more.
 device : {"auto", "cpu", "gpu"}, default="auto"
     Where to compute; "auto" is JAX's default, a GPU where there is one.
 dtype : {"float64", "float32"}, default="float64"
-    Precision of what has the size of a batch while training: with
-    "float32" the covariances of rows and points, and products with them.
-    What concerns the points alone, the mean solver "exact" and predictions
-    are computed in double precision, the jitter is at least 1e-6, and X
-    should be standardised. Faster where single precision is; the
-    documentation's page of benchmarks says what it costs in accuracy.
+    Precision, while training, of the arrays that grow with the batch: with
+    "float32" the covariances of rows and points, and products with them, are
+    in single precision. Everything that involves only the points, the mean
+    solver "exact", and predictions are computed in double precision; the
+    jitter is at least 1e-6, and X should be standardised. "float32" is faster
+    on hardware that is faster in single precision; the documentation's page
+    of benchmarks shows its cost in accuracy.
 verbose : int, default=0
     1 shows a progress bar (extra "progress") or a line now and then, 2 a
     line every 20 iterations.
 callback : callable or None, default=None
     Called as ``callback(n_iter, model)`` after every 20 iterations (after
-    each one of L-BFGS or a line search), ``model`` a fitted copy of the
-    estimator at that iteration. If it returns True, training ends there.
+    every iteration of L-BFGS or a line search); ``model`` is a fitted copy of
+    the estimator at that iteration. If it returns True, training ends there.
 checkpoint : str, os.PathLike or None, default=None
-    A file that holds what a fit has reached, written every few seconds
-    while it trains. If the fit is interrupted, ``fit`` with the same data and
-    arguments goes on from there, to the same bits; with other ones it is
-    refused. A fit that is complete deletes its file. Not for
-    ``solver="lbfgs"``.
+    A file that holds the state of the fit, written every few seconds during
+    training. After an interrupted fit, ``fit`` with the same data and
+    arguments continues from there, to the same bits; with others it raises an
+    error. A completed fit deletes its file. Not for ``solver="lbfgs"``.
 """
 
 ATTRIBUTES = r"""
 likelihood_ : likelihood
-    The likelihood with the trained parameters; those of "gaussian" and
-    "student_t" are on the scale of the standardised y.
+    The likelihood with the trained parameters; the parameters of "gaussian"
+    and "student_t" are on the scale of the standardised y.
 elbo_ : float
-    The bound, or another ``objective``, at the solution, in nats, for y on the scale of
-    ``likelihood_``: evaluated on the full batch, the average of the last
-    estimates with minibatches. With ``mean_solver="exact"`` it is
-    evaluated on all rows. After a later ``partial_fit``, given the rows
-    before.
+    The bound, or the value of another ``objective``, at the solution, in
+    nats, for y on the scale of ``likelihood_``. It is evaluated exactly on the
+    full batch, and is the average of the last estimates with minibatches.
+    With ``mean_solver="exact"`` it is evaluated on all rows. After a later
+    call of ``partial_fit`` it is conditional on the rows of earlier calls.
 kernel_ : sklearn.gaussian_process kernel or list of kernels
     The kernel with the trained hyperparameters, in the units of the
     standardised X; a list where ``kernel`` is one.
@@ -192,33 +194,33 @@ inducing_points_ : ndarray of shape (M, n_features)
     In the units of X.
 mean_inducing_points_ : ndarray of shape (G, n_features)
     In the units of X; for ``basis="decoupled"`` the mean's copy of the
-    inducing points stands last. With ``basis="solve"`` they carry a
+    inducing points comes last. With ``basis="solve"`` they carry a
     covariance too.
 elbo_curve_ : ndarray of shape (n_iter,)
-    The bound before each iteration (with "lbfgs" after it); an unbiased
-    estimate with minibatches.
+    The bound before each iteration (with "lbfgs" after it); with minibatches
+    an unbiased estimate.
 n_iter_ : int
     Number of iterations.
 step_sizes_ : ndarray of shape (n_iter,)
-    The step size of q in each iteration, in the end: after a line search,
-    or after halving. Zero where q stayed, and throughout with "lbfgs".
+    The step size of q that each iteration finally used, after a line search
+    or halving. Zero where q stayed, and throughout with "lbfgs".
 n_rejected_steps_ : int
-    Number of iterations that did not go as asked: the step of q was
+    Number of iterations in which a step was changed: the step of q was
     shortened, to keep the covariance positive definite or because it lowered
     the bound of its own batch; the optimizer's step was skipped because a
-    gradient was not finite; the iteration was taken back, because the bound
-    of the full batch had fallen, or because that of some minibatch of the
-    same twenty iterations was not finite; or the line search found no larger
-    bound.
+    gradient was not finite; the iteration was undone, because the bound of
+    the full batch had fallen, or because the bound of some minibatch among
+    the same twenty iterations was not finite; or the line search found no
+    larger bound.
 n_clipped_steps_ : int
-    Number of those in which the shortened step left out the negative
+    Number of these in which the shortened step ignored the negative
     curvature of a likelihood that is not log-concave.
 jitter_ : float
-    The value that was added to the covariance's diagonal.
+    The value added to the covariance's diagonal.
 n_features_in_ : int
     Number of columns of X.
 feature_names_in_ : ndarray of shape (n_features,)
-    Names of the columns, if X had them.
+    Names of the columns of X, if they are all strings.
 """
 
 REFERENCES = r"""
@@ -256,9 +258,9 @@ _ATTRIBUTES_IN_ORDER = (
 
 
 def documented(cls):
-    """Fill the shared arguments, attributes and references in to a class's docstring, in one order."""
+    """Insert the shared arguments, attributes and references into a class's docstring, in one order."""
     if cls.__doc__ is None:
-        # Python was told to leave docstrings out.
+        # Python runs without docstrings (-OO).
         return cls
     start, own = _sections(inspect.cleandoc(cls.__doc__))
     names = [name for group in GROUPS.values() for name in group]
@@ -272,7 +274,7 @@ def documented(cls):
 
 
 def _sections(docstring):
-    """What stands before the first section, and the sections by name."""
+    """The text before the first section, and the sections by name."""
     start, *rest = re.split(r"^([A-Z][a-z]+)\n-{3,}\n", docstring, flags=re.MULTILINE)
     return start.rstrip("\n") + "\n", {name: text.strip("\n") for name, text in zip(rest[::2], rest[1::2], strict=True)}
 

@@ -1,4 +1,4 @@
-"""What training found as fitted attributes, and as plain arrays in a saved estimator."""
+"""The result of training as fitted attributes, and the model that a fitted estimator predicts with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_warm_state", "_trained_with")
 
 
 def store(estimator, fit, result):
-    """Set the fitted attributes, if all is finite.
+    """Set the fitted attributes if all values are finite.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def store(estimator, fit, result):
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
-    # All in one call, which an interrupt comes before or after: never half of a new fit.
+    # All in one call: an interrupt comes before or after it, so that half a fit is never stored.
     vars(estimator).update(
         fit.attributes,
         kernel_=list(kernels) if several else kernels[0],
@@ -53,7 +53,7 @@ def store(estimator, fit, result):
 
 
 def _as_given(estimator, trained):
-    """The trained kernels, with the names of columns where the user gave these."""
+    """The trained kernels, with column names where the user gave names."""
     if estimator.kernel is None:
         return trained
     n_features = estimator.n_features_in_
@@ -62,7 +62,7 @@ def _as_given(estimator, trained):
 
 
 def n_points(mask):
-    """How many points a mask leaves."""
+    """The number of points that a mask keeps."""
     return int(np.sum(mask))
 
 
@@ -76,10 +76,10 @@ def _check_finite(estimator, model, elbo):
 
 
 def warn_fewer_points(estimator, plan, masks, stacklevel):
-    """Say that X had too few distinct rows for the points that were asked for.
+    """Warn that X has too few distinct rows for the requested number of points.
 
-    Not where ``n_inducing`` is at its default, which is an upper limit and no
-    request: small tables and the folds of small tables would warn for nothing.
+    There is no warning where ``n_inducing`` is at its default, which is an upper limit
+    and not a request: small tables, and their folds, would warn for nothing.
     """
     if not isinstance(plan.inducing_init, str):
         return

@@ -1,4 +1,4 @@
-"""Where models that were saved by earlier versions look for their classes."""
+"""The modules in which models saved by earlier versions look for their classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..training import schedules
 
 
 class FormerResumption(NamedTuple):
-    """What a later fit went on from, up to format 2."""
+    """The record from which a later fit continued, in files up to format 2."""
 
     q: object
     parameters: object
@@ -27,7 +27,7 @@ class FormerResumption(NamedTuple):
 
 
 def provide(**estimators):
-    """Let the modules of earlier versions be imported, with the classes that saved models name."""
+    """Make the modules of earlier versions importable, with the classes that saved models name."""
     former = {
         "regressor": {"NGDSVGPRegressor": estimators["regressor"]},
         "classifier": {"NGDSVGPClassifier": estimators["classifier"]},
@@ -39,7 +39,7 @@ def provide(**estimators):
         "objectives": {"Parameters": svgp.Parameters},
         "bases": {"Points": svgp.Points, "Masks": svgp.Masks, "Weights": svgp.Weights},
     }
-    # What a later fit goes on from held kernels in the form in which they compute.
+    # The record from which a later fit continued held JAX kernels.
     former["kernels"] = {name: value for module in (algebra, stationary) for name, value in _kernels_of(module)}
     package = __name__.split(".")[0]
     for name, contents in former.items():

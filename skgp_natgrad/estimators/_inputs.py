@@ -1,4 +1,4 @@
-"""Checks of X, y and sample_weight: scikit-learn's own, and the place of what they refuse."""
+"""Checks of X, y and sample_weight: scikit-learn's own, with the position of the first bad value."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NOT_A_NUMBER = "is not a number; encode such values first, for instance with On
 
 @contextlib.contextmanager
 def locate(labels=None, **tables):
-    """Context manager around a check: its error also says where the first bad value stands.
+    """Context manager around a check: its error also says where the first bad value is.
 
-    Rows and columns count from zero. scikit-learn's messages name no place. A table of a million
-    rows is searched only once its check has failed.
+    Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
+    searched only after its check has failed, since it may have a million rows.
 
     Parameters
     ----------
     labels : array-like, optional
-        The classifier's ``y``: strings are at home in it, NaN and inf are not.
+        The classifier's ``y``: strings are allowed, NaN and inf are not.
     **tables : array-like
-        What must hold finite numbers, by the name of the argument; None is skipped.
+        Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
     try:
         yield
@@ -62,8 +62,8 @@ def weights(sample_weight, X):
 def column_types(table):
     """Return the type of the numbers in each column of a validated ``table``, as it was before validation.
 
-    Of a frame each column has its own. What has no type of its own in NumPy, such as objects, is read in
-    double precision.
+    In a data frame each column has its own type. A type unknown to NumPy, and objects, count as double
+    precision.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def column_types(table):
 
 
 def _number_type(dtype):
-    """A column's type in NumPy; pandas and Polars have types of their own, and names like NumPy's."""
+    """A column's type in NumPy; pandas and Polars have their own types, named like NumPy's."""
     with contextlib.suppress(TypeError):
         found = np.dtype(getattr(dtype, "numpy_dtype", None) or str(dtype).lower())
         if found.kind in "biuf":
@@ -89,7 +89,7 @@ def _number_type(dtype):
 
 
 def _first_bad(name, table, is_good):
-    """Say where ``table`` has its first value that is not good; None where it has none, or is no table."""
+    """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table."""
     cells = _cells(table)
     if cells is None:
         return None
@@ -101,7 +101,7 @@ def _first_bad(name, table, is_good):
 
 
 def _cells(table):
-    """``table`` as an array, of numbers if it can be; None for what is no table (None, ragged, sparse or complex)."""
+    """``table`` as an array, of numbers where possible; None if it is not a table (None, ragged, sparse or complex)."""
     try:
         cells = np.asarray(table)
     except ValueError:
@@ -112,7 +112,7 @@ def _cells(table):
 
 
 def _suspects(cells):
-    """The places and values that may be bad: of numbers those that are not finite, otherwise all."""
+    """Positions and values that may be bad: in an array of numbers those that are not finite, otherwise all."""
     places = np.ndindex(cells.shape) if cells.dtype == object else np.argwhere(~np.isfinite(cells))
     return ((tuple(map(int, place)), _plain(cells[tuple(place)])) for place in places)
 

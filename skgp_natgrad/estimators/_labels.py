@@ -10,7 +10,7 @@ from . import _checks
 
 
 def of_fit(estimator, y, previous):
-    """The sorted labels of ``y``; a warm start needs those that it had."""
+    """The sorted labels of ``y``; a warm start requires the labels of the fit before."""
     classes = np.unique(y)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
         raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {estimator.classes_!r}.")
@@ -18,7 +18,7 @@ def of_fit(estimator, y, previous):
 
 
 def of_stream(estimator, y, classes, previous):
-    """The sorted labels of a stream: those of its first call."""
+    """The sorted labels of a stream, which its first call determines."""
     if isinstance(estimator.class_weight, str):
         raise ValueError(
             f"class_weight={estimator.class_weight!r} depends on all rows, and partial_fit sees a part of them; give "
@@ -46,7 +46,7 @@ def weights(given, classes, position, weight):
     if given is None:
         return np.ones(len(classes))
     if isinstance(given, str) and given == "balanced":
-        # By weight, not by rows: a row of weight two is the row twice.
+        # Balanced by weight, not by rows: a row of weight two counts as two rows.
         total = np.bincount(position, weights=weight, minlength=len(classes))
         return np.divide(weight.sum(), len(classes) * total, out=np.zeros(len(classes)), where=total > 0)
     if not isinstance(given, Mapping):
@@ -54,7 +54,7 @@ def weights(given, classes, position, weight):
     factors = np.array(
         [_checks.number(f"class_weight[{c!r}]", given.get(c, 1.0), strict=False) for c in classes.tolist()]
     )
-    # As in scikit-learn: classes that a fold lacks may be named, if all that it has are.
+    # As in scikit-learn: class_weight may name classes that a fold lacks, if it names all classes of the fold.
     unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
     if unknown and missing:
         raise ValueError(

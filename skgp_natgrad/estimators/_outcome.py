@@ -1,4 +1,4 @@
-"""What a fit says of itself at its end: an error where it diverged, warnings where it is not what it seems."""
+"""Checks at the end of a fit: an error if it diverged, warnings if the result may be unreliable."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sklearn.exceptions import ConvergenceWarning
 from .. import svgp
 from . import _arguments, _bounds, _fitted
 
-# The bound of a fit that diverged lies so many nats, for each unit of weight, below that of the constant model and
-# below its own first one.
+# A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
+# its own first value.
 _FAR = 10.0
 _LAST = 50
-# Part of the steps that may be rejected or shortened without a word; a step size that is found while training is now
-# and then too large.
+# Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
+# and then.
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
-# Nats for each unit of weight that single precision may take off the bound, or add to it, without a word.
+# Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
 
 
 class Outcome(NamedTuple):
-    """What is known of a fit at its end.
+    """A fit, its result, and what its warnings need.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     fit : _preparation.Fit
     result : svgp.Result
     constant : float or None
-        The bound of the constant model for each unit of weight, where it is known.
+        The bound of the constant model per unit of weight, where it is known.
     step_sizes : list of str
         The arguments to lower, with their values.
     """
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     step_sizes: list
 
     def warn(self, stacklevel):
-        """Say what a user should know; ``stacklevel`` of the warnings is counted from the caller."""
+        """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
         _warn_of_training(result.trained, fit, self.constant, self.step_sizes, level)
@@ -54,20 +54,20 @@ class Outcome(NamedTuple):
 
 
 def judge(estimator, fit, result):
-    """The `Outcome` of a fit.
+    """Return the `Outcome` of a fit.
 
     Raises
     ------
     FloatingPointError
         If training diverged; its checkpoint is removed.
     """
-    # Of the bound that training saw: the noise of a mean that is solved for is not the bound's own.
+    # Compared with the bound that training saw: the exact mean changes the noise afterwards.
     constant = None if fit.posterior is not None else svgp.bound_of_constants(result, fit.table, fit.plan)
     step_sizes = _arguments.step_sizes(estimator, fit.plan.settings.algorithm)
     try:
         refuse_diverged(result.trained, fit.weight, constant, step_sizes)
     except FloatingPointError:
-        # Other arguments are to be tried, for which its state is of no use.
+        # The next attempt will have other arguments, for which this state is useless.
         if fit.checkpoint is not None:
             fit.checkpoint.remove()
         raise
@@ -75,15 +75,15 @@ def judge(estimator, fit, result):
 
 
 def refuse_diverged(result, weight, constant, step_sizes):
-    """Raise if training went far below where it began, and below a model that is constant.
+    """Raise if training ended far below its start and far below a constant model.
 
     Parameters
     ----------
     result : training.loop.Result
     weight : float
-        Of all rows.
+        Sum of the weights of all rows.
     constant : float or None
-        The bound of the constant model for each unit of weight, where it is known.
+        The bound of the constant model per unit of weight, where it is known.
     step_sizes : list of str
         The arguments to lower, with their values.
 
@@ -93,19 +93,19 @@ def refuse_diverged(result, weight, constant, step_sizes):
     """
     if not len(result.report.elbo):
         return
-    # Of the last bounds the median too: one minibatch with an outlier is no divergence.
+    # The median of the last bounds counts too: one minibatch with an outlier is not a divergence.
     last = max(result.elbo, np.median(result.report.elbo[-_LAST:])) / weight
     first = result.report.elbo[0] / weight
     if last < min(first, np.inf if constant is None else constant) - _FAR:
         known = "" if constant is None else f" and that of a constant model {constant:.3g}"
         raise FloatingPointError(
-            f"Training diverged: the ELBO ended at {last:.3g} nats a row, its first value is {first:.3g}{known}. "
+            f"Training diverged: the ELBO ended at {last:.3g} nats per row, its first value is {first:.3g}{known}. "
             f"{_smaller(step_sizes)}, or look for extreme values in X, y and sample_weight."
         )
 
 
 def _smaller(step_sizes):
-    """What to do where steps are too large."""
+    """The advice for steps that are too large."""
     given = f"Lower {' or '.join(step_sizes)}" if step_sizes else ""
     if any(size.startswith("gamma_schedule") for size in step_sizes):
         return given
@@ -153,8 +153,8 @@ def _too_coarse(lost):
     if not lost > _COARSE:
         return None
     return (
-        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats a row, since the "
-        "noise is small beside the signal. Use dtype='float64'."
+        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, since "
+        "the noise is small beside the signal. Use dtype='float64'."
     )
 
 
@@ -162,14 +162,14 @@ def _no_better(result, weight, constant, step_sizes):
     if constant is None or result.status == "too few" or result.elbo > constant * weight:
         return None
     return (
-        f"The ELBO, {result.elbo / weight:.4g} nats a row, is no better than that of a constant, {constant:.4g}. X may "
-        "say nothing of y; or train for longer, start from shorter lengthscales (kernel) and less noise (likelihood), "
-        f"or take smaller steps. {_smaller(step_sizes)}."
+        f"The ELBO, {result.elbo / weight:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X "
+        "may say nothing about y; or train for longer, start from shorter lengthscales (kernel) and less noise "
+        f"(likelihood), or take smaller steps. {_smaller(step_sizes)}."
     )
 
 
 def _warn_of_mean(lost, stacklevel):
-    """Say what ``mean_solver="exact"`` could not use: see `exact_mean.Solution`."""
+    """Warn of the part of the solution that ``mean_solver="exact"`` discarded: see `exact_mean.Solution`."""
     kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
     if kept is not None:
         warnings.warn(

@@ -1,9 +1,9 @@
-"""A saved estimator: plain arrays and public types, and what it says of the version that saved it.
+"""A saved estimator: plain arrays and public types, with the version that saved it.
 
-The state that pickle, joblib, copy and skops take of an estimator names no private module, so that
-files outlive a move of the code. The number of its form counts the forms of the fitted attributes,
-not the releases: files of older forms are read by newer packages, and a file of a newer form is
-refused by name instead of failing at some later call.
+The state that pickle, joblib, copy and skops save names no private module, so that files stay
+readable when code moves. The format number counts changes of the fitted attributes, not releases:
+newer packages read files of older formats, and refuse a file of a newer format with a clear error
+instead of failing at some later call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..start.scale import Scale
 from . import _warm_start
 from ._arguments import one_or_each
 
-# To be raised with every change of the attributes that a fitted estimator holds.
+# Raise it with every change of the attributes that a fitted estimator holds.
 FORMAT = 3
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
@@ -28,7 +28,7 @@ _RECORDS = ("q", "masks")
 
 
 def plain(state):
-    """Return an estimator's state as plain arrays and public types, with the form it has."""
+    """Return an estimator's state as plain arrays and public types, with its format."""
     state = {**state, _KEY: {"format": FORMAT, "skgp_natgrad": __version__}}
     if "_posterior" in state:
         state["_posterior"] = dict(state["_posterior"]._asdict())
@@ -38,19 +38,19 @@ def plain(state):
 
 
 def restored(name, state):
-    """Return the state that `plain` was made of.
+    """Undo `plain`: return the state of the estimator.
 
     Parameters
     ----------
     name : str
         The estimator's class, for the error.
     state : dict
-        One without a stamp is taken as it is: a subclass may have a ``__getstate__`` of its own.
+        A state without a stamp is returned unchanged: a subclass may have its own ``__getstate__``.
 
     Raises
     ------
     ValueError
-        If a newer package saved it in a form that this one does not know.
+        If a newer package saved it in a format that this one does not know.
     """
     stamp = state.get(_KEY)
     state = {key: value for key, value in state.items() if key != _KEY}
@@ -117,7 +117,7 @@ def _of_former_format(state):
 
 
 def _former_arguments(state):
-    """What a model of format 1 was fitted with: what it says as it is loaded, as far as it tells."""
+    """The arguments with which a model of format 1 was fitted, taken from the loaded state where it has them."""
     fitted, likelihood = state["likelihood_"], state["likelihood"]
     if isinstance(likelihood, str):
         likelihood = type(fitted)()

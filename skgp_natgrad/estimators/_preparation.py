@@ -1,4 +1,4 @@
-"""From arguments and data to what the engine trains."""
+"""Prepares arguments and data for the engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..training.schedules import FromFunction
 from . import _arguments, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
-# Arguments that leave the result alone; what a warm start changes is looked at itself.
+# Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
 
 
 class Fit(NamedTuple):
-    """All that one fit needs: what `svgp.init` and `svgp.train` take, and what the fitted attributes are made of.
+    """All that one fit needs: the arguments of `svgp.init` and `svgp.train`, and data for the fitted attributes.
 
     Attributes
     ----------
@@ -32,13 +32,13 @@ class Fit(NamedTuple):
     random_state : numpy.random.RandomState
     checkpoint : Checkpoint or None
     previous : Previous or None
-        The fit that this one goes on from.
+        The fit that this one continues.
     posterior : Posterior or None
-        Of the rows before in a stream.
+        The posterior of a stream's earlier rows.
     trained_with : dict
         See `_warm_start.recorded`.
     attributes : dict
-        Fitted attributes of the subclass.
+        Fitted attributes that the subclass adds.
     """
 
     plan: svgp.Plan
@@ -65,11 +65,11 @@ def prepare(estimator, X, types, targets, previous, streams):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     X : ndarray of shape (N, D)
     types : list of numpy.dtype
-        Of the columns of X, as they were given.
+        Types of the columns of X as given.
     targets : Targets
     previous : Previous or None
     streams : bool
-        Whether the rows before count as well.
+        Whether the rows of earlier calls count as well.
     """
     plan = _arguments.read(estimator, targets)
     if streams:
@@ -100,17 +100,17 @@ def prepare(estimator, X, types, targets, previous, streams):
 
 
 def _complete(estimator, plan, table, x_scale, previous):
-    """The plan with what depends on the data."""
+    """The plan with the parts that depend on the data."""
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     if previous is not None:
-        # A default kernel is that of the first rows.
+        # A stream keeps the default kernel of its first rows.
         return plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
     plan = svgp.complete(plan, table)
     return _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
 
 
 def _as_before(estimator, likelihood):
-    """The likelihood of the next rows of a stream: what the first rows settled stays settled."""
+    """The likelihood for the next rows of a stream, with everything that the first rows determined."""
     if len(estimator.mean_inducing_points_):
         raise ValueError(
             f"partial_fit cannot go on from a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
@@ -124,7 +124,7 @@ def _as_before(estimator, likelihood):
 
 
 def _scales_before(estimator, table, streams):
-    """The scales of the fit that this one goes on from."""
+    """The scales of the fit that this one continues."""
     x, y = estimator._x_scale, estimator._y_scale
     if len(y.scale) != len(table.y):
         reason = _warm_start.reason(streams)
@@ -133,7 +133,7 @@ def _scales_before(estimator, table, streams):
 
 
 def _checkpoint_of(estimator, plan, table, previous, streams):
-    """The file that keeps this fit, or None; what the result depends on is its identity."""
+    """The checkpoint of this fit, or None; its identity is everything that the result depends on."""
     if estimator.checkpoint is None:
         return None
     arguments = {k: v for k, v in estimator.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
@@ -141,7 +141,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
     identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
-    # It has many names.
+    # One dtype has many names.
     identity["dtype"] = plan.settings.dtype
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams

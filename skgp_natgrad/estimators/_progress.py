@@ -1,4 +1,4 @@
-"""What ``verbose`` shows: a progress bar where rich is installed, else a line now and then."""
+"""The progress display of ``verbose``: a bar where rich is installed, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _CALLS_PER_LINE = 5
 
 @contextlib.contextmanager
 def show(title, verbose, max_iter, weight):
-    """Context manager: the callback that shows progress, or None where nothing is to be shown.
+    """Context manager: the callback that shows progress, or None if nothing is shown.
 
     Parameters
     ----------
     title : str
-        Stands before each line.
+        Start of each line.
     verbose : int
         0 shows nothing, 1 a bar or a line now and then, 2 a line at every call.
     max_iter : int
-        Where the bar ends.
+        Number of iterations at which the bar is full.
     weight : float
-        Sum of the rows' weights; the ELBO is shown for each unit of it.
+        Sum of the rows' weights; the ELBO is shown per unit of weight.
     """
     if not verbose:
         yield None

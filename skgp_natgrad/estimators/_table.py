@@ -1,4 +1,4 @@
-"""X, y and sample_weight as the table that is trained on: weighted, distinct where it is small, and scaled."""
+"""The training table made of X, y and sample_weight: weighted, scaled, and without duplicate rows if it is small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..start.scale import Scale, fit_scale, snapped, spans_of_rounding
 from ..svgp import Table
 from . import _inputs
 
-# What rows of a fit may hold at most: where squares overflow, single precision has no distances.
+# Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
 
 
@@ -22,7 +22,7 @@ class Scales(NamedTuple):
 
 
 def weighted(X, types, targets, batch_size):
-    """The rows that carry weight, the distinct ones where the full batch is used, and X's spans of rounding."""
+    """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
     weight = _inputs.weights(targets.weight, X)
     used = weight > 0
     tables = X[used], targets.columns[used]
@@ -44,7 +44,7 @@ def scaled(table, scales, dtype):
     Raises
     ------
     ValueError
-        If numbers of a type cannot be squared there.
+        If some values are too large to be squared in this type.
     """
     with np.errstate(over="ignore"):
         X = scales.x.forward(table.X)
@@ -58,13 +58,13 @@ def scaled(table, scales, dtype):
 
 
 def distinct(table):
-    """Return the distinct rows of a table in a fixed order, their weights summed.
+    """Return the distinct rows of a table in a fixed order, with their weights summed.
 
-    Repeating a row and doubling its weight are then the same table, to the bit,
-    and so are all orders of the rows.
+    A repeated row and a row of twice the weight then give the same table, to the bit,
+    and so does every order of the rows.
     """
     columns = np.column_stack([table.X, table.y.T])
-    # The last key sorts first: columns from the left, then weights for a fixed order of sums.
+    # lexsort's last key is the primary one: columns from the left, then weights for a fixed order of sums.
     order = np.lexsort(np.vstack([table.weight, columns.T[::-1]]))
     columns = columns[order]
     first = np.concatenate([[True], np.any(columns[1:] != columns[:-1], axis=1)])

@@ -1,4 +1,4 @@
-"""What a task makes of y: numbers or labels as target columns, and what follows from that."""
+"""The two tasks, regression and classification, and their targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import _checks
 
 
 class Task(NamedTuple):
-    """What the estimators of a task share.
+    """A task and the estimator for it.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class Targets(NamedTuple):
     ----------
     columns : ndarray of shape (N, T)
     weight : array-like of shape (N,) or None
-        As given: the user's, with the classes' own weights.
+        The user's weights, multiplied by those of the classes.
     types : list of numpy.dtype
-        Of the columns, as they were given.
+        Types of the columns as given.
     default_likelihood : str
     n_classes : int
         Zero for numbers.
     scale : bool
-        Whether they may be standardised.
+        Whether the columns may be standardised.
     attributes : dict
         Fitted attributes that prediction needs.
     """
@@ -57,7 +57,7 @@ class Targets(NamedTuple):
 
 
 def likelihood_of(task, argument, default):
-    """Return the likelihood object that the argument stands for."""
+    """Return the likelihood object for the argument ``likelihood``."""
     if isinstance(argument, str):
         options = ("auto", *likelihoods.names(task.name))
         for other in _TASKS:

@@ -1,9 +1,9 @@
-"""How a fit goes on from another one when arguments were changed in between.
+"""How a fit continues an earlier one when arguments have changed in between.
 
-One rule for warm starts and streams: what is fixed or changed since is honoured, or the fit refuses
-and names it. A hyperparameter that is fixed, or whose initial value is another one than that of the
-fit before, starts at the argument's value; the others go on from where training left them. An
-argument that says what the model is made of cannot change; all others apply to what follows.
+One rule holds for warm starts and streams: a changed argument either takes effect, or raises an
+error that names it. A hyperparameter that is fixed, or whose initial value has changed since the fit
+before, starts at the argument's value; the others start at their trained values. Arguments that
+define the structure of the model cannot change; all others apply from now on.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy as np
 from ..svgp import Parameters, specification
 from ._arguments import one_or_each
 
-# Of arguments that a fit cannot go on with when they have changed: those that a stream can.
+# Arguments that may change in a stream, but not at a warm start.
 _FOLLOWS_A_STREAM = ("n_inducing",)
 _LONGEST_SHOWN = 200
 
 
 def reason(streams):
-    """Why a fit goes on from the last one."""
+    """The reason why a fit continues the last one, for messages."""
     return "partial_fit goes on from the rows before" if streams else "warm_start=True"
 
 
 def check(before, now, streams):
-    """Refuse to go on with an argument that has changed and cannot be honoured.
+    """Refuse a changed argument that cannot take effect while continuing.
 
     Parameters
     ----------
     before, now : dict
-        From `recorded`: of the fit that this one goes on from, and of this one. The likelihoods are
+        From `recorded`: the arguments of the fit before, and of this one. The likelihoods are
         prepared for the targets.
     streams : bool
         Whether the rows of the fit before count as well.
@@ -40,16 +40,16 @@ def check(before, now, streams):
     Raises
     ------
     ValueError
-        That names the argument, both its values and what to do.
+        Names the argument, both values and the remedy.
     """
     trained_mean_points = [_n_trained_mean_points(arguments) for arguments in (before, now)]
     same = {
-        # Its hyperparameters are looked at one by one; None means one that would be made anew.
+        # Its hyperparameters are compared one by one; None stands for a default kernel that would be made anew.
         "kernel": now["kernel"] is not None or before["kernel"] is None,
         "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
         "mean_solver": trained_mean_points[0] == trained_mean_points[1] or not _one_is_exact(before, now),
         "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
-        # Its parameters apply to what follows.
+        # New parameters of the objective apply from now on.
         "objective": type(now["objective"]) is type(before["objective"]),
     }
     for name in now:
@@ -61,12 +61,12 @@ def check(before, now, streams):
 
 
 def _formula(likelihood):
-    """What two likelihoods must share so that one can take over the values of the other."""
+    """What must be equal for one likelihood to take over the values of another."""
     return type(likelihood), [getattr(likelihood, name) for name in likelihood.options]
 
 
 def _n_trained_mean_points(arguments):
-    # The solver "exact" places them after training, in each fit anew.
+    # mean_solver="exact" places them after training, anew in each fit.
     return 0 if arguments["mean_solver"] == "exact" else arguments["n_mean_inducing"]
 
 
@@ -88,28 +88,28 @@ def _shown(value):
 
 
 def recorded(arguments, likelihood, objective, normalize_y):
-    """Copies of the arguments that say what a model is made of: nobody can change these in place.
+    """Copies of the arguments that define a model; later changes in place do not reach them.
 
     Parameters
     ----------
     arguments : dict
-        Of the constructor.
+        The constructor's arguments.
     likelihood : Likelihood
         Prepared for the targets.
     objective : Objective
     normalize_y : bool
-        As used.
+        The value that the fit used.
     """
     names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
     record = {name: arguments[name] for name in names}
-    # Of its names there is "all", which is None.
+    # "all" is another name of None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
     return copy.deepcopy(record)
 
 
 def continued(previous, plan, before, now, n_features, n_targets, streams):
-    """What a fit goes on from, with the hyperparameters that it starts at.
+    """The earlier fit to continue, with the hyperparameters at which this one starts.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def continued(previous, plan, before, now, n_features, n_targets, streams):
     plan : Plan
         Complete.
     before, now : dict
-        From `recorded`, and checked.
+        From `recorded`, after `check`.
     n_features, n_targets : int
         Numbers of columns of X and y.
     streams : bool
@@ -130,7 +130,7 @@ def continued(previous, plan, before, now, n_features, n_targets, streams):
     Raises
     ------
     ValueError
-        If the kernel has another form than that of the fit before.
+        If the kernel's form differs from that of the fit before.
     """
     trained = tuple(previous.parameters[:2])
     start, lower, upper = specification(plan.kernels, plan.likelihood, n_features, n_targets)
@@ -142,12 +142,12 @@ def continued(previous, plan, before, now, n_features, n_targets, streams):
 
 
 def _form(kernels):
-    """What two kernels must share so that one can take over the values of the other."""
+    """What must be equal for one kernel to take over the values of another."""
     return jax.tree.structure(kernels), [np.shape(leaf) for leaf in jax.tree.leaves(kernels)]
 
 
 def _started(start, before, now, n_features, n_targets):
-    """The initial values of the fit before: where the present ones equal these, nothing was changed."""
+    """The initial values of the fit before: a present value that equals its old one has not been changed."""
     kernel = before["kernel"]
     given = () if kernel is None or now["kernel"] is None else one_or_each(kernel)
     of_kernels, of_likelihood = specification(given, before["likelihood"], n_features, n_targets)[0]

@@ -14,7 +14,7 @@ from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._targets import CLASSIFICATION, Targets
 
-# What is in the constructor's scope, and no argument that it shares with the regressor.
+# Names in the constructor's scope that are not arguments shared with the regressor.
 _NOT_SHARED = ("self", "__class__", "class_weight")
 
 
@@ -23,7 +23,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may rest on more
-    points than its covariance [2]_. X is standardised inside.
+    points than its covariance [2]_. X is standardised internally.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Distribution of y given the latent functions. An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
-        classes and "softmax" for more. "ordinal" takes the sorted labels for
-        levels in that order.
+        classes and "softmax" for more. "ordinal" treats the sorted labels as
+        ordered levels.
     normalize_y : bool, default=True
-        Not used, present for the same arguments as the regressor: labels are
-        never scaled.
+        Not used; present so that the arguments are those of the regressor.
+        Labels are never scaled.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied with ``sample_weight``.
+        Weights of the classes, which multiply ``sample_weight``.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         y : array-like of shape (n_samples,)
             Class labels of any type.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the log-likelihood; two is the row twice.
+            Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
         Returns
         -------
@@ -118,12 +118,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an estimator that is not fitted it is `fit`. After that what the earlier rows said enters
-        through the posterior that they left, at its inducing points [1]_; the
-        inducing points start anew at the best of the old ones and the new rows
-        (if ``inducing_init`` is an array, where they are), and hyperparameters go
-        on being trained. The scale of X stays that of the first call, whose rows
-        should therefore be typical.
+        On an unfitted estimator it is the same as `fit`. In later calls the earlier
+        rows enter through their posterior at its inducing points [1]_. The
+        inducing points are chosen anew from the old points and the new rows (if
+        ``inducing_init`` is an array, they stay where they are), and
+        hyperparameters continue to be trained. The scale of X stays that of the
+        first call, whose rows should therefore be typical.
 
         Parameters
         ----------
@@ -132,10 +132,10 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         y : array-like of shape (n_samples,)
             Class labels.
         classes : array-like of shape (n_classes,), default=None
-            All labels that will ever occur; needed at the first call if its y
-            does not hold them all.
+            All labels that will ever occur; needed in the first call if its y
+            does not contain them all.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the log-likelihood; two is the row twice.
+            Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
         Returns
         -------
@@ -148,8 +148,8 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         ``objective="predictive"``.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
-        batches are better than many small ones. ``elbo_`` is then a bound of the
-        new labels' log evidence, given the rows before.
+        batches are better than many small ones. ``elbo_`` is then a bound on the
+        log evidence of the new labels given the earlier rows.
 
         References
         ----------
@@ -158,7 +158,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
 
         Examples
         --------
-        The first batch holds two of the three kinds.
+        The first batch contains two of the three classes.
 
         >>> from sklearn.datasets import load_iris
         >>> from skgp_natgrad import NGDSVGPClassifier

@@ -22,8 +22,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may rest on more
-    points than its covariance [2]_. X is standardised inside, and so is y where
-    the likelihood allows.
+    points than its covariance [2]_. X is standardised internally, and so is y
+    where the likelihood allows it.
 
     Parameters
     ----------
@@ -31,13 +31,14 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         Distribution of y given the latent functions: "gaussian", "student_t",
         "heteroscedastic_gaussian", "poisson", "negative_binomial",
         "zero_inflated_poisson", "gamma", "exponential", "beta",
-        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of :mod:`skgp_natgrad.likelihoods` holds initial
-        values, tunable as ``likelihood__...``; those of "gaussian" and
-        "student_t" are on the scale of the standardised y.
+        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of
+        :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
+        ``likelihood__...``; those of "gaussian" and "student_t" are on the scale
+        of the standardised y.
     normalize_y : bool, default=True
-        Standardise each column of y. Not used by likelihoods other than
-        "gaussian", "student_t" and "heteroscedastic_gaussian": they see y on
-        its own scale, and the prior mean is chosen from the data.
+        Standardise each column of y. Used only by the likelihoods "gaussian",
+        "student_t" and "heteroscedastic_gaussian"; the others see y on its
+        original scale, and their prior mean is chosen from the data.
 
     Examples
     --------
@@ -51,7 +52,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     >>> bool(reg.score(X, y) > 0.4)
     True
 
-    Counts have a likelihood of their own; ``predict`` returns their mean.
+    Counts have likelihoods of their own; ``predict`` returns their mean.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 10, 200)[:, None]
@@ -73,9 +74,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             Inputs.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets. Several outputs share the kernel and the inducing points;
-            each has a latent function and likelihood parameters of its own.
+            each has its own latent function and likelihood parameters.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the log-likelihood; two is the row twice.
+            Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
         Returns
         -------
@@ -88,12 +89,13 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     def partial_fit(self, X, y, sample_weight=None):
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an estimator that is not fitted it is `fit`. After that what the earlier rows said enters
-        through the posterior that they left, at its inducing points [1]_; the
-        inducing points start anew at the best of the old ones and the new rows
-        (if ``inducing_init`` is an array, where they are), and hyperparameters go
-        on being trained. The scales of X and y, and the prior mean, stay those
-        of the first call, whose rows should therefore be typical.
+        On an unfitted estimator it is the same as `fit`. In later calls the earlier
+        rows enter through their posterior at its inducing points [1]_. The
+        inducing points are chosen anew from the old points and the new rows (if
+        ``inducing_init`` is an array, they stay where they are), and
+        hyperparameters continue to be trained. The scales of X and y, and the
+        prior mean, stay those of the first call, whose rows should therefore be
+        typical.
 
         Parameters
         ----------
@@ -102,7 +104,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the log-likelihood; two is the row twice.
+            Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
         Returns
         -------
@@ -116,8 +118,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. The likelihood's parameters,
-        the noise too, are trained on the rows of the call alone. ``elbo_`` is
-        then a bound of the new rows' log evidence, given the rows before.
+        including the noise, are trained on the rows of that call alone.
+        ``elbo_`` is then a bound on the log evidence of the new rows given the
+        earlier ones.
 
         References
         ----------
@@ -150,13 +153,13 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             default_likelihood="gaussian",
             n_classes=0,
             scale=self.normalize_y,
-            # A stream keeps the form of its first targets.
+            # A stream keeps the shape of its first targets.
             attributes={"_single_output": y.ndim == 1 if first or not streams else self._single_output},
         )
         return self._fit(X, _inputs.column_types(given[0]), targets, streams)
 
     def _shaped(self, columns):
-        """Drop the axis of outputs, which stands last, if y had none."""
+        """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
 
     def predict(self, X, return_std=False, return_cov=False):
@@ -181,9 +184,9 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         Raises
         ------
         RuntimeError
-            If both are asked for.
+            If both are requested.
         MemoryError
-            If the covariance does not fit into the memory that is available.
+            If the covariance does not fit into the available memory.
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
@@ -221,8 +224,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         -------
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs.
-            Its mean with the sign changed is the negative log predictive
-            density (NLPD).
+            Minus its mean is the negative log predictive density (NLPD).
         """
         X = self._check_rows(X)
         with _inputs.locate(y=y):

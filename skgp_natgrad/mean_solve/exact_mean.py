@@ -1,4 +1,4 @@
-"""The mean on all points solved for, not stepped towards: see `mean_system` for the equations."""
+"""The exact mean on all points, from a linear system in place of gradient steps: see `mean_system`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_
 _MAX_PASSES = 30
 _NEWTON_HALVINGS = 10
 _ROUNDS = 6
-# What the bound may fall by through rounding, as a part of its terms.
+# Fall of the bound, relative to its terms, that counts as rounding.
 _ROUNDING = 1e-9
 
 
 class Solution(NamedTuple):
     """The trained state with the solved mean, and its bound.
 
-    ``lost`` says what was not taken, since it had no digits: "solution", "likelihood" or None.
+    ``lost`` names the part that rounding spoiled and that was discarded: "solution", "likelihood" or None.
     """
 
     q: gaussian.Gaussian
@@ -39,13 +39,13 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     ----------
     q : Gaussian
     parameters : Parameters
-        With the mean-only points in place; their weights are where it starts.
+        With the mean-only points in place; the solver starts at their weights.
     constants : Constants
     rows : Table
     tol : float
-        Gain in nats for each unit of weight at which Newton's method stops.
+        Newton's method stops when the bound rises by less than this many nats per unit of weight.
     random_state : numpy.random.RandomState
-        Chooses the rows that are held out.
+        Chooses the held-out rows.
     trains_likelihood : bool
         Whether the likelihood's parameters are estimated anew.
 
@@ -67,7 +67,7 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     before, after, elbo = bounds(candidates, parameters, prior, constants, rows)
     lost = None
     if not after >= before - _ROUNDING * (abs(before) + float(constants.weight)):
-        # The system needed more digits than numbers have: what training found is better.
+        # The system is too ill-conditioned for double precision: the trained mean is better.
         parameters, position, elbo, lost = trained, start, before, "solution"
     elif not np.isfinite(elbo):
         parameters, position, elbo, lost = trained, solved, after, "likelihood"
@@ -77,14 +77,14 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
 def optimum(parameters, prior, position, constants, rows, tol):
     """The best mean and covariance for fixed hyperparameters.
 
-    Newton's method: a step is halved until the bound does not fall. One step is
-    enough, and cannot be too long, where the likelihood is conjugate.
+    Newton's method: a step is halved until the bound does not fall. With a
+    conjugate likelihood one step is enough, and it cannot be too long.
 
     Returns
     -------
     position : Iterate
     statistics : Statistics
-        At ``position``, or, of a conjugate likelihood, anywhere.
+        At ``position``; for a conjugate likelihood at any position.
     """
     statistics = pass_over(parameters, prior, position, constants, rows)
     if model.has_closed_form(parameters, constants):
@@ -106,11 +106,12 @@ def optimum(parameters, prior, position, constants, rows, tol):
 
 
 def _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out):
-    """The likelihood's parameters and the position in turn.
+    """Estimate the likelihood's parameters and the position in turn.
 
-    The parameters see the variance of a process whose covariance rests on all
-    the points too. What the inducing points alone leave open the mean has
-    explained; taken off the noise, it would let the noise fall without end.
+    The parameters are estimated under the variance of a process whose covariance, too,
+    rests on all the points. With that of the inducing points alone, part of the
+    variance would be counted that the mean has already explained; the noise, reduced
+    by it, would fall without end.
     """
     unexplained = leave_one_out.unexplained(parameters, prior, held_out)
     for _ in range(_ROUNDS):

@@ -1,10 +1,10 @@
 """The likelihood's parameters from leave-one-out predictions of the solved mean.
 
-The noise that a few inducing points needed is too large for so many: the
-likelihood's parameters are estimated anew from leave-one-out predictions, which
-come with the solution. For a Gaussian likelihood the noise of largest
-leave-one-out density is searched for, at one factorisation each; for another one
-the parameters and the solution are found in turn.
+The noise that was trained with a few inducing points is too large for all the
+points: the likelihood's parameters are estimated anew from leave-one-out
+predictions, which come with the solution. For a Gaussian likelihood a search finds
+the noise of largest leave-one-out density, at one factorisation per trial; for
+other likelihoods parameters and solution are computed in turn.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from ..likelihoods import positive
 from ..training.batches import Table, bucket, padded
 from .mean_system import latent, rescaled, rows_of, slopes, target
 
-# Rows whose leave-one-out predictions are formed, and rounds of estimation from these.
+# Number of rows whose leave-one-out predictions are formed.
 _HELD_OUT_ROWS = 4000
+# Change of the likelihood's raw parameters, and precision of the search, at which the estimation stops.
 SETTLED = 0.05
-# Where the noise is searched for, about what the inducing points needed, in logarithms.
+# Range of the search for the noise around its trained value, in logarithms.
 _NOISE_RANGE = np.array([-10.0, 1.0])
 _MIN_REST = 1e-3
 
 
 @jax.jit
 def predictions(parameters, prior, factor, position, constants, batch):
-    """Latent means of each row's prediction from all the others, and two variances: (K, B) each.
+    """Latent means of each row's prediction from all other rows, and two variances: (K, B) each.
 
-    The row's own term is taken out of the parabola at the optimum: with
-    s = a^T (I + A Lam A^T)^-1 a, of its column a of A, the mean is mean - g s / (1 - lam s).
+    The row's own term is removed from the parabola at the optimum: with
+    s = a^T (I + A Lam A^T)^-1 a, where a is its column of A, the mean is mean - g s / (1 - lam s).
 
     Returns
     -------
     mean : array of shape (K, B)
     var : array of shape (K, B)
-        As it is predicted, from all rows: one row hardly moves what the
-        inducing points leave open.
+        The predicted variance, from all rows: one row hardly changes what the
+        inducing points leave unexplained.
     own : array of shape (K, B)
         s / (1 - lam s), the variance of the mean's weights.
     """
@@ -73,13 +74,13 @@ def _held_out_density(raw_likelihood, mean, var, batch):
 
 
 def estimate_likelihood(parameters, mean, var, constants, batch):
-    """The likelihood's parameters of largest leave-one-out density, within their bounds."""
+    """The likelihood's parameters with the largest leave-one-out density, within their bounds."""
     start, rebuilt = ravel_pytree(parameters.raw_likelihood)
 
     def loss(x):
         return -float(_held_out_density(rebuilt(x), mean, var, batch))
 
-    # By differences: a predictive density need not have a reverse mode.
+    # By finite differences: a predictive density need not have a reverse-mode derivative.
     found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*limits(constants)))
     return parameters._replace(raw_likelihood=rebuilt(found.x)) if np.isfinite(found.fun) else parameters
 
@@ -90,10 +91,10 @@ def limits(constants):
 
 
 def search_noise(parameters, prior, statistics, constants, held_out):
-    """The noise whose own predictions have the largest leave-one-out density, the system solved anew for each.
+    """Search for the noise with the largest leave-one-out density; the system is solved anew for each trial.
 
-    It makes up for a predicted variance that is too large, and can be less than
-    the noise of the data. Parameters that are not positive are no noise, and stay.
+    It compensates for a predicted variance that is too large, and can be smaller than
+    the noise of the data. Parameters that are not positive are not noise, and keep their values.
     """
     start, rebuilt = ravel_pytree(parameters.raw_likelihood)
     (lower, upper), best = limits(constants), np.array(start)
@@ -113,14 +114,14 @@ def search_noise(parameters, prior, statistics, constants, held_out):
         bounds = np.clip(best[i] + _NOISE_RANGE, lower[i], upper[i])
         options = {"xatol": SETTLED}
         best[i] = optimize.minimize_scalar(loss, args=(i,), bounds=bounds, method="bounded", options=options).x
-        # The search ends short of a bound.
+        # The search stops just before a bound.
         near = [end for end in (lower[i], upper[i]) if abs(best[i] - end) < 2.0 * SETTLED]
         best[i] = near[0] if near else best[i]
     return solved(best)[:2]
 
 
 def _is_positive(likelihood):
-    """Whether each of the parameters, flat, is of those that are positive."""
+    """Whether each of the flat parameters is a positive one."""
     each = [
         np.full(np.shape(getattr(likelihood, name)), likelihood.transform(name) is positive)
         for name in likelihood.parameters

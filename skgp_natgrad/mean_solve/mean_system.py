@@ -1,20 +1,21 @@
-"""The system whose solution is the mean on all points.
+"""The linear system whose solution is the mean on all points.
 
 Given hyperparameters, the best mean on the points a (inducing points and mean-only
-points together) is one symmetric system (appendix D of the orthogonal paper). Rows
-are whitened by these points, A = L_a^-1 K_aX with K_aa = L_a L_a^T: the mean is
-A^T w, its divergence from the prior |w|^2 / 2, and the system
+points together) solves one symmetric system (appendix D of the orthogonal paper).
+Rows are whitened by these points, A = L_a^-1 K_aX with K_aa = L_a L_a^T: the mean is
+A^T w, its divergence from the prior is |w|^2 / 2, and the system is
 
     (I + A Lam A^T) w = A Lam z
 
-with Lam = 1 / noise and z = y for a Gaussian likelihood; for another one Newton's
-method repeats it with Lam = -2 dE/dvar and z = mean + Lam^-1 dE/dmean. (In the
-kernel's own coordinates, K_aX Lam K_Xa + K_aa, the condition number is that of K_aa
-squared.) Inducing points come first in L_a, so that w holds the mean m of q(v) and
-the weights L_gg^T a of the mean-only points, L_gg L_gg^T = Kgg - Kgz Kzz^-1 Kzg.
+with Lam = 1 / noise and z = y for a Gaussian likelihood. For other likelihoods
+Newton's method repeats it with Lam = -2 dE/dvar and z = mean + Lam^-1 dE/dmean. (In
+the kernel's own coordinates the matrix is K_aX Lam K_Xa + K_aa, whose condition number
+is that of K_aa squared.) Inducing points come first in L_a, so that w holds the mean m
+of q(v) and the weights L_gg^T a of the mean-only points, where
+L_gg L_gg^T = Kgg - Kgz Kzz^-1 Kzg.
 
-The covariance takes the natural gradient step of size one that belongs to it,
-S^-1 = I + A_z Lam A_z^T. The data is read in blocks of rows: one pass an iteration,
+The covariance takes the corresponding natural gradient step of size one,
+S^-1 = I + A_z Lam A_z^T. The data is read in blocks of rows: one pass per iteration,
 2 N P^2 operations for P points, P^2 memory for each latent function.
 """
 
@@ -68,7 +69,7 @@ class Statistics(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What does not change while the mean is solved for; arrays of each of the J kernels.
+    """Quantities that stay constant while the mean is computed; one array for each of the J kernels.
 
     Attributes
     ----------
@@ -89,16 +90,16 @@ class Prior(NamedTuple):
 
 @jax.jit
 def prior_of(parameters, masks, jitter):
-    """The `Prior` of the present hyperparameters and points."""
+    """The `Prior` for the present hyperparameters and points."""
     points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
-    # The inducing points' own part is the factor that training used.
+    # The inducing points' part is the factor that training used.
     factors = [factorise_two(kernel, points, masks, jitter) for kernel in kernels_of(parameters)]
     root, whiten = (jnp.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse"))
     return Prior(jnp.concatenate(points), jnp.concatenate(masks), root, whiten)
 
 
 def rows_of(parameters, prior, X, n_explaining):
-    """The `WhitenedRows` of each kernel, with what the first so many points leave open."""
+    """The `WhitenedRows` of each kernel; their residual is what the first ``n_explaining`` points leave unexplained."""
     return [
         whitened(whiten, kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X), n_explaining)
         for kernel, whiten in zip(kernels_of(parameters), prior.whiten, strict=True)
@@ -106,7 +107,7 @@ def rows_of(parameters, prior, X, n_explaining):
 
 
 def _moments(position, constants, rows):
-    """Latent mean and variance, and the part of it that the inducing points leave open: (K, B) each."""
+    """Latent mean and variance, and the variance that the inducing points leave unexplained: (K, B) each."""
     mean, var, residual = [], [], []
     for of_kernel, latents in by_kernel(rows, len(position.w)):
         S = position.q.cov[latents]
@@ -119,13 +120,13 @@ def _moments(position, constants, rows):
 
 
 def latent(parameters, prior, position, constants, X):
-    """What `_moments` returns at the rows of ``X``, and A (J, P, B)."""
+    """The result of `_moments` at the rows of ``X``, and A (J, P, B)."""
     rows = rows_of(parameters, prior, X, position.q.cov.shape[-1])
     return _moments(position, constants, rows), jnp.stack([of_kernel.A for of_kernel in rows])
 
 
 def slopes(parameters, constants, moments, batch):
-    """The data term, g = dE/dmean and lam = -2 dE/dvar (K, B), weights included."""
+    """The data term, g = dE/dmean and lam = -2 dE/dvar (K, B), including the rows' weights."""
     mean, var, residual = moments
 
     def term(mean, var):
@@ -140,7 +141,7 @@ def _add_block(statistics, parameters, prior, position, constants, batch):
     """Add a block of rows to the statistics."""
     moments, A = latent(parameters, prior, position, constants, batch.X)
     value, g, lam = slopes(parameters, constants, moments, batch)
-    # Where the curvature is negative there is no parabola to go to the top of; the covariance needs none.
+    # Where the curvature is negative the parabola has no maximum; the covariance does not need one.
     convex = jnp.maximum(lam, 0.0)
     z = convex * (moments[0] - constants.prior_mean) + g
     A_z = A[:, : statistics.curvature.shape[-1]]
@@ -165,7 +166,7 @@ def _add_expectations(totals, candidates, parameters, prior, constants, batch):
 
 
 def bounds(candidates, parameters, prior, constants, rows):
-    """The bound of each pair of a likelihood and a position, in one pass over the rows."""
+    """The bound for each pair of a likelihood and a position, in one pass over the rows."""
     totals = [jnp.zeros(()) for _ in candidates]
     for batch in _blocks(rows):
         totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
@@ -193,16 +194,16 @@ def pass_over(parameters, prior, position, constants, rows):
 
 @jax.jit
 def divergence(position):
-    """KL(q || p): of the covariance, and of the mean."""
+    """KL(q || p): the sum of the covariance's part and the mean's part."""
     q = position.q._replace(mean=jnp.zeros_like(position.q.mean))
     return gaussian.kl_to_standard(q) + 0.5 * (position.w**2).sum()
 
 
 @jax.jit
 def target(statistics):
-    """The position at the top of the parabola, and the Cholesky factor of its system."""
+    """The position at the maximum of the parabola, and the Cholesky factor of its system."""
     system = jnp.eye(statistics.gram.shape[-1]) + statistics.gram
-    # At least the identity: only where its digits end can rounding make it indefinite.
+    # The matrix is at least the identity: only rounding can make it indefinite.
     factor = definite_cholesky(system)
     w = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.nat1)
     precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
@@ -211,13 +212,13 @@ def target(statistics):
 
 @jax.jit
 def between(start, end, t):
-    """The position at ``t`` on the way, in the mean's weights and the precision."""
+    """The position at the fraction ``t`` of the way, in the mean's weights and the precision."""
     precision = (1.0 - t) * start.q.precision + t * end.q.precision
     return Iterate(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.nat1, precision))
 
 
 def rescaled(statistics, before, after, constants):
-    """The statistics of a conjugate likelihood under other parameters: its curvature is one number a latent."""
+    """The statistics of a conjugate likelihood (one curvature per latent function) under other parameters."""
     now, then = (_curvature(parameters, constants, len(statistics.nat1)) for parameters in (after, before))
     ratio = now / then
     return statistics._replace(

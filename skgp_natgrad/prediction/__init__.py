@@ -1,1 +1,1 @@
-"""What prediction needs, and prediction."""
+"""The posterior in the form for prediction, and prediction."""

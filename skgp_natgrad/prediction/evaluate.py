@@ -1,7 +1,7 @@
-"""What is predicted, at few rows and at many.
+"""Predictions at few rows and at many.
 
-Few rows are predicted by NumPy. More are predicted in chunks of one size, the last one
-padded, so that one compiled program serves every table, memory is bounded and a row's
+NumPy predicts few rows. More rows are predicted in chunks of one size, the last one
+padded: one compiled program serves every table, memory is bounded, and a row's
 prediction does not depend on its neighbours.
 """
 
@@ -13,12 +13,12 @@ import numpy as np
 from .._backend.device import quick_jit
 from . import posterior as _posterior
 
-# Up to so many rows NumPy is faster than the call of a compiled program on a padded chunk.
+# Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
 
 
-# -- what is predicted: functions of the likelihood and the latent moments (K, B) ---------
+# -- predicted quantities: functions of the likelihood and the latent moments (K, B) ------
 
 
 def latent_mean(likelihood, mean, var):
@@ -73,12 +73,12 @@ def _of_rows(function, kernels, likelihood, posterior, X, *targets):
 
 
 _compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
-# Compiled in a tenth of a second more than `quick_jit` takes, and up to three times as fast.
+# Compilation takes a tenth of a second more than with `quick_jit`; the program is up to three times as fast.
 _compiled_of_rows = jax.jit(_of_rows, static_argnames="function")
 
 
 def _filled_up(table, size, axis=-1):
-    """The table with its last row repeated, so that there are ``size`` of them."""
+    """The table with its last row repeated until there are ``size`` rows."""
     missing = size - table.shape[axis]
     if not missing:
         return table
@@ -88,17 +88,17 @@ def _filled_up(table, size, axis=-1):
 
 
 def _chunks(X, *targets):
-    """Slices of at most `CHUNK_ROWS` rows, with what stands there, filled up."""
+    """Slices of at most `CHUNK_ROWS` rows, and the tables' rows there, filled up."""
     for start in range(0, len(X), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(X)))
         yield rows, [_filled_up(X[rows], CHUNK_ROWS, axis=0), *(_filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
 
 
 def _one_behind(items):
-    """The items of an iterator, each when the next one has been drawn.
+    """Yield each item of an iterator after the next one has been drawn.
 
-    A program that was called computes while the host prepares the call after it,
-    and the values of no more than two chunks wait to be fetched.
+    A called program computes while the host prepares the next call, and the values of
+    at most two chunks wait to be fetched.
     """
     previous = next(items)
     for item in items:
@@ -110,9 +110,8 @@ def _one_behind(items):
 def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     """Evaluate one of the functions above at every row of a small ``X`` (N, D).
 
-    NumPy takes microseconds where a compiled program takes milliseconds to be fed
-    with the model. What the likelihood adds is compiled, for one row and for
-    `FEW_ROWS`.
+    NumPy takes microseconds, where a compiled program takes milliseconds to receive the
+    model. The likelihood's part is compiled, for one row and for `FEW_ROWS`.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    # As in a compiled program, what overflows shows in the values alone.
+    # As in a compiled program, an overflow shows only in the values.
     with np.errstate(all="ignore"):
         mean, var = _posterior.latent_moments(kernels, posterior, X, _needs_variance(function, likelihood), np)
     if var is None:

@@ -1,4 +1,4 @@
-"""The model that predicts: made of a state of training, and evaluated at rows."""
+"""The model that predicts: made from a state of training, and evaluated at rows."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _QUANTITIES = {
 
 
 class Model(NamedTuple):
-    """What predicts.
+    """A trained model, ready for prediction.
 
     Attributes
     ----------
     kernels : tuple of sklearn.gaussian_process.kernels.Kernel
         With the trained hyperparameters: one for all latent functions, or one for each.
     likelihood : Likelihood
-        With the trained parameters, in the form in which it computes.
+        With the trained parameters, not their raw values.
     posterior : Posterior
     """
 
@@ -60,7 +60,7 @@ def condition(state, constants, plan):
     -------
     model : Model
     jitter : float
-        What the diagonal of the inducing points' covariance was raised by.
+        The value added to the diagonal of the inducing points' covariance.
 
     Examples
     --------
@@ -147,5 +147,5 @@ def sample_targets(model, X, n_samples, random_state, device="auto"):
 
 
 def _computing(kernels, X):
-    """The kernels in the form in which they compute."""
+    """The kernels as JAX kernels."""
     return tuple(_kernels.from_sklearn(kernel, X.shape[1]).value for kernel in kernels)

@@ -1,4 +1,4 @@
-"""What prediction needs, made once after training: `Posterior`, which holds NumPy arrays only."""
+"""The `Posterior`: all that prediction needs, computed once after training, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Posterior(NamedTuple):
     Attributes
     ----------
     Z : ndarray of shape (M, D)
-        All points that q(v) rests on.
+        All points on which q(v) rests.
     Z_mean : ndarray of shape (G, D)
     alpha : ndarray of shape (K, M)
         mean(x) = prior_mean + k_xz alpha + k_xg a.
     a : ndarray of shape (K, G)
     whiten : ndarray of shape (1 or K, M, M)
-        Of a basis with a whitened q(v), L^-1 of the jittered Kzz.
+        In a basis with a whitened q(v), L^-1 of Kzz with jitter.
     root_S : ndarray of shape (K, M, M)
         A square root of S: ``var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2``.
     prior_mean : ndarray of shape (K, 1)
@@ -67,14 +67,14 @@ def _product(weights, covariances):
 
 
 def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
-    """Latent mean and variance (K, B); None for the variance where it is not asked for.
+    """Latent mean and variance (K, B); the variance is None if it is not requested.
 
-    The algebra is that of JAX, with JAX kernels for ``kernels``, or of NumPy (``xp``), with
-    scikit-learn's own.
+    Computed by ``xp``: JAX, where ``kernels`` are JAX kernels, or NumPy, where they are
+    scikit-learn's.
     """
     Kzx = covariances(kernels, posterior.Z, X, xp)
     mean = posterior.prior_mean + _product(posterior.alpha, Kzx)
-    # A kernel of a user need not accept a table without rows.
+    # A user's kernel need not accept a table without rows.
     if len(posterior.Z_mean):
         mean = mean + _product(posterior.a, covariances(kernels, posterior.Z_mean, X, xp))
     if not with_variance:

@@ -18,7 +18,7 @@ def _covariance_block(kernels, posterior, X1, X2):
 
 
 def covariance(kernels, posterior, X):
-    """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), block by block."""
+    """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), computed block by block."""
     kernels, posterior = jax.device_put((kernels, posterior))
     n_blocks = -(-len(X) // CHUNK_ROWS)
     padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
@@ -43,7 +43,7 @@ def _projections(posterior, Kzx):
 
 
 def draws(mean, covariance, n_samples, random_state):
-    """Draws of Gaussians of mean (K, N) and covariance (K, N, N): (K, N, n_samples)."""
+    """Draws from Gaussians of mean (K, N) and covariance (K, N, N): (K, N, n_samples)."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     noise = random_state.standard_normal((*mean.shape, n_samples))
@@ -51,6 +51,6 @@ def draws(mean, covariance, n_samples, random_state):
 
 
 def memory_of_draws(n_rows, n_latent, n_samples):
-    """Bytes that `draws`, and the covariance before it, need."""
-    # Covariances and eigenvectors, and what LAPACK works in; the noise, its products and the targets.
+    """Bytes needed by `draws` and by the covariance before it."""
+    # Covariances, eigenvectors and LAPACK's workspace; the noise, its products and the targets.
     return 8 * n_rows * ((2 * n_latent + 3) * n_rows + 4 * n_latent * n_samples)

@@ -1,1 +1,1 @@
-"""Where training starts."""
+"""The state at which training starts."""

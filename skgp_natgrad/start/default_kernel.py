@@ -1,9 +1,9 @@
-"""The default kernel, its lengthscales started from the data.
+"""The default kernel, with initial lengthscales chosen from the data.
 
-Training moves lengthscales by gradients, and from one that is far too long a
-wiggly function is noise: no gradient leads out. So a few starting values are
-compared by the evidence of an exact Gaussian process on a small part of the
-table.
+Training moves lengthscales by gradients. At a lengthscale that is far too long,
+a wiggly function looks like noise, and no gradient leads away from it. So a few
+initial values are compared by the evidence of an exact Gaussian process on a
+small part of the table.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ _NOISE = (0.01, 0.1, 0.5)
 
 
 def default_kernel(X, Y, deviation_of_X):
-    """Return ConstantKernel * Matern 5/2 with one lengthscale a column.
+    """Return ConstantKernel * Matern 5/2 with one lengthscale per column.
 
     Parameters
     ----------
     X : ndarray of shape (N, D)
     Y : ndarray of shape (N, T)
-        Targets, of any scale; of a class, its indicators.
+        Targets, of any scale; for classes, their indicators.
     deviation_of_X : ndarray of shape (D,)
         Standard deviation of each column of X as the kernel sees it. The longest
-        lengthscales are sqrt(D) times it, the root mean squared distance of two
-        rows over sqrt(2): rows are then neither perfectly correlated nor independent,
-        whatever D is. Shorter ones are taken where the evidence is larger.
+        candidate lengthscales are sqrt(D) times it, which is the root mean squared
+        distance of two rows divided by sqrt(2): rows are then neither perfectly
+        correlated nor independent, whatever D is. Shorter ones are used if their
+        evidence is larger.
     """
     longest = deviation_of_X * np.sqrt(len(deviation_of_X))
     if len(X) > _ROWS:
         part = np.linspace(0, len(X) - 1, _ROWS).round().astype(int)
         X, Y = X[part], Y[part]
-    # A constant column may have a deviation of rounding, and a tiny one may have none: its square is zero.
+    # A constant column may have a deviation from rounding, and a column of tiny values may have none, since its
+    # square underflows to zero.
     deviation = Y.std(0)
     Y = (Y - Y.mean(0)) / np.where((np.ptp(Y, axis=0) > 0) & (deviation > 0), deviation, 1.0)
     with blas.single_threaded(len(X)):
@@ -48,7 +50,7 @@ def default_kernel(X, Y, deviation_of_X):
 
 
 def _evidence(K, Y):
-    """Largest log marginal likelihood of unit-variance targets over a few noise variances."""
+    """The largest log marginal likelihood, over a few noise variances, of targets of unit variance."""
     return max(_log_marginal_likelihood((1.0 - noise) * K + noise * np.eye(len(K)), Y) for noise in _NOISE)
 
 

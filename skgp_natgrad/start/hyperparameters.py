@@ -1,4 +1,4 @@
-"""Hyperparameters of kernels and likelihood together: where they start, and their bounds."""
+"""Initial values and bounds of the hyperparameters of kernels and likelihood together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import kernels
 
 
 def specification(sklearn_kernels, likelihood, n_features, n_targets):
-    """Return values and bounds of all hyperparameters: logarithms of the kernels', raw values of the likelihood's.
+    """Return values and bounds of all hyperparameters: logarithms for the kernels, raw values for the likelihood.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Where inducing points start.
+"""Initial inducing points.
 
-Each method returns the rows of a table at which to put the inducing points and,
-after them, the mean-only points. The table's rows are distinct and in a fixed
-order (see ``_base.py``), so that what is returned depends on neither the order
+Each function returns the rows of a table at which to put the inducing points and,
+after them, the mean-only points. Where the table's rows are distinct and in a
+fixed order (see ``estimators/_table.py``), the result depends on neither the order
 nor the repetition of the user's rows.
 """
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 from sklearn.cluster import KMeans
 
-# Greedy selection costs candidates * points^2 / 2 memory traffic: past this many candidates a
-# random part of the table stands for the whole.
+# Greedy selection costs candidates * points^2 / 2 of memory traffic: beyond this many candidates a
+# random part of the table represents the whole.
 _CANDIDATES = 4000
 _CANDIDATES_PER_POINT = 4
-# Conditional variance, as a part of the prior's, that is rounding.
+# Conditional variance, relative to the prior variance, below which it is rounding.
 _EXHAUSTED = 1e-10
 
 
 def candidates(X, n_points, random_state):
-    """Return distinct rows of ``X`` to choose from: all, or a random part of a large table."""
+    """Return distinct rows of ``X`` to choose from: all of them, or a random part of a large table."""
     limit = max(_CANDIDATES, _CANDIDATES_PER_POINT * n_points)
     if len(X) > limit:
         X = X[np.sort(random_state.choice(len(X), limit, replace=False))]
@@ -28,7 +28,7 @@ def candidates(X, n_points, random_state):
 
 
 def greedy_variance(X, kernel, n_points, random_state, n_given=0):
-    """Points of largest conditional prior variance, one after the other.
+    """Points of largest conditional prior variance, chosen one after the other.
 
     Burt, Rasmussen and van der Wilk (2020), "Convergence of sparse variational
     inference in Gaussian process regression": a Cholesky factorisation of the
@@ -42,9 +42,9 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
     n_points : int
         At most N.
     random_state : numpy.random.RandomState
-        Not used; every method takes one.
+        Not used; present so that all functions take the same arguments.
     n_given : int, default=0
-        The first so many rows come first, whatever their variance.
+        This many first rows of ``X`` are chosen first, whatever their variance.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
             columns[j] = residual / np.sqrt(variance[i])
             variance = np.maximum(variance - columns[j] ** 2, 0.0)
         elif j >= n_given:
-            # Nothing is left to explain at these hyperparameters; the rest are spread evenly.
+            # Nothing is left to explain at these hyperparameters; the remaining points are spread evenly.
             rest = np.flatnonzero(free)
             chosen.extend(rest[np.linspace(0, len(rest) - 1, n_points - j).round().astype(int)])
             break
@@ -89,11 +89,12 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
     """Return inducing points (M, D) and mean-only points (G, D).
 
     One greedy run or one random draw supplies both sets, so that no point is in
-    both. The centres of a second k-means would crowd the first's; there the
-    mean-only points are rows drawn at random, as in the orthogonal paper's
-    appendix E. Where the table has too few distinct rows there are fewer points.
+    both. The centres of a second k-means would lie too close to those of the
+    first; with k-means the mean-only points are random rows, as in appendix E of
+    the orthogonal paper. If the table has too few distinct rows there are fewer
+    points.
     """
-    # What costs more than the others is greedy selection: k-means sees the whole table.
+    # Only greedy selection is too expensive for all rows: k-means sees the whole table.
     X = np.unique(X, axis=0) if method == "k-means" else candidates(X, n_inducing + n_mean_inducing, random_state)
     n_inducing = min(n_inducing, len(X))
     n_mean_inducing = min(n_mean_inducing, len(X) - n_inducing)
@@ -105,16 +106,16 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
 
 
 def place_mean_only(X, n_mean_inducing, random_state):
-    """Return random rows for the mean-only points, as many as there are distinct ones at most."""
+    """Return random rows for the mean-only points, at most as many as there are distinct rows."""
     X = np.unique(X, axis=0)
     return random_rows(X, None, min(n_mean_inducing, len(X)), random_state)
 
 
 def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
-    """Return inducing and mean-only points where the user has given some.
+    """Return inducing and mean-only points if the user has given some.
 
-    The given points are the inducing points; or, if they are ``n_inducing +
-    n_mean_inducing``, both sets. A greedy run adds mean-only points otherwise.
+    ``n_inducing + n_mean_inducing`` given points are both sets. Otherwise the given
+    points are the inducing points, and a greedy run adds the mean-only points.
     """
     if n_mean_inducing and len(given) == n_inducing + n_mean_inducing:
         return given[:n_inducing], given[n_inducing:]
@@ -128,8 +129,8 @@ def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
 def follow(old, X, kernel, n_inducing, random_state):
     """Return the inducing points of a stream: the best of the old points and the new rows together.
 
-    A stream whose inputs move is followed, and what lies behind it is kept, as
-    far as there are points. ``n_inducing=None`` stands for all.
+    They follow a stream whose inputs move, and still cover the earlier inputs while
+    there are enough points. ``n_inducing=None`` stands for all.
     """
     if n_inducing is None:
         return np.unique(np.concatenate([old, X]), axis=0)

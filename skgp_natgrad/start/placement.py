@@ -1,4 +1,4 @@
-"""The points that training starts from, padded to sizes that similar tables share."""
+"""The initial points, padded to sizes that similar tables share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..variational.bases import BASES
 from ..variational.points import Masks, Points
 from . import inducing_points
 
-# Matrices of n_inducing rows and columns that a fit holds at least: covariance, factor, precision, gradient.
+# Number of n_inducing x n_inducing matrices that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
 
 
 def place(plan, table, random_state):
-    """Return the first `Points`, and their `Masks`."""
+    """Return the initial `Points` and their `Masks`."""
     X, kernel = table.X, functools.reduce(operator.add, plan.kernels)
     n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
     if n_inducing is None:
@@ -43,7 +43,7 @@ def place(plan, table, random_state):
 
 
 def _with_covariance(sets):
-    """The further points, or their mask, as the second set that q(v) rests on."""
+    """The further points (or their mask) as the second set on which q(v) rests."""
     return sets._replace(Z_mean=sets.Z_mean[:0], Z_second=sets.Z_mean)
 
 
@@ -68,7 +68,7 @@ def padded(placed, requested):
 
 
 def require_memory(plan, n_points):
-    """Refuse more points with a covariance than the machine has memory for: a few matrices of their size."""
+    """Refuse more points with a covariance than fit into memory, which must hold a few matrices of their size."""
     names = ("n_inducing", "n_mean_inducing")[: 2 if BASES[plan.basis].second_part else 1]
     purpose = f"{', '.join(f'{name}={getattr(plan, name)!r}' for name in names)}, {n_points} points here,"
     memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, f"lower {' or '.join(names)}; some hundreds go far")

@@ -1,4 +1,4 @@
-"""What is to be trained, and how: one immutable record."""
+"""The model and its training as one immutable record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .scale import fit_scale
 
 
 class Plan(NamedTuple):
-    """What is to be trained, and how.
+    """The model to be trained, and the settings of its training.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
         One for all latent functions, or one for each; None for the default kernel.
     likelihood : Likelihood
     n_classes : int
-        Zero where y holds numbers.
+        Zero in regression.
     objective : Objective
     n_inducing : int or None
         None puts an inducing point at every row.
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
     jitter : float
-        Relative to the kernel's scale.
+        Jitter relative to the kernel's scale.
     device : str
     settings : Settings
     """
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 
 
 def complete(plan, table):
-    """The plan with what depends on the data: a likelihood that knows its targets, and kernels.
+    """The plan with the parts that depend on the data: a likelihood prepared for its targets, and kernels.
 
     Parameters
     ----------

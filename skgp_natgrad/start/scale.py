@@ -1,4 +1,4 @@
-"""The scale of a table's columns, and which of them are constant but for rounding."""
+"""The scale of a table's columns, and the columns that are constant up to rounding."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Numbers this many units of rounding apart, or fewer, are one number that was computed in several ways.
+# Numbers that differ by at most this many units of rounding count as one number, computed in different ways.
 _FEW_UNITS = 4
-# Up to here double precision holds every integer.
+# Up to this value double precision represents every integer.
 _LARGEST_EXACT = 2.0**53
 
 
 class Scale(NamedTuple):
     """An affine map of columns: standardised = (original - offset) / scale.
 
-    ``spans`` are those of `spans_of_rounding`, None where there are none: what lies inside is one number.
+    ``spans`` are from `spans_of_rounding`; values inside a span count as one number. None without spans.
     """
 
     offset: np.ndarray
@@ -32,17 +32,17 @@ class Scale(NamedTuple):
 
 
 def spans_of_rounding(table, types):
-    """Return the ranges of the columns that are constant but for rounding.
+    """Return the ranges of the columns that are constant up to rounding.
 
-    It is decided here, once, by the units of rounding of the columns as they were given. Once `snapped` they are
-    constant to the bit, in training and in prediction.
+    This is decided here, once, from the units of rounding of the columns as given. After `snapped` these columns
+    are constant to the bit, in training and in prediction.
 
     Parameters
     ----------
     table : ndarray of shape (N, columns)
         In double precision.
     types : list of numpy.dtype
-        Of the columns before they became double precision.
+        Types of the columns before they were converted to double precision.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def spans_of_rounding(table, types):
     """
     lowest, highest = table.min(0), table.max(0)
     unit = np.array([_unit_of_rounding(*pair) for pair in zip(np.abs(table).max(0), types, strict=True)])
-    # The halves, since the difference of numbers of both signs may overflow.
+    # Differences of halves, since the difference of numbers of opposite sign may overflow.
     constant = (lowest < highest) & (0.5 * highest - 0.5 * lowest <= 0.5 * _FEW_UNITS * unit)
     for i in np.flatnonzero(constant):
         constant[i] = not _are_exact_integers(table[:, i], types[i])
@@ -59,7 +59,7 @@ def spans_of_rounding(table, types):
 
 
 def snapped(table, spans):
-    """Return ``table`` with what lies inside the spans at their lower ends."""
+    """Return ``table`` with values inside the spans set to the lower ends of the spans."""
     if spans is None:
         return table
     lower, upper = spans
@@ -67,13 +67,13 @@ def snapped(table, spans):
 
 
 def _are_exact_integers(column, dtype):
-    """Whether a type holds these numbers without rounding, as years are held by half precision."""
+    """Whether these are integers that the type represents without rounding, as half precision does years."""
     largest = _LARGEST_EXACT if dtype.kind != "f" else 2.0 ** (np.finfo(dtype).nmant + 1)
     return bool(np.abs(column).max() <= largest and np.all(column == np.rint(column)))
 
 
 def _unit_of_rounding(value, dtype):
-    """Distance from ``value`` to the next number of its type; of double precision, where that is coarser."""
+    """Distance from ``value`` to the next number of its type, or of double precision if that is coarser."""
     if dtype.kind in "biu" and value <= _LARGEST_EXACT:
         return 0.0
     coarser = dtype.kind == "f" and dtype.itemsize < np.dtype(float).itemsize
@@ -83,8 +83,8 @@ def _unit_of_rounding(value, dtype):
 def fit_scale(name, table, weight, active, spans=None):
     """Return the weighted `Scale` of ``table``, which is snapped to ``spans``; a constant column keeps its unit.
 
-    With ``active=False`` it is the identity. ``name`` is the argument to blame
-    where a mean or a standard deviation overflows.
+    With ``active=False`` it is the identity. ``name`` is the argument to name in
+    the error if a mean or a standard deviation overflows.
     """
     n_columns = table.shape[1]
     if not active:
@@ -101,8 +101,8 @@ def fit_scale(name, table, weight, active, spans=None):
 
 
 def _moments(table, weight):
-    """Weighted mean and standard deviation of each column, of a constant one its value and zero."""
-    # Around the middle and by half the range, so that no digit is lost to an offset and no square underflows.
+    """Weighted mean and standard deviation of each column; for a constant column its value and zero."""
+    # Centred at the middle and divided by half the range: no digit is lost to an offset, no square underflows.
     lower, upper = 0.5 * table.min(0), 0.5 * table.max(0)
     middle, half = lower + upper, upper - lower
     inside = (table - middle) / np.where(half > 0, half, 1.0)

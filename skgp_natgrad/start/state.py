@@ -1,4 +1,4 @@
-"""The state that training starts from: afresh, from an earlier fit, or from the rows before in a stream."""
+"""The state at which training starts: new, from an earlier fit, or from the earlier rows of a stream."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ..variational.points import Masks
 from . import inducing_points, placement
 from .hyperparameters import specification
 
-# Latent variance under which expectations are of the size of what they are taken of, on the scale of a logarithm, and
-# the rows at which it is looked at.
+# Largest initial latent variance, on the scale of a logarithm: expectations still have the size of their integrands.
+# And the number of rows from which the prior variance is taken.
 _WIDEST, _SOME_ROWS = 4.0, 1000
-# With rows in single precision, covariances of rows and points have no more digits than this allows for.
+# Smallest jitter for rows in single precision: their covariances with the points have no more digits than this.
 _LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
 
 
 class Previous(NamedTuple):
-    """What a later fit goes on from, in NumPy.
+    """The record from which a later fit continues, in NumPy.
 
     Attributes
     ----------
     q : Gaussian
     parameters : Parameters
-        Those that the later fit starts from.
+        The parameters at which the later fit starts.
     whitened_by : Parameters
-        Those that ``q`` is whitened by.
+        The parameters by which ``q`` is whitened.
     masks : Masks
     prior_mean : ndarray of shape (K, 1)
     weight : float
-        Of all rows so far.
+        Sum of the weights of all rows so far.
     jitter : float
     """
 
@@ -54,14 +54,14 @@ class Previous(NamedTuple):
 
 
 def previous_of(state, constants):
-    """What a later fit goes on from after ``state``."""
+    """The record from which a later fit continues after ``state``."""
     arrays = jax.tree.map(np.asarray, (state.q, state.parameters, constants.masks, constants.prior_mean))
     q, parameters, masks, prior_mean = arrays
     return Previous(q, parameters, parameters, masks, prior_mean, constants.weight, constants.jitter)
 
 
 def init(plan, table, random_state, previous=None, posterior=None):
-    """Return the `State` and the `Constants` that training starts from.
+    """Return the `State` and the `Constants` with which training starts.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def init(plan, table, random_state, previous=None, posterior=None):
     table : Table
     random_state : numpy.random.RandomState
     previous : Previous, optional
-        The fit that this one goes on from.
+        The fit that this one continues.
     posterior : Posterior, optional
-        Of the rows before, which then count as well.
+        The posterior of the earlier rows, which then count as well.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def init(plan, table, random_state, previous=None, posterior=None):
 
 
 def _first(plan, table, random_state):
-    """q, the parameters, the masks and the prior mean of a fit that starts afresh."""
+    """q, the parameters, the masks and the prior mean of a new fit."""
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
     points, masks = placement.place(plan, table, random_state)
@@ -103,7 +103,7 @@ def _first(plan, table, random_state):
 
 
 def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
-    """The q(v) that training starts from: the prior, or narrower where that is too wide to take expectations under."""
+    """The initial q(v): the prior, or a narrower one where expectations under the prior would be too large."""
     if likelihood.conjugate:
         return gaussian.standard(n_latent, size)
     prior = np.array([np.mean(kernel.diag(X[:_SOME_ROWS])) for kernel in sklearn_kernels])
@@ -122,14 +122,14 @@ def _constants(plan, table, masks, prior_mean):
         weight=float(table.weight.sum()),
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
         train_points=float(plan.n_inducing is not None),
-        # Numbers of one type, so that no value of theirs is compiled for on its own.
+        # Arrays of one type, so that no value is compiled on its own.
         objective=jax.tree.map(float, plan.objective),
         n_rows=float(n_rows),
     )
 
 
 def _rewhitened(q, parameters, previous, constants, basis):
-    """q whitened by the hyperparameters and the jitter of this fit."""
+    """q, whitened by the hyperparameters and the jitter of this fit."""
     before, now = (previous.whitened_by[:2], previous.jitter), (parameters[:2], constants.jitter)
     if not _differ(before, now):
         return q
@@ -138,12 +138,12 @@ def _rewhitened(q, parameters, previous, constants, basis):
 
 
 def _differ(first, second):
-    """Whether two trees of arrays hold other numbers."""
+    """Whether two trees of arrays hold different numbers."""
     return any(map(np.any, map(np.not_equal, jax.tree.leaves(first), jax.tree.leaves(second))))
 
 
 def _follow(plan, table, previous, posterior, constants, random_state):
-    """Where the next rows of a stream start: q, the parameters and the constants."""
+    """The start for the next rows of a stream: q, the parameters and the constants."""
     parameters, n_inducing = previous.parameters, plan.n_inducing
     kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]

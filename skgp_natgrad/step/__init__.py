@@ -1,1 +1,1 @@
-"""One training step, compiled."""
+"""The compiled training step."""

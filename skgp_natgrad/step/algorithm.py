@@ -1,6 +1,6 @@
-"""How a model is trained: the choices that are compiled in, and which of them fit together.
+"""The choices of the training algorithm that are compiled in, and which of them fit together.
 
-Each solver, basis and parameterization declares what it needs; `check` compares.
+Each solver, basis and parameterization declares its requirements; `check` compares them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..variational.parameterizations import PARAMETERIZATIONS
 
 
 class Algorithm(NamedTuple):
-    """Names of the algorithm's parts; hashable, a static argument of every compiled program.
+    """Names of the algorithm's parts; hashable, and a static argument of every compiled program.
 
-    ``optimizer`` is a name, None, or an `optax.GradientTransformation`; ``adaptive`` is whether the
-    natural gradient's step size is found while training.
+    ``optimizer`` is a name, None, or an `optax.GradientTransformation`; ``adaptive`` tells whether the
+    natural gradient's step size is adapted while training.
     """
 
     solver: str = "ngd"
@@ -30,19 +30,19 @@ class Algorithm(NamedTuple):
 
 
 class Solver(NamedTuple):
-    """What a solver needs.
+    """The requirements of a solver.
 
     Attributes
     ----------
     natural : bool
-        Natural parameters of q(v).
+        Whether q(v) must have natural parameters.
     full_batch : bool
-        The whole table in one batch.
+        Whether the whole table must be one batch.
     unconstrained : bool
-        Coordinates of q(v) without a boundary, unless the best q is known in
+        Whether the coordinates of q(v) must have no boundary, unless the best q has a
         closed form.
     step_sizes : tuple of str
-        The arguments that set its step sizes, that of the optimizer last.
+        The arguments that set its step sizes; the optimizer's comes last.
     """
 
     natural: bool = False
@@ -58,18 +58,18 @@ SOLVERS = {
     "lbfgs": Solver(full_batch=True, unconstrained=True, step_sizes=()),
 }
 
-# Steps of the mean-only weights along their own natural gradient.
+# Mean solvers that step along the natural gradient of the mean-only weights.
 NATURAL_MEAN_SOLVERS = ("natural", "diagonal")
 MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
 
 
 def is_collapsed(algorithm, closed_form):
-    """Whether q is at its optimum throughout: L-BFGS where the best q has a closed form."""
+    """Whether q is always at its optimum: under L-BFGS, if the best q has a closed form."""
     return algorithm.solver == "lbfgs" and closed_form and BASES[algorithm.basis].natural
 
 
 def check(algorithm, likelihood, objective, full_batch, searches=False):
-    """Refuse what makes no sense together.
+    """Refuse combinations that do not fit together.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
     full_batch : bool
         Whether the table fits one batch.
     searches : bool
-        Whether a step size is searched for along a line.
+        Whether a line search determines a step size.
 
     Raises
     ------
     ValueError
-        With the arguments, and what to change.
+        Names the arguments and the remedy.
     """
     solver, basis = SOLVERS[algorithm.solver], BASES[algorithm.basis]
     here = f"solver={algorithm.solver!r}"
@@ -109,16 +109,16 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
 
 
 def can_stream(estimator):
-    """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
+    """Whether an estimator has ``partial_fit``: its q must contain all information from the data.
 
-    Mean-only weights move the mean and say nothing of how sure it is, so that no
-    factor of theirs exists that later rows could be told. A second part of q with a covariance of its own would have
-    one, which under other points has a covariance with the first.
+    Mean-only weights move the mean but do not describe its uncertainty, so that they
+    leave no factor for later rows. A second part of q with its own covariance would
+    leave one, but under other points it would be correlated with the first part.
 
     Raises
     ------
     AttributeError
-        With the arguments, and what to change.
+        Names the arguments and the remedy.
     """
     needs_q_alone = {
         "n_mean_inducing": estimator.n_mean_inducing != 0,
@@ -141,7 +141,7 @@ def can_stream(estimator):
 
 
 def _q_is_posterior(objective):
-    """Whether the objective that an argument stands for leaves a posterior; `fit` refuses what stands for none."""
+    """Whether the objective leaves a posterior; True for an invalid argument, which `fit` refuses later."""
     if not isinstance(objective, objectives.Objective):
         objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
     return objective.closed_form

@@ -1,8 +1,8 @@
 """Compiled chunks of training steps.
 
-Nothing that a user tunes by number is compiled in: neither the number of rows
-nor the schedules, which the host evaluates. Only shapes, the kernel's structure,
-the likelihood's class and the `Algorithm` are.
+No number that a user tunes is compiled in: neither the number of rows nor the
+schedules, which the host evaluates. Only shapes, the kernel's structure, the
+likelihood's class and the `Algorithm` are compiled in.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .state import Report
 from .step import bound, step
 from .whitening import whitened_anew
 
-# Steps of one compiled call.
+# Number of steps in one compiled call.
 STEPS_PER_CALL = 20
-# Entries of the kernel matrices of a step up to which the slower program, which compiles sooner, is the better one.
+# Up to this many entries of a step's kernel matrices, the slower program is preferred, since it compiles faster.
 _LARGEST_QUICK = 100_000
 
 
@@ -33,16 +33,16 @@ def run_chunk(state, constants, batches, gammas, rates, n_steps, algorithm, mean
     Parameters
     ----------
     state : State
-    constants : objectives.Constants
-    batches : objectives.Batch
-        With a leading axis of batches: one for the full batch, else one a step.
+    constants : Constants
+    batches : Batch
+        With a leading axis of batches: one for the full batch, else one per step.
     gammas, rates : arrays of shape (STEPS_PER_CALL,)
         Step sizes of the natural gradient, and of the optimizer.
     n_steps : int
         At most STEPS_PER_CALL; traced.
     algorithm : Algorithm
     meanwhile : callable, optional
-        Called while the device is at work.
+        Called while the device is busy.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def run_chunk(state, constants, batches, gammas, rates, n_steps, algorithm, mean
 
 
 def _chunk(state, constants, batches, gammas, rates, n_steps, algorithm):
-    # The metric of the mean-only weights is refreshed here, not rebuilt at each step.
+    # The metric of the mean-only weights is refreshed here, once per chunk, not at each step.
     start = state = refresh(state, constants, algorithm)
     zeros, no = jnp.zeros(STEPS_PER_CALL), jnp.zeros(STEPS_PER_CALL, bool)
     n_batches = batches.weight.shape[0]
@@ -86,13 +86,13 @@ _run_chunk_quick = quick_jit(_chunk, static_argnames="algorithm", donate_argname
 
 
 def try_step(state, constants, batch, gamma, rate, algorithm):
-    """One step with the present metric, and the bound where it ends: for a line search.
+    """One step with the present metric, and the bound after it: for a line search.
 
     Returns
     -------
     state : State
     report : Report
-        Of the state before the step.
+        For the state before the step.
     bound : scalar
     """
     with blas.single_threaded(state.q.mean.shape[-1]):
@@ -109,7 +109,7 @@ def _try_step(state, constants, batch, gamma, rate, algorithm):
 
 @functools.partial(jax.jit, static_argnames="algorithm")
 def one_step(state, constants, batch, gamma, rate, algorithm):
-    """One step for a loop of one's own: the state after it, whitened by its own kernel, and the report."""
+    """One step for a user's own loop: the state after it, whitened by its own kernel, and the report."""
     state = refresh(state, constants, algorithm)
     _, moved, report = step(state, constants, batch, gamma, rate, algorithm)
     factors = bounds.factors(algorithm.basis, moved.parameters, constants)

@@ -15,20 +15,20 @@ from .algorithm import NATURAL_MEAN_SOLVERS
 from .whitening import whitened_anew
 
 _MEAN_HALVINGS = 30
-# A fall of the bound by so many units of rounding is none.
+# A fall of the bound by at most this many units of rounding does not count.
 _ROUNDING = 100.0
 
 
 def with_a(parameters, a):
-    """The parameters with other mean-only weights (K, G)."""
+    """The parameters with the mean-only weights replaced by ``a`` (K, G)."""
     return parameters._replace(weights=parameters.weights._replace(a=a))
 
 
 def mean_metric(parameters, constants, algorithm, factors):
     """The metric of the mean-only weights.
 
-    For ``mean_solver="natural"`` the inverse of their prior covariance
-    (eq. 15a), (1 or K, G, G); else its diagonal D (eq. 16), (1 or K, G).
+    For ``mean_solver="natural"`` it is the inverse of their prior covariance
+    (eq. 15a), (1 or K, G, G); otherwise its diagonal D (eq. 16), (1 or K, G).
     """
     masks, points, basis = constants.masks, parameters.points, BASES[algorithm.basis]
     kernels = kernels_of(parameters)
@@ -42,7 +42,7 @@ def mean_metric(parameters, constants, algorithm, factors):
 def refresh(state, constants, algorithm):
     """The state with q whitened by its present kernel, and with the metric of that kernel.
 
-    What the optimizer moves are the coordinates a D, which keep their values.
+    The optimizer updates the coordinates a D, which keep their values.
     """
     parameters = state.parameters
     factors = bound.factors(algorithm.basis, parameters, constants)
@@ -64,10 +64,10 @@ def _inverse(K, jitter):
 def natural_mean_step(bound_of_a, value, gradient, state, gamma, dtype):
     """A step along the natural gradient of the mean-only weights.
 
-    The posterior's covariance has no part in this metric, so that a step of size
-    one can go far too far. The step is the largest of ``gamma / 2^i`` that
-    raises the batch's bound by half of what its slope promises; for a parabola
-    that is at most the step to its top. ``dtype`` is that of the rows.
+    This metric ignores the posterior's covariance, so that a step of size one can be
+    far too long. The step is the largest ``gamma / 2^i`` that raises the batch's bound
+    by at least half of what its slope predicts; for a parabola this is at most the
+    step to its maximum. ``dtype`` is that of the rows.
     """
     a, slope, metric = state.parameters.weights.a, gradient.weights.a, state.metric
     direction = slope / metric if metric.ndim == 2 else jnp.einsum("...gh,...h->...g", metric, slope)

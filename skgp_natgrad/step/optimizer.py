@@ -1,4 +1,4 @@
-"""The optimizer's step: of everything but what natural gradients move."""
+"""The optimizer's step, which updates everything except what natural gradients update."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OPTIMIZERS = {
     "yogi": optax.scale_by_yogi,
     "rmsprop": optax.scale_by_rms,
 }
-# The noise's part of the variance from which on the inducing points move at the rate of all else, and the smallest part
-# of this rate.
+# Noise, relative to the variance, from which the inducing points move at the full rate; and the smallest fraction of
+# this rate.
 _USUAL_NOISE, _SLOWEST_POINTS = 0.02, 0.05
 
 
 def is_transformation(optimizer):
-    """Whether an optimizer is one of optax, with step sizes of its own, and not a name."""
+    """Whether an optimizer is an optax transformation, with its own step sizes, and not a name."""
     return isinstance(optimizer, optax.GradientTransformation)
 
 
@@ -46,7 +46,7 @@ def coordinates(q, parameters, algorithm):
 
 def fresh_optimizer(q, parameters, algorithm):
     """The optimizer's state before its first step."""
-    # Of one vector that holds everything: a program of few operations compiles in less time.
+    # For one vector that holds everything: a program with few operations compiles faster.
     return _transformation(algorithm).init(ravel_pytree((coordinates(q, parameters, algorithm), parameters))[0])
 
 
@@ -59,35 +59,35 @@ def restarted_optimizer(q, parameters, algorithm, before):
 
 
 def point_rate_of(dv, mean, batch, constants):
-    """The inducing points' part of the optimizer's step size: smaller where there is little noise.
+    """The factor of the optimizer's step size for the inducing points: smaller where there is little noise.
 
-    What the rows say of f(Z) then is so precise that a step of the usual size takes the
-    points away from all of it. The noise is one over the mean curvature of the rows'
-    log-likelihoods, for a Gaussian likelihood its variance, and is seen beside the
-    variance of the latent means (K, B), so that units do not matter; ``dv`` is the
-    bound's derivative in all latent variances together. The two numbers are from
-    measurements: see the developer's notes of the documentation.
+    With little noise the rows determine f(Z) so precisely that a step of the usual size
+    would move the points out of reach of this information. The noise is one over the mean
+    curvature of the rows' log-likelihoods (for a Gaussian likelihood its variance). It is
+    compared with the variance of the latent means (K, B), so that units do not matter;
+    ``dv`` is the bound's derivative in all latent variances together. The two constants
+    were measured: see the developer's notes in the documentation.
     """
     share = batch.weight / batch.weight.sum()
     curvature = -2.0 * dv / (len(mean) * constants.scale * batch.weight.sum())
     noise = 1.0 / jnp.maximum(curvature, jnp.finfo(curvature.dtype).tiny)
     signal = (share * (mean - (share * mean).sum(1, keepdims=True)) ** 2).sum() / len(mean)
     rate = jnp.clip(noise / (noise + signal) / _USUAL_NOISE, _SLOWEST_POINTS, 1.0)
-    # Where the bound has no slope the optimizer's step is skipped.
+    # Without a finite slope the optimizer's step is skipped.
     return jnp.where(jnp.isfinite(rate), rate, _SLOWEST_POINTS)
 
 
 def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
-    """Ascend in everything but what natural gradients move; skip what is not finite.
+    """Ascend in everything except what natural gradients update; skip the step if it is not finite.
 
-    The mean-only weights move in the preconditioned coordinates a (D + eps), the points
-    at ``point_rate`` times the rate of the rest where natural gradients move q.
+    The mean-only weights move in the preconditioned coordinates a (D + eps). If natural
+    gradients update q, the points move at ``point_rate`` times the rate of the rest.
 
     Returns
     -------
     direction : pair
-        Of the coordinates of q (None if natural gradients move it), and the
-        moved parameters.
+        The direction of the coordinates of q (None if natural gradients update it), and
+        the moved parameters.
     optimizer_state : object
     skipped : bool
     """
@@ -98,7 +98,7 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
     finite = jnp.all(jnp.isfinite(flat))
     here = _position(state, algorithm, scale) if is_transformation(algorithm.optimizer) else None
     update, optimizer = _transformation(algorithm).update(jnp.where(finite, flat, 0.0), state.optimizer, here)
-    # What a user's transformation returns is to be added, step size and sign included.
+    # The update of a user's transformation is added as it is: it includes step size and sign.
     xi, direction = unravel(jnp.where(finite, -update if here is None else update, 0.0))
     if here is not None:
         # It may move what has no gradient, as decay does.
@@ -113,7 +113,7 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
 
 
 def _position(state, algorithm, scale):
-    """All that the optimizer moves, flat, in the coordinates of its gradient: for decay of weights and its like."""
+    """All coordinates that the optimizer updates, as one flat vector: for weight decay and similar transformations."""
     parameters = with_a(state.parameters, state.parameters.weights.a * scale)
     return ravel_pytree((coordinates(state.q, state.parameters, algorithm), parameters))[0]
 
@@ -126,5 +126,5 @@ def within_bounds(parameters, constants):
 
 
 def choose(condition, yes, no):
-    """One of two trees of arrays; not by a select an array, each of which would be compiled on its own."""
+    """One of two trees of arrays; without a select operation per array, since each would be compiled separately."""
     return jax.lax.cond(condition, lambda: yes, lambda: no)

@@ -1,4 +1,4 @@
-"""What becomes of a step that went wrong: the last good state, with smaller steps."""
+"""Recovery from a failed step: back to the last good state, with smaller steps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import jax.numpy as jnp
 from .optimizer import choose, restarted_optimizer
 from .state import State, best_of, first_gain
 
-# On the full batch the bound is exact: a state this far below the best one, in nats for each unit
-# of weight, came from a step that was too large.
+# On the full batch the bound is exact: if a state is this far below the best one, in nats per unit
+# of weight, the step was too large.
 _MAX_FALL = 0.1
 _RECOVERY = 1.05
 
 
 def keep_or_take_back(state, moved, report, constants, algorithm):
-    """Remember the best state; from one far below it, go back with smaller steps.
+    """Remember the best state; if the bound falls far below it, return to it with smaller steps.
 
     For the full batch, whose bound is exact. ``report`` holds the bound of
-    ``state``, from which ``moved`` was reached.
+    ``state``; ``moved`` is the state after the step.
     """
     bound, best = report.elbo, state.best
 
@@ -30,10 +30,10 @@ def keep_or_take_back(state, moved, report, constants, algorithm):
 
 
 def keep_or_redo(start, state, report, algorithm):
-    """Remember the last sound state; go back to it, with smaller steps, from where the bound is not finite.
+    """Remember the last sound state; if a bound is not finite, return to it with smaller steps.
 
-    For minibatches, whose bounds are too noisy to say more. A chunk's first
-    bound says whether ``start`` was sound, the others whether the chunk was.
+    For minibatches, whose bounds are too noisy for a closer check. A chunk's first
+    bound shows whether ``start`` was sound, the others show whether the chunk was.
     """
     sound = jnp.isfinite(report.elbo)
     best = choose(sound[0], best_of(start, report.elbo[0]), start.best)
@@ -48,5 +48,5 @@ def keep_or_redo(start, state, report, algorithm):
 def _back_to(best, shrink, algorithm, optimizer):
     fresh = restarted_optimizer(best.q, best.parameters, algorithm, optimizer)
     gain = first_gain(best.q, algorithm)
-    # All of u, which is that of q.
+    # All of u is held: it belongs to the restored q.
     return State(best.q, best.u, jnp.ones_like(shrink), best.parameters, best.metric, fresh, best, shrink, gain)

@@ -1,4 +1,4 @@
-"""What a step carries, and what it reports."""
+"""The state that a step updates, and its report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .whitening import unwhitened
 
 
 class Best(NamedTuple):
-    """The state to go back to, with its metric and its bound: of a full batch the best, else the last sound one."""
+    """The state to return to, with its metric and bound: the best on the full batch, the last sound one otherwise."""
 
     bound: jax.Array
     q: gaussian.Gaussian
@@ -28,27 +28,27 @@ class Best(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a step carries.
+    """The state of training that a step updates.
 
     Attributes
     ----------
     q : Gaussian
     u : array of shape (K, M)
-        The mean of f(Z), which q keeps when the optimizer moves the kernel: see
-        `whitened_anew`. (K, 0) where the optimizer moves q itself, or no kernel.
+        The mean of f(Z), which stays when the optimizer changes the kernel: see
+        `whitened_anew`. (K, 0) if the optimizer updates q itself, or no kernel.
     held : scalar
-        How much of that: from zero, where the noise is large, to one.
+        The fraction of it that is held: from zero, where the noise is large, to one.
     parameters : Parameters
         Everything else that is trained.
     metric : array of shape (1 or K, G) or (1 or K, G, G)
-        Of the mean-only weights, as of the last refresh.
+        Metric of the mean-only weights, from the last refresh.
     optimizer : object
         The optimizer's moments.
     best : Best
     shrink : scalar
-        Factor of both step sizes: halved when a step had to be taken back.
+        Factor of both step sizes: halved when a step is undone.
     gain : adaptive_gamma.Gain, optional
-        The natural gradient's step size where it is found while training.
+        State of the natural gradient's step size, if it is adapted while training.
     """
 
     q: gaussian.Gaussian
@@ -63,10 +63,10 @@ class State(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Of each step: the bound before it, the natural gradient's step size, and whether it failed.
+    """For each step the bound before it, the natural gradient's step size, and whether it failed.
 
-    A step that was ``rejected`` went another way than asked; one that was
-    ``clipped`` among them along the gradient without negative curvature.
+    A step is ``rejected`` if it was shortened, replaced, skipped or undone; it is ``clipped`` if it
+    was replaced by a step along the gradient without negative curvature.
     """
 
     elbo: jax.Array
@@ -80,7 +80,7 @@ def initial_state(q, parameters, constants, algorithm):
     """Return the state at the start of training; compiled, so that no two of its arrays share memory to donate."""
     factors = bounds.factors(algorithm.basis, parameters, constants)
     metric, u = mean_metric(parameters, constants, algorithm, factors), unwhitened(q.mean, factors, algorithm)
-    # A strong type, as the steps return it: a weak one would be compiled for on its own.
+    # A strong type, as the steps return: a weak type would be compiled separately.
     best = Best(jnp.full((), -jnp.inf, dtype=float), q, u, parameters, metric)
     shrink = jnp.ones((), dtype=float)
     optimizer = fresh_optimizer(q, parameters, algorithm)
@@ -88,10 +88,10 @@ def initial_state(q, parameters, constants, algorithm):
 
 
 def best_of(state, bound):
-    """The state as the one to go back to."""
+    """The state as the one to return to."""
     return Best(bound, state.q, state.u, state.parameters, state.metric)
 
 
 def first_gain(q, algorithm):
-    """The step size's state before its first step; None where it is scheduled."""
+    """The adaptive step size's state before its first step; None for a schedule."""
     return adaptive_gamma.initial(q) if algorithm.adaptive else None

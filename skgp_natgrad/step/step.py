@@ -1,8 +1,8 @@
 """One training step.
 
-One step evaluates the kernel once on one minibatch, and one reverse pass gives
-both what the step on q needs (the gradients in its moments) and what the
-optimizer needs (those in everything else).
+One step evaluates the kernel once on one minibatch. One reverse pass gives both
+the gradients in q's moments, for the step on q, and those in everything else, for
+the optimizer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .optimizer import optimizer_step, point_rate_of
 from .state import Report
 from .whitening import mean_at, whitened_anew
 
-# A fall of the bound by so many units of rounding is none.
+# A fall of the bound by at most this many units of rounding does not count.
 _ROUNDING = 100.0
-# What the bound may fall by in a step of q, as a part of its terms.
+# Fall of the bound in a step of q, relative to its terms, that is allowed.
 _SLACK = 1e-9
 
 
 def bound(q, parameters, constants, batch, algorithm, known_factors=None):
-    """The bound of a batch, as it is reported."""
+    """The bound of a batch, in the units in which it is reported."""
     given_q = bounds.bound_given_q(algorithm.basis, parameters, q.mean, q.cov, batch, constants, known_factors)
     return constants.objective.reported(given_q - gaussian.kl_to_standard(q))
 
@@ -43,10 +43,10 @@ def step(state, constants, batch, gamma, rate, algorithm):
     Returns
     -------
     state : State
-        The one that the step started from, q whitened by its kernel.
+        The state before the step, with q whitened by its kernel.
     moved : State
     report : Report
-        Of ``state``.
+        For ``state``.
     """
     factors = bounds.factors(algorithm.basis, state.parameters, constants)
     state = whitened_anew(state, factors, algorithm)
@@ -88,20 +88,20 @@ def step(state, constants, batch, gamma, rate, algorithm):
     bound_before = constants.objective.reported(value - gaussian.kl_to_standard(q))
     report = Report(bound_before, moved.gamma, rejected, moved.fell_back)
     u = mean_at(parameters.points.of_q, state, moved.q.mean, factors, constants, algorithm)
-    # All of u where points move at half the rate of the rest or less.
+    # All of u is held where points move at half the rate of the rest or less.
     held = jnp.minimum(1.0, 2.0 * (1.0 - point_rate))
     state_after = state._replace(q=moved.q, u=u, held=held, parameters=parameters, optimizer=optimizer, gain=gain)
     return state, state_after, report
 
 
 def _natural_step(state, constants, batch, latent, value, gradient, gamma, algorithm):
-    """The natural gradient step of q, shortened until it ends at a Gaussian that does not lower the bound.
+    """The natural gradient step of q, shortened until the result is a Gaussian and does not lower the bound.
 
     For a conjugate likelihood every step of size up to one raises the batch's
-    bound: it shortens the way to the batch's optimum in natural parameters,
-    along which the divergence from that optimum falls. A posterior of earlier data is
-    as conjugate: its expectation is linear in E[v] and E[v v^T]. Where q has two
-    blocks it is so for another reason: see `bases.solve`.
+    bound: it moves on a straight line, in natural parameters, towards the batch's
+    optimum, and the divergence from the optimum falls along this line. A past posterior
+    is conjugate too: its expectation is linear in E[v] and E[v v^T]. If q has two
+    blocks the bound rises for another reason: see `bases.solve`.
     """
     q, parameters, (dm, dS) = state.q, state.parameters, gradient
     coordinates = within_blocks(algorithm.parameterization, parameters.points.sizes)
@@ -109,7 +109,7 @@ def _natural_step(state, constants, batch, latent, value, gradient, gamma, algor
     if has_closed_form(parameters, constants) and algorithm.parameterization == "natural":
         return natural_gradient.step(q, velocity, gamma, coordinates)
     before = value - gaussian.kl_to_standard(q)
-    # The bound is a difference of larger numbers, which themselves are sums.
+    # The bound is a difference of larger numbers, which are sums themselves.
     slack = max(_SLACK, _ROUNDING * jnp.finfo(batch.X.dtype).eps)
     rounding = slack * (jnp.abs(value) + gaussian.kl_to_standard(q) + constants.weight)
 

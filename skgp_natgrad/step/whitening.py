@@ -1,4 +1,4 @@
-"""q under a kernel that moves: the mean of u = f(Z) is held where there is little noise."""
+"""q under a changing kernel: the mean of u = f(Z) is held where there is little noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .algorithm import SOLVERS
 
 
 def _holds_u(algorithm):
-    """Whether q is held in u = f(Z) while the optimizer moves the kernel."""
+    """Whether the mean of u = f(Z) is held while the optimizer changes the kernel."""
     return SOLVERS[algorithm.solver].natural and algorithm.optimizer is not None
 
 
@@ -28,7 +28,7 @@ def unwhitened(m, factors, algorithm):
 
 @functools.partial(quick_jit, static_argnames="basis")
 def rewhitened(q, before, now, basis):
-    """``q`` under other hyperparameters, or jitter, the mean of u = f(Z) held.
+    """``q`` under other hyperparameters or another jitter, with the mean of u = f(Z) held.
 
     ``before`` and ``now`` are pairs of `Parameters` and `Constants`.
     """
@@ -43,10 +43,10 @@ def rewhitened(q, before, now, basis):
 
 
 def mean_at(Z_new, state, m, factors, constants, algorithm):
-    """The mean of f at the new places of the inducing points (K, M), under the kernel of ``state``.
+    """The mean of f at the new positions of the inducing points (K, M), under the kernel of ``state``.
 
-    The mean that ``m`` stands for is a function, which the points only represent: they
-    move along it.
+    The mean given by ``m`` is a function, which the points only represent: the points
+    move along this function.
     """
     u = unwhitened(m, factors, algorithm)
     if not _holds_u(algorithm):
@@ -61,11 +61,12 @@ def mean_at(Z_new, state, m, factors, constants, algorithm):
 
 
 def whitened_anew(state, factors, algorithm):
-    """The state with q whitened by its present kernel, the mean of u = f(Z) held.
+    """The state with q whitened by its present kernel, with the mean of u = f(Z) held.
 
-    Held in v = L^-1 u instead, the mean of u would move with L, at little noise by many
-    of its deviations. Where the noise is large it may, and training is the faster for
-    it: v is held as far as u is not. The covariance stays that of v.
+    If the mean of v = L^-1 u were held instead, the mean of u would move with L; with
+    little noise by many standard deviations. With large noise this does no harm and
+    training is faster: the fraction of u that is not held is held in v. The covariance
+    stays that of v.
     """
     if not _holds_u(algorithm):
         return state
@@ -76,5 +77,5 @@ def whitened_anew(state, factors, algorithm):
 
 @functools.partial(quick_jit, static_argnames="algorithm")
 def settled(state, constants, algorithm):
-    """The state with q whitened by its present kernel: for those who look at it between two chunks."""
+    """The state with q whitened by its present kernel: for callbacks and results between two chunks."""
     return whitened_anew(state, bound.factors(algorithm.basis, state.parameters, constants), algorithm)

@@ -12,8 +12,8 @@ from ..step.chunk import STEPS_PER_CALL
 from ..variational.model import Batch
 
 # Sizes to which the rows of a full batch, and the points of a small table, are padded. The
-# first three lie off the round numbers: the folds of a table and the table itself then
-# usually share one, and with it the compiled program.
+# first three avoid round numbers: a table and its folds then usually share one size, and
+# with it the compiled program.
 _BUCKETS = (60, 304, 640, 1024)
 
 
@@ -56,11 +56,11 @@ def padded(rows, size, n_columns=0):
 
 
 def noise_correlation(n_rows, size, seen):
-    """How the noise of a batch's mean goes on in that of the next, for rows drawn without replacement.
+    """The correlation between the noise of one batch's mean and the next one's, for rows drawn without replacement.
 
-    Rows are those of one random permutation after another. Each of two rows of one permutation
-    takes a place from the other, so that with S^2 the variance of the rows their
-    covariance is -S^2 / N; rows of two permutations are independent.
+    Rows come from one random permutation after another. Two rows of the same permutation
+    exclude each other, so that their covariance is -S^2 / N, where S^2 is the variance of
+    the rows; rows of different permutations are independent.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ def noise_correlation(n_rows, size, seen):
         More than ``size``.
     size : int
     seen : int array
-        Rows of its first permutation that came before the batch.
+        Number of rows of the batch's first permutation that were drawn before the batch.
 
     Returns
     -------
     correlation : array
-        The covariance of both means over the variance of the first, in [-1, 0].
+        The covariance of the two means divided by the variance of the first, in [-1, 0].
     """
     first = np.minimum(size, n_rows - seen)
     second = size - first
@@ -82,23 +82,23 @@ def noise_correlation(n_rows, size, seen):
 
 
 class StreamPosition(NamedTuple):
-    """What decides all that a stream yields next: rows already drawn, and the state of the random numbers."""
+    """All that determines what a stream yields next: rows already drawn, and the random state."""
 
     upcoming: np.ndarray
     random_state: dict
 
 
 class BatchStream:
-    """Endless iterator over `Batch` objects with a leading axis: for one call of compiled steps each.
+    """Endless iterator over `Batch` objects with a leading axis, each for one call of compiled steps.
 
     The full batch is one batch, with all columns. Otherwise rows are drawn without
-    replacement, and reshuffled when all were seen, and ``n_columns`` of the
-    ``n_mean`` columns of the mean-only points' covariance for each batch.
+    replacement, and reshuffled when all have been seen; each batch also draws
+    ``n_columns`` of the ``n_mean`` columns of the mean-only points' covariance.
 
     Attributes
     ----------
     full : bool
-        Whether it is the full batch.
+        Whether each batch is the whole table.
     """
 
     def __init__(self, rows, batch_size, n_mean, n_columns, random_state):
@@ -119,19 +119,19 @@ class BatchStream:
         return batch
 
     def prepare(self):
-        """Draw what `next` will return, and begin to send it to the device: while that is at work."""
+        """Draw the batches that `next` will return, and start to send them while the device is busy."""
         if not self.full and self._prepared is None:
             self._prepared = self.position, jax.device_put(self._drawn())
 
     @property
     def position(self):
-        """The `StreamPosition` before what `next` will return."""
+        """The `StreamPosition` before the batches that `next` will return."""
         if self._prepared is not None:
             return self._prepared[0]
         return StreamPosition(self.upcoming, self.random_state.get_state(legacy=False))
 
     def go_to(self, position):
-        """Go on from an earlier position."""
+        """Continue from an earlier position."""
         self._prepared, self.upcoming = None, position.upcoming
         self.random_state.set_state(position.random_state)
 
@@ -143,7 +143,7 @@ class BatchStream:
         rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)
         while len(self.upcoming) < needed:
             self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
-        # Rows of one permutation that had been drawn before the batch before each.
+        # For each batch: rows of the permutation that were drawn before the preceding batch.
         seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % len(rows.weight)
         index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)

@@ -1,9 +1,9 @@
-"""A fit's progress in a file, from which another process goes on to the same bits.
+"""A fit's progress in a file, from which another process can continue with the same result to the bit.
 
-The file is a NumPy archive of plain arrays and a header in JSON, so that reading it runs no code. It
-holds leaves and no structure: a fit that goes on makes its initial state anew, from the random state
-that it began with, and takes the leaves over. The file is written beside its place and renamed, so
-that a process killed at any moment leaves the old one or the new one.
+The file is a NumPy archive of plain arrays and a JSON header, so that reading it runs no code. It
+holds leaves but no structure: a resumed fit makes its initial state anew, from the random state with
+which the fit began, and replaces the leaves. The file is written under a temporary name and then
+renamed, so that a process killed at any moment leaves either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 
 from .._backend.version import __version__
 
-# Seconds between two writes, at least; and as many times what the last one took, so that large
+# Smallest time between two writes: in seconds, and as a multiple of the duration of the last write, so that large
 # models do not spend their time writing.
 SECONDS_BETWEEN = 5.0
 _TIMES_LAST_WRITE = 20.0
@@ -38,13 +38,13 @@ class Checkpoint:
     ----------
     path : str or os.PathLike
     identity : dict
-        What the fit's result depends on, by the name of the argument; see `described`. A file of
-        another identity is refused.
+        Everything that the fit's result depends on, by the name of the argument; see `described`. A
+        file of another identity is refused.
 
     Raises
     ------
     ValueError
-        If there is a file that is damaged, or of another fit.
+        If the file exists and is damaged, or belongs to another fit.
     """
 
     def __init__(self, path, identity):
@@ -56,17 +56,17 @@ class Checkpoint:
         self._next_write = time.monotonic() + SECONDS_BETWEEN
 
     def rewind(self, random_state):
-        """Return the random state that the fit began with, which is ``random_state`` if it begins here."""
+        """Return the random state with which the fit began; for a new fit this is ``random_state``."""
         if self._header is not None:
             if random_state is check_random_state(None):
-                # NumPy's global one is everyone's: it is left alone.
+                # NumPy's global random state is shared: it is not changed.
                 random_state = np.random.RandomState()
             random_state.set_state(self._header.start)
         self._start = random_state.get_state(legacy=False)
         return random_state
 
     def saved(self, tree):
-        """Return what was kept last, as ``(tree, values)`` in the structure of ``tree``; None if there is nothing."""
+        """Return the saved progress as ``(tree, values)``, in the structure of ``tree``; None if there is none."""
         if self._header is None:
             return None
         fresh, structure = _named_leaves(tree)
@@ -78,15 +78,15 @@ class Checkpoint:
         return structure.unflatten([self._arrays[name] for name in fresh]), self._header.values
 
     def __call__(self, monitor, state):
-        """Keep what training has reached; the last of a training's callbacks."""
+        """Save the progress of training; this is the last of the callbacks."""
         self.keep(*monitor.progress(state), last=not monitor.running)
 
     def resume(self, monitor, state):
-        """What was kept last, or None."""
+        """The saved progress, or None."""
         return self.saved(monitor.progress(state)[0])
 
     def keep(self, tree, values, last):
-        """Write ``tree``, of arrays, and ``values``, of JSON, if it is time or this is the last."""
+        """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call."""
         if not last and time.monotonic() < self._next_write:
             return
         began = time.monotonic()
@@ -115,12 +115,12 @@ class Checkpoint:
 # -- the file -----------------------------------------------------------------------------
 
 
-# What the readers of NumPy and zipfile raise for bytes, in memory, that they cannot make sense of.
+# Exceptions that the readers of NumPy and zipfile raise for damaged bytes in memory.
 _DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError)
 
 
 class _Header(NamedTuple):
-    """What is kept beside the arrays: whose they are, the random state at the beginning, and further values."""
+    """What is saved beside the arrays: the fit's identity, its initial random state, and further values."""
 
     identity: dict
     start: dict
@@ -132,7 +132,7 @@ def _beside(path):
 
 
 def _replace(path, header, arrays):
-    """Write the file beside ``path``, see it on the disk, and put it in its place."""
+    """Write a file beside ``path``, flush it to the disk, and rename it to ``path``."""
     with open(_beside(path), "wb") as file:
         text = json.dumps(header._asdict(), default=np.ndarray.tolist)
         np.savez(file, header=np.array(text), **arrays)
@@ -146,7 +146,7 @@ def _read(path):
     content = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # Before anything is believed, a size above all.
+            # Checked before any content, above all a size, is trusted.
             damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
@@ -161,7 +161,7 @@ def _read(path):
 
 
 def _named_leaves(tree):
-    """The leaves as NumPy arrays by their paths, and the structure."""
+    """The leaves as NumPy arrays, by their paths, and the structure of the tree."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}, structure
 
@@ -174,10 +174,10 @@ def _kind(leaf):
 
 
 def described(value):
-    """Return an argument's value in JSON: equal for equal values, whichever process asks.
+    """Return an argument's value as JSON, which is the same for equal values in all processes.
 
-    Arrays become digests; objects with parameters their class and these; of anything else the
-    class is all that is compared.
+    Arrays become digests, objects with parameters their class and parameters; of any other
+    value only the class is compared.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -194,7 +194,7 @@ def described(value):
 
 
 def digest(arrays):
-    """Return a string that stands for the values, shapes and types of some arrays."""
+    """Return a string that identifies the values, shapes and types of some arrays."""
     found = hashlib.sha256()
     for array in map(np.asarray, arrays):
         found.update(f"{array.dtype.str}{array.shape}".encode())

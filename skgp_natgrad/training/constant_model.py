@@ -1,7 +1,7 @@
 """The model that a fit must beat: latent functions that do not depend on X.
 
-Its bound is a log-likelihood, since nothing is uncertain and no divergence is paid.
-A fit whose bound is not above it has learned nothing from X that is worth its price.
+Its bound is a log-likelihood: nothing is uncertain, and there is no divergence. A fit
+whose bound is not larger has learned nothing from X that outweighs its divergence.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from ..variational.bound import data_term
 from ..variational.model import Parameters
 from .batches import Table, padded
 
-# Rows that stand for a larger table.
+# Number of rows that represent a larger table.
 _ROWS = 2048
 _NARROW = 1e-10
 _MAX_ITERATIONS = 100
 
 
 def best_log_likelihood(raw_likelihood, constants, rows):
-    """The largest log-likelihood of constant latent functions, for each unit of weight.
+    """The largest log-likelihood, per unit of weight, of constant latent functions.
 
     Parameters
     ----------
     raw_likelihood : Likelihood
-        Where the search starts; it keeps to the bounds.
+        Start of the search, which stays within the bounds.
     constants : Constants
-        Its prior means are the first constants.
+        Its prior means are the initial latent constants.
     rows : Table
 
     Returns
     -------
     value : float
-        In nats; minus infinity where the likelihood has none that is finite.
+        In nats; minus infinity if no finite value was found.
     """
     limits = [raw.from_raw(np) for _, raw in constants.log_bounds]
     known = raw_likelihood.best_constant(rows.y, rows.weight, *limits)
     if known is not None:
         return known
     batch = _some(rows)
-    # Of a few arrays alone, so that one program serves whatever else a fit has.
+    # Only a few arrays are passed, so that one program serves all fits.
     seen = constants._replace(log_bounds=None, masks=None, prior_mean=None, past=None)
     at = np.asarray(constants.prior_mean), raw_likelihood
 
     def loss(x):
         value, gradient = _loss(*_rebuilt(x, at), seen, batch)
         value, gradient = float(value), _flat(gradient)
-        # A wall, for the line search to turn back at.
+        # A huge value, from which the line search turns back.
         return (value, gradient) if np.isfinite(value + gradient.sum()) else (np.finfo(float).max, 0.0 * gradient)
 
     lower, upper = (
@@ -64,12 +64,12 @@ def best_log_likelihood(raw_likelihood, constants, rows):
 
 
 def _flat(tree):
-    """The leaves of ``tree`` in one vector; by NumPy, for which nothing is compiled."""
+    """The leaves of ``tree`` in one vector; in NumPy, so that nothing is compiled."""
     return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
 
 
 def _rebuilt(x, like):
-    """The vector of `_flat` as a tree like another one."""
+    """The vector of `_flat` as a tree with the structure of ``like``."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
     parts = np.split(x, ends[:-1])
@@ -92,9 +92,9 @@ def _loss(levels, raw_likelihood, constants, batch):
 
 
 def _some(rows):
-    """A batch of all rows, or of a random part: one program serves all tables."""
+    """A batch of all rows, or of a random part of them; one program serves all tables."""
     n_rows = len(rows.weight)
-    # Random numbers of its own: what a fit draws must not depend on whether it is looked at.
+    # Its own random numbers: the draws of a fit must not depend on whether this function is called.
     part = np.random.default_rng(0).permutation(n_rows)[:_ROWS]
-    # The rows' inputs have no part in it.
+    # The inputs of the rows are not used.
     return padded(Table(np.empty((len(part), 0)), rows.y[:, part], rows.weight[part]), _ROWS)

@@ -1,9 +1,9 @@
 """L-BFGS on the full batch, by scipy.
 
-With a conjugate likelihood the bound is collapsed: q is at its optimum for every
-value of the other parameters, one natural gradient step of size one away, and
-by the envelope theorem the gradient is that with q held there (Titsias 2009).
-Else q moves with the rest, in the coordinates of its parameterization.
+With a conjugate likelihood the bound is collapsed: for every value of the other
+parameters q is set to its optimum by one natural gradient step of size one, and by
+the envelope theorem the gradient is that with q held fixed there (Titsias 2009).
+Otherwise q is optimized with the rest, in the coordinates of its parameterization.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def minimise(state, constants, batches, settings, monitor):
         nonlocal lowest
         value, gradient = evaluate(x)
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            # A wall, for the line search to turn back at.
+            # A huge value, from which the line search turns back.
             return lowest + 1e3 + 10.0 * abs(lowest), np.zeros_like(gradient)
         lowest = min(lowest, value)
         return value, gradient
@@ -78,11 +78,11 @@ def minimise(state, constants, batches, settings, monitor):
             raise StopIteration
 
     if not free.any():
-        # Nothing but q is free, and that is known.
+        # Only q is free, and its optimum is known.
         monitor.converged = True
         return state_at(start[free], -lowest * weight)
     found = _minimised(loss, start[free], (lower[free], upper[free]), after_iteration, settings.max_iter)
-    # Status 2: the line search can gain no more than rounding.
+    # Status 2: the line search found no improvement beyond rounding.
     monitor.converged |= found.status in (0, 2)
     return state_at(found.x, -float(found.fun) * weight)
 
@@ -106,7 +106,7 @@ def _minimised(loss, start, bounds, after_iteration, max_iter):
 
 
 def _coordinates(state, constants, algorithm):
-    """Coordinates of q that L-BFGS updates; None where q is known in closed form, or has no part."""
+    """Coordinates of q that L-BFGS updates; None if q has a closed form, or is not used."""
     if is_collapsed(algorithm, has_closed_form(state.parameters, constants)) or not BASES[algorithm.basis].natural:
         return None
     return within_blocks(algorithm.parameterization, state.parameters.points.sizes).from_gaussian(state.q)
@@ -126,10 +126,11 @@ solution = quick_jit(_solution, static_argnames="algorithm")
 
 
 def optimal_q(q, parameters, constants, batch, algorithm):
-    """The best q for a conjugate likelihood: one natural gradient step from anywhere.
+    """The best q for a conjugate likelihood: one natural gradient step from any q.
 
-    Where q has blocks without covariance that holds for its precision. Its mean is that of
-    the q that has one: the bound's part in the mean is the same parabola.
+    If q has blocks without covariance between them, this holds for its precision. The best
+    mean is then that of a q with full covariance: the bound depends on the mean by the same
+    parabola.
     """
     prior = jax.tree.map(jnp.asarray, gaussian.standard(*q.mean.shape))
     at_prior = algorithm.basis, parameters, prior.mean, prior.cov, batch, constants
@@ -145,7 +146,7 @@ def optimal_q(q, parameters, constants, batch, algorithm):
 
 @functools.partial(quick_jit, static_argnames="algorithm")
 def value_and_gradient(position, q, constants, batch, algorithm):
-    """The bound, collapsed where it can be, and its gradient in the position."""
+    """The bound (collapsed where possible) and its gradient in the position."""
     if position[0] is None:
         fixed = _solution(position, q, constants, batch, algorithm)[0]
         return jax.value_and_grad(lambda at: bound_of(fixed, at[1], constants, batch, algorithm))(position)
@@ -157,7 +158,7 @@ def value_and_gradient(position, q, constants, batch, algorithm):
 
 
 def _bounds(position, constants, algorithm):
-    """Lower and upper bounds of the flat position; equal where nothing is to move."""
+    """Lower and upper bounds of the flat position; equal for values that stay fixed."""
     free = [jax.tree.map(lambda x, sign=sign: np.full(np.shape(x), sign * np.inf), position) for sign in (-1.0, 1.0)]
     bounds = []
     for (xi, parameters), (kernels, likelihood) in zip(free, constants.log_bounds, strict=True):

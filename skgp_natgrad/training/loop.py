@@ -16,20 +16,20 @@ from .stopping import StoppingRule
 
 
 class Result(NamedTuple):
-    """What training found.
+    """The result of training.
 
     Attributes
     ----------
     state : State
-        Of a full batch the best, else the last sound one.
+        The best state on the full batch; the last sound state on minibatches.
     report : Report
-        Of all steps.
+        Reports of all steps.
     elbo : float
     status : str or None
-        Why it has not converged.
+        Why training has not converged; None if it has.
     lost : float
-        What rows in single precision take off the bound, or add to it, in nats for
-        each unit of weight; zero in double precision.
+        The change of the bound by rows in single precision, in nats per unit of
+        weight; zero in double precision.
     """
 
     state: State
@@ -51,7 +51,8 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     random_state : numpy.random.RandomState
     callbacks : sequence of callable
         Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer
-        ends training. One with a method ``resume(monitor, state)`` says where to go on from.
+        ends training. A callback with a method ``resume(monitor, state)`` returns the progress from
+        which to continue.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What the host knows of a training that is under way."""
+"""The host's record of a running training."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ..step.chunk import STEPS_PER_CALL
 from ..step.state import Report
 from .batches import StreamPosition
 
-# Iterations that are undone one after the other before training gives up.
+# Number of consecutive undone iterations after which training gives up.
 _UNSOUND = 10 * STEPS_PER_CALL
 
 
 class Monitor:
-    """Collects the reports of all iterations, tells the callbacks, and says when to stop.
+    """Collects the reports of all iterations, calls the callbacks, and decides when to stop.
 
     Attributes
     ----------
     report : Report
-        Of all iterations so far.
+        Reports of all iterations so far.
     converged : bool
     failure : str or None
-        Why going on is of no use, if it is of none.
+        Why training cannot usefully continue; None if it can.
     """
 
     def __init__(self, rule, counted, max_iter, batches, callbacks):
@@ -38,32 +38,32 @@ class Monitor:
 
     @property
     def running(self):
-        """Whether another iteration is to follow."""
+        """Whether training continues with another iteration."""
         return self.n_iter < self.max_iter and not self.converged and self.failure is None
 
     def __call__(self, state, chunk, converged=False, failure=None):
-        """Take in the report of a chunk, and what the solver knows itself; return whether to stop."""
+        """Record the report of a chunk and the solver's own status; return whether to stop."""
         self.report = Report(*map(np.concatenate, zip(self.report, chunk, strict=True)))
         self.converged = converged or bool(self.rule.has_stopped(self._curve()))
         self.failure = "unsound" if self._is_unsound() else failure
         for callback in self.callbacks:
-            # What one answers is part of what the next one sees: of what a checkpoint keeps.
+            # One callback's answer is visible to the next: a checkpoint saves it.
             self.converged = bool(callback(self, state)) or self.converged
         return self.converged or self.failure is not None
 
     def _is_unsound(self):
-        """Whether minibatches whose bound is not finite have undone all that was tried of late."""
+        """Whether bounds that are not finite have undone all recent iterations on minibatches."""
         rejected, gamma = (values[-_UNSOUND:] for values in (self.report.rejected, self.report.gamma))
         return not self.batches.full and len(rejected) == _UNSOUND and bool(np.all(rejected & (gamma == 0.0)))
 
     def progress(self, state):
-        """What decides all that follows: a tree of arrays, and values."""
+        """All that determines the rest of the training: a tree of arrays, and values."""
         upcoming, random_state = self.batches.position
         values = {"converged": self.converged, "failure": self.failure, "random_state": random_state}
         return (state, self.report, upcoming), values
 
     def resumed(self, state):
-        """The state to start from: where a callback goes on from an earlier process, and all else as it was then."""
+        """The state at which to start; if a callback resumes an earlier process, everything else is restored too."""
         for callback in self.callbacks:
             found = callback.resume(self, state) if hasattr(callback, "resume") else None
             if found is not None:

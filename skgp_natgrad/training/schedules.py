@@ -1,9 +1,9 @@
 """Step size schedules: ``schedule(iteration) -> value``.
 
-A schedule is a plain object with public parameters, so that it pickles, prints
-and is tuned like any estimator (``gamma_schedule__final``). Schedules are
-evaluated in NumPy on the host and reach the compiled step as numbers: changing
-one never recompiles anything.
+A schedule is a plain object with public parameters: it can be pickled, printed
+and tuned like any estimator (``gamma_schedule__final``). Schedules are evaluated
+in NumPy on the host, and the compiled step receives numbers: changing a schedule
+never recompiles anything.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Auto", "Constant", "Cosine", "LineSearch", "Linear", "LogLinear", "S
 class Schedule(BaseEstimator, ABC):
     """Base class of the schedules.
 
-    A schedule of your own subclasses it, stores its parameters under their own
-    names in ``__init__`` and defines ``__call__``.
+    To write your own schedule, subclass it, store the parameters under their own
+    names in ``__init__`` and define ``__call__``.
     """
 
     @abstractmethod
@@ -30,7 +30,7 @@ class Schedule(BaseEstimator, ABC):
         """Return the value at ``iteration`` (int or integer array, from 0)."""
 
     def _fraction(self, iteration):
-        """Part of the way from the first to the last value, in [0, 1]."""
+        """Fraction of the way from the first to the last value, in [0, 1]."""
         if not self.n_steps >= 1:
             raise ValueError(
                 f"{type(self).__name__}(n_steps={self.n_steps!r}): n_steps must be at "
@@ -156,12 +156,12 @@ class Cosine(Schedule):
 
 
 class Auto(Schedule):
-    """No schedule: the natural gradient's step size is found while training.
+    """Not a fixed schedule: the natural gradient's step size is adapted while training.
 
-    Each step has the size that is best for a slope seen with as much noise as
-    the minibatches show (Schaul, Zhang and LeCun 2013), so that it grows while
-    they agree, to one on the full batch, and shrinks when noise is all they add. For
-    ``gamma_schedule`` alone.
+    Each step has the best size for the noise that the minibatches' slopes show
+    (Schaul, Zhang and LeCun 2013): it grows while the minibatches agree, up to one
+    on the full batch, and shrinks when they differ by noise alone. Only for
+    ``gamma_schedule``.
 
     Parameters
     ----------
@@ -192,11 +192,11 @@ class LineSearch(Schedule):
     Parameters
     ----------
     maximum : float, default=1.0
-        The largest step size; it is tried itself as well.
+        The largest step size, which is also tried itself.
     minimum : float, default=1e-8
         The smallest.
     precision : float, default=1e-2
-        Of the logarithm of the step size, where the search ends.
+        Precision of the logarithm of the step size at which the search ends.
 
     Examples
     --------
@@ -219,7 +219,7 @@ class LineSearch(Schedule):
         return np.full(np.shape(iteration), self.maximum, dtype=float)
 
     def best(self, bound):
-        """Return the step size of the largest ``bound(size)``; one that is not finite is no bound."""
+        """Return the step size of the largest ``bound(size)``; values that are not finite are ignored."""
 
         def loss(log_size):
             value = bound(np.exp(log_size))
@@ -269,7 +269,7 @@ def names():
 
 
 def as_schedule(value):
-    """Return ``value`` as a schedule: a number is `Constant`, a name its default, a function is asked each time."""
+    """Return ``value`` as a schedule: a number as `Constant`, a name with defaults, a function as `FromFunction`."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return Constant(float(value))
     if isinstance(value, str):

@@ -10,8 +10,8 @@ from ..step.algorithm import SOLVERS, Algorithm
 from ..step.chunk import STEPS_PER_CALL
 from .schedules import Constant, LineSearch, Schedule
 
-# Steps of the optimizer below this part of the largest say nothing about convergence: where the
-# learning rate has decayed the bound is flat whatever is left to gain.
+# Optimizer steps below this fraction of the largest say nothing about convergence: once the
+# learning rate has decayed, the bound is flat even if it could still rise.
 _ACTIVE_RATE = 0.1
 
 
@@ -28,11 +28,11 @@ class Settings(NamedTuple):
         Columns of the mean-only points' covariance in a minibatch step; None for all.
     max_iter : int
     tol : float
-        Change of the bound for each unit of weight at which training has converged.
+        Training has converged when the bound changes by less than this, per unit of weight.
     n_iter_no_change : int
-        Iterations over which the bound is averaged to tell.
+        Number of iterations over which the bound is averaged for this comparison.
     dtype : str
-        Of what has the size of a batch.
+        Type of the arrays that grow with the batch.
     """
 
     algorithm: Algorithm = Algorithm()
@@ -47,14 +47,14 @@ class Settings(NamedTuple):
 
     @property
     def searched(self):
-        """The schedule that is a line search, or None."""
+        """The schedule that is a line search, if there is one; else None."""
         used = SOLVERS[self.algorithm.solver].step_sizes[:1]
         schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
         return next((schedules[name] for name in used if isinstance(schedules[name], LineSearch)), None)
 
 
 def step_sizes(settings):
-    """The step sizes of all iterations, padded to whole calls with the last."""
+    """The step sizes of all iterations, padded to whole calls with the last value."""
     size = -(-settings.max_iter // STEPS_PER_CALL) * STEPS_PER_CALL
     iteration = np.minimum(np.arange(size), settings.max_iter - 1)
     schedules = (settings.gamma_schedule, settings.rate_schedule)

@@ -6,11 +6,11 @@ import numpy as np
 
 
 class StoppingRule:
-    """Says when the smoothed bound has stopped changing, and when it surely has not.
+    """Decides whether the smoothed bound has stopped changing, and whether it certainly has not.
 
     The bound is averaged over the last ``window`` iterations and over the
     ``window`` before them. On minibatches the difference has a standard error,
-    estimated from the scatter; a full batch has none.
+    estimated from the scatter; on the full batch it has none.
     """
 
     def __init__(self, window, tol, weight, noisy):
@@ -24,12 +24,12 @@ class StoppingRule:
         return (late.mean() - early.mean()) / self.weight, 2.0 * error / self.weight
 
     def has_stopped(self, curve):
-        """Whether the change is below ``tol`` for each unit of weight, noise allowed for."""
+        """Whether the change per unit of weight is below ``tol``, with allowance for noise."""
         rise, error = self._rise(curve)
         return abs(rise) + error < self.tol
 
     def status(self, curve):
-        """Say why the fit has not converged: "too few", "rising" or "falling"; or None."""
+        """Return why the fit has not converged ("too few", "rising" or "falling"), or None."""
         rise, error = self._rise(curve)
         if np.isinf(rise):
             return "too few"
