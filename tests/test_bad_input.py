@@ -292,3 +292,27 @@ def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypat
 def test_without_meminfo_all_physical_memory_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
     assert 2**26 < memory._unused() < 2**50
+
+
+# -- arguments without effect -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"solver": "adam", "parameterization": "mean_var_sqrt", "gamma_schedule": 0.5}, ["gamma_schedule=0.5"]),
+        ({"mean_columns": 3, "mean_solver": "diagonal"}, ["mean_solver='diagonal'", "mean_columns=3"]),
+        ({"optimizer": None, "learning_rate": 0.1}, ["learning_rate=0.1"]),
+        ({"solver": "lbfgs", "learning_rate": 0.1, "optimizer": "yogi"}, ["optimizer='yogi'", "learning_rate=0.1"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_arguments_without_effect_are_named_in_one_warning(options, named):
+    X = np.linspace(0, 1, 12)[:, None]
+    model = NGDSVGPRegressor(n_inducing=3, max_iter=2, **options)
+    with pytest.warns(UserWarning, match="Without effect here") as caught:
+        model.fit(X, X[:, 0])
+    (warning,) = [one for one in caught if "Without effect" in str(one.message)]
+    assert all(name in str(warning.message) for name in named)
+    assert str(warning.message).count(" (") == len(named)
+    assert warning.filename == __file__

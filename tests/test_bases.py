@@ -98,8 +98,8 @@ def test_natural_gradients_of_hybrid_are_those_of_orthogonal(rng):
         w = parameters.weights.a @ kernel(parameters.points.Z_mean, parameters.points.Z) @ L_inv.T
         moved = {}
         for basis, mean in (("orthogonal", q.mean), ("hybrid", q.mean - w)):
-            shift = jnp.einsum("kij,kj->ki", q.precision, mean)
-            own = q._replace(mean=mean, shift=shift)
+            nat1 = jnp.einsum("kij,kj->ki", q.precision, mean)
+            own = q._replace(mean=mean, nat1=nat1)
             dm, dS = jax.grad(bounds.bound_given_q, argnums=(2, 3))(basis, parameters, mean, q.cov, batch, constants)
             moved[basis] = natural_gradient.candidate(own, dm, dS, 0.4)
         return w, moved

@@ -156,7 +156,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
         return natural_gradient.candidate(q, dm, dS, gamma), jax.grad(bound, argnums=(0, 1))(q.mean, eta2)
 
     moved, (d1, d2) = both(q)
-    assert_allclose(moved.shift, q.shift + gamma * d1, atol=1e-10)
+    assert_allclose(moved.nat1, q.nat1 + gamma * d1, atol=1e-10)
     assert_allclose(moved.precision, q.precision - 2.0 * gamma * d2, atol=1e-10)
 
 
@@ -192,7 +192,7 @@ def test_masked_points_are_not_there(rng):
     )
     masks = Masks(np.r_[np.ones(6), 0, 0], np.r_[np.ones(4), 0, 0, 0])
     precision = np.stack([np.block([[P, np.zeros((6, 2))], [np.zeros((2, 6)), np.eye(2)]]) for P in q.precision])
-    q = jax.jit(gaussian.from_natural)(np.pad(q.shift, ((0, 0), (0, 2))), precision)
+    q = jax.jit(gaussian.from_natural)(np.pad(q.nat1, ((0, 0), (0, 2))), precision)
     batch = batch._replace(columns=np.arange(7))
     assert_allclose(elbo(padded, q, batch, constants._replace(masks=masks)), want, rtol=1e-12)
 

@@ -12,7 +12,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from skgp_natgrad.mean_solve import exact_mean
 from skgp_natgrad.mean_solve.leave_one_out import predictions, unexplained
-from skgp_natgrad.mean_solve.mean_system import Position, latent, pass_over, prior_of, rescaled, target
+from skgp_natgrad.mean_solve.mean_system import Iterate, latent, pass_over, prior_of, rescaled, target
 from skgp_natgrad.training.batches import Table
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian
@@ -111,7 +111,7 @@ def _hessian_and_slope(slopes, x):
 def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)
     prior = prior_of(parameters, constants.masks, JITTER)
-    start = Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
+    start = Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
     start = jax.tree.map(jnp.asarray, start)
     position, statistics = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
     factor = target(statistics)[1]
@@ -141,7 +141,7 @@ def test_rescaled_statistics_are_those_of_the_other_noise(rng):
     parameters, _, constants, rows, _ = fixed(Gaussian(0.2), rng)
     other = parameters._replace(raw_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.raw_likelihood))
     prior = prior_of(parameters, constants.masks, JITTER)
-    start = jax.tree.map(jnp.asarray, Position(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
+    start = jax.tree.map(jnp.asarray, Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
     statistics = pass_over(parameters, prior, start, constants, rows)
     want = pass_over(other, prior, start, constants, rows)
     for got, theirs in zip(rescaled(statistics, parameters, other, constants)[:3], want[:3], strict=True):

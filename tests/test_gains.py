@@ -31,7 +31,7 @@ def _update(gain, q, target, correlation):
     direction = target - q.mean, jax.numpy.zeros_like(q.cov)
     gain = adaptive_gamma.updated(gain, q, direction, correlation)
     mean = q.mean + gain.gamma * direction[0]
-    return gain, q._replace(mean=mean, shift=mean), direction[0]
+    return gain, q._replace(mean=mean, nat1=mean), direction[0]
 
 
 def followed(size, drift, noises, rng):

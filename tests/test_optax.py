@@ -60,7 +60,7 @@ def test_a_transformation_survives_clone_and_moves_q_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning_rate": 0.1}, r"learning_rate=0\.1 has no effect .* optax\.adam"),
+        ({"learning_rate": 0.1}, r"learning_rate=0\.1 has no effect .*=optax\.adam"),
         ({"solver": "gd"}, "no effect with solver='gd'"),
         ({"checkpoint": "file"}, "checkpoint='file' with an optimizer of optax"),
     ],

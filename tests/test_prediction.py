@@ -90,7 +90,7 @@ def test_a_row_does_not_know_its_neighbours(rng):
 @pytest.mark.usefixtures("x64")
 def test_the_mean_alone_reads_no_covariance(rng):
     sklearn_kernels, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng)
-    fitted = fitted._replace(whiten=np.nan * fitted.whiten, spread=np.nan * fitted.spread)
+    fitted = fitted._replace(whiten=np.nan * fitted.whiten, root_S=np.nan * fitted.root_S)
     X = rng.normal(size=(4, 3))
     for predict, each in ((evaluate.at_few_rows, sklearn_kernels), (evaluate.in_chunks, twins)):
         assert np.all(np.isfinite(predict(evaluate.target_mean, each, likelihood, fitted, X)))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 OLD = (1.4 * RBF(0.8), 0.7 * RBF(1.2))
 NEW = (1.1 * Matern(0.9, nu=2.5), 0.6 * Matern(1.5, nu=2.5))
 
-carried, best_q, expectation = (jax.jit(f) for f in (streaming.carried, streaming.best_q, streaming.expectation))
+carried, best_q, expectation = (jax.jit(f) for f in (streaming.project, streaming.best_q, streaming.expectation))
 
 
 def twins(of):
@@ -76,13 +76,13 @@ def test_site_is_the_expected_log_ratio_of_the_old_densities(n_kernels, rng):
     fewer = site._replace(goes_on=site.goes_on[:5])
     without = carried(fewer, twins(NEW[:n_kernels]), Z[:5], np.ones(5), JITTER)
     assert_allclose(padded.constant, without.constant, rtol=1e-9)
-    assert_allclose(padded.shift, np.pad(without.shift, ((0, 0), (0, 2))), atol=1e-9)
+    assert_allclose(padded.nat1, np.pad(without.nat1, ((0, 0), (0, 2))), atol=1e-9)
     assert_allclose(padded.precision, np.pad(without.precision, ((0, 0), (0, 2), (0, 2))), atol=1e-9)
 
 
 def with_site(likelihood, rng):
     parameters, q, batch, constants = make_problem(likelihood, rng)
-    return parameters, q, batch, constants._replace(site=random_site(rng, Z_new=parameters.points.Z)[0])
+    return parameters, q, batch, constants._replace(past=random_site(rng, Z_new=parameters.points.Z)[0])
 
 
 @pytest.mark.usefixtures("x64")
@@ -118,7 +118,7 @@ def test_the_bound_after_a_step_is_the_bound_there(rng):
 def test_best_q_is_the_optimum_without_rows(rng):
     parameters, _, batch, constants = with_site(Poisson(), rng)
     Z, kernel = parameters.points.Z, model_parts.exponential(parameters.log_kernels)
-    q = best_q(constants.site, kernel, Z, constants.masks.Z, JITTER)
+    q = best_q(constants.past, kernel, Z, constants.masks.Z, JITTER)
     nothing = batch._replace(weight=np.zeros_like(batch.weight))
     gradient = jax.jit(jax.grad(bounds.bound_given_q, argnums=(2, 3)), static_argnums=0)
     direction = natural_gradient.direction(q, *gradient("orthogonal", parameters, q.mean, q.cov, nothing, constants))
@@ -143,7 +143,7 @@ def test_negative_curvature_is_left_out_of_a_site():
     q = random_gaussian(np.random.default_rng(0), 1, 2)._replace(mean=mean, precision=precision)
     site = streaming.of_posterior(np.zeros((2, 1)), np.eye(2)[None], q, np.ones((2, 1)))
     assert_allclose(site.precision[0], np.diag([2.0, 0.0]), atol=1e-15)
-    assert_allclose(np.linalg.solve(np.eye(2) + site.precision[0], site.shift[0]), mean[0])
+    assert_allclose(np.linalg.solve(np.eye(2) + site.precision[0], site.nat1[0]), mean[0])
 
 
 # -- streams ------------------------------------------------------------------------------

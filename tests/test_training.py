@@ -96,7 +96,7 @@ def test_an_indefinite_step_is_shortened(rng):
 def test_gaussian_conversions(rng):
     q = random_gaussian(rng, 3, 5)
     assert_allclose(q.cov, np.linalg.inv(q.precision), atol=1e-12)
-    assert_allclose(q.mean, np.linalg.solve(q.precision, np.asarray(q.shift)[..., None])[..., 0], atol=1e-12)
+    assert_allclose(q.mean, np.linalg.solve(q.precision, np.asarray(q.nat1)[..., None])[..., 0], atol=1e-12)
     assert_allclose(q.log_det_cov, np.linalg.slogdet(q.cov)[1], atol=1e-12)
     kl = sum(
         0.5 * (np.trace(S) + m @ m - 5 - np.linalg.slogdet(S)[1])

@@ -112,7 +112,7 @@ def followed(walk, noises, correlations, counts, spreads, constant=0.0, average_
         updated = updated._replace(gamma=jnp.where(constant > 0.0, constant, updated.gamma))
         mean = q.mean + updated.gamma * slope
         report = updated.gamma, (mean_slope * slope).sum(), (slope**2).sum(), ((optimum - mean) ** 2).mean()
-        carry = updated, q._replace(mean=mean, shift=mean), optimum, ratio, held, (count, spread)
+        carry = updated, q._replace(mean=mean, nat1=mean), optimum, ratio, held, (count, spread)
         return carry, report
 
     nothing = jnp.zeros_like(counts[0])

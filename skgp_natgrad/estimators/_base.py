@@ -144,7 +144,7 @@ class BaseNGDSVGP(BaseEstimator):
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
-        with _inputs.located(X=X):
+        with _inputs.locate(X=X):
             X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)

@@ -16,7 +16,7 @@ _NOT_A_NUMBER = "is not a number; encode such values first, for instance with On
 
 
 @contextlib.contextmanager
-def located(labels=None, **tables):
+def locate(labels=None, **tables):
     """Context manager around a check: its error also says where the first bad value stands.
 
     Rows and columns count from zero. scikit-learn's messages name no place. A table of a million
@@ -43,7 +43,7 @@ def located(labels=None, **tables):
 
 def weights(sample_weight, X):
     """Return ``sample_weight`` as finite numbers of at least zero, one for each row of ``X``."""
-    with located(sample_weight=sample_weight):
+    with locate(sample_weight=sample_weight):
         if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
             sample_weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
         if sample_weight is not None and np.size(sample_weight) and not np.any(sample_weight):

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import svgp
 from . import _arguments, _bounds, _fitted
+from ._inert import warn_of_inert
 
 # The bound of a fit that diverged lies so many nats, for each unit of weight, below that of the constant model and
 # below its own first one.
@@ -45,6 +46,7 @@ class Outcome(NamedTuple):
     def warn(self, stacklevel):
         """Say what a user should know; ``stacklevel`` of the warnings is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
+        warn_of_inert(self.estimator, fit.plan, level)
         _warn_of_mean(result.lost, level)
         _warn_of_training(result.trained, fit, self.constant, self.step_sizes, level)
         if fit.plan.settings.algorithm.optimizer is not None:
@@ -133,7 +135,7 @@ def _not_converged(status, settings, step_sizes):
         f"{' or '.join(step_sizes)}.",
         "unsound": "The ELBO of some minibatches is not finite, whatever the steps; the last sound state is kept. "
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
-        "stuck": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
+        "no step": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
         f"{' or '.join(step_sizes[-1:])}.",
     }[status]
 

@@ -172,7 +172,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, classes=None, streams=False):
         previous, given = self._previous(streams), X
-        with _inputs.located(X=X, labels=y):
+        with _inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
             check_classification_targets(y)
         weight = _inputs.weights(sample_weight, X)

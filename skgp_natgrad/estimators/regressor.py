@@ -140,7 +140,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, streams=False):
         first, given = self._previous(streams) is None, (X, y)
-        with _inputs.located(X=X, y=y):
+        with _inputs.locate(X=X, y=y):
             X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         targets = Targets(
@@ -225,7 +225,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
             density (NLPD).
         """
         X = self._check_rows(X)
-        with _inputs.located(y=y):
+        with _inputs.locate(y=y):
             y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         check_consistent_length(X, y)
         y = y.reshape(len(X), -1)

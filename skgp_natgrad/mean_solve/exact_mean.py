@@ -11,10 +11,10 @@ from jax.flatten_util import ravel_pytree
 
 from ..variational import gaussian, model
 from . import leave_one_out
-from .mean_system import Position, between, bounds, divergence, pass_over, prior_of, target
+from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, target
 
 _MAX_PASSES = 30
-_MAX_HALVINGS = 10
+_NEWTON_HALVINGS = 10
 _ROUNDS = 6
 # What the bound may fall by through rounding, as a part of its terms.
 _ROUNDING = 1e-9
@@ -82,7 +82,7 @@ def optimum(parameters, prior, position, constants, rows, tol):
 
     Returns
     -------
-    position : Position
+    position : Iterate
     statistics : Statistics
         At ``position``, or, of a conjugate likelihood, anywhere.
     """
@@ -92,15 +92,15 @@ def optimum(parameters, prior, position, constants, rows, tol):
     bound = float(statistics.expectation - divergence(position))
     for _ in range(_MAX_PASSES):
         end = target(statistics)[0]
-        gain = -np.inf
-        for halving in range(_MAX_HALVINGS):
+        rise = -np.inf
+        for halving in range(_NEWTON_HALVINGS):
             moved = between(position, end, 0.5**halving)
             ahead = pass_over(parameters, prior, moved, constants, rows)
-            gain = float(ahead.expectation - divergence(moved)) - bound
-            if gain >= 0.0:
-                position, statistics, bound = moved, ahead, bound + gain
+            rise = float(ahead.expectation - divergence(moved)) - bound
+            if rise >= 0.0:
+                position, statistics, bound = moved, ahead, bound + rise
                 break
-        if not gain > tol * float(constants.weight):
+        if not rise > tol * float(constants.weight):
             break
     return position, statistics
 
@@ -129,7 +129,7 @@ def _first_position(q, parameters, prior):
     """The mean of the orthogonal basis as whitened weights on all points."""
     a, size = parameters.weights.a, q.mean.shape[-1]
     root = jnp.broadcast_to(prior.root, (len(a), *prior.root.shape[1:]))
-    return Position(jnp.concatenate([q.mean, jnp.einsum("kh,khg->kg", a, root[:, size:, size:])], axis=1), q)
+    return Iterate(jnp.concatenate([q.mean, jnp.einsum("kh,khg->kg", a, root[:, size:, size:])], axis=1), q)
 
 
 @jax.jit

@@ -39,7 +39,7 @@ from ..variational.projection import whitened
 BLOCK_ROWS = 2048
 
 
-class Position(NamedTuple):
+class Iterate(NamedTuple):
     """The mean's whitened weights on all points (K, P), and q(v), whose mean is not used."""
 
     w: jax.Array
@@ -53,7 +53,7 @@ class Statistics(NamedTuple):
     ----------
     gram : array of shape (K, P, P)
         A Lam A^T.
-    shift : array of shape (K, P)
+    nat1 : array of shape (K, P)
         A Lam z.
     curvature : array of shape (K, M, M)
         A_z Lam A_z^T, where Lam may be negative.
@@ -62,7 +62,7 @@ class Statistics(NamedTuple):
     """
 
     gram: jax.Array
-    shift: jax.Array
+    nat1: jax.Array
     curvature: jax.Array
     expectation: jax.Array
 
@@ -146,7 +146,7 @@ def _add_block(statistics, parameters, prior, position, constants, batch):
     A_z = A[:, : statistics.curvature.shape[-1]]
     return Statistics(
         statistics.gram + weighted_gram(A, convex),
-        statistics.shift + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(A, (len(z), *A.shape[1:]))),
+        statistics.nat1 + jnp.einsum("kb,kpb->kp", z, jnp.broadcast_to(A, (len(z), *A.shape[1:]))),
         statistics.curvature + weighted_gram(A_z, lam),
         statistics.expectation + value,
     )
@@ -204,25 +204,25 @@ def target(statistics):
     system = jnp.eye(statistics.gram.shape[-1]) + statistics.gram
     # At least the identity: only where its digits end can rounding make it indefinite.
     factor = definite_cholesky(system)
-    w = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.shift)
+    w = one_by_one(lambda L, b: cho_solve((L, True), b))(factor, statistics.nat1)
     precision = jnp.eye(statistics.curvature.shape[-1]) + statistics.curvature
-    return Position(w, gaussian.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
+    return Iterate(w, gaussian.from_natural(jnp.zeros(precision.shape[:2]), precision)), factor
 
 
 @jax.jit
 def between(start, end, t):
     """The position at ``t`` on the way, in the mean's weights and the precision."""
     precision = (1.0 - t) * start.q.precision + t * end.q.precision
-    return Position(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.shift, precision))
+    return Iterate(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.nat1, precision))
 
 
 def rescaled(statistics, before, after, constants):
     """The statistics of a conjugate likelihood under other parameters: its curvature is one number a latent."""
-    now, then = (_curvature(parameters, constants, len(statistics.shift)) for parameters in (after, before))
+    now, then = (_curvature(parameters, constants, len(statistics.nat1)) for parameters in (after, before))
     ratio = now / then
     return statistics._replace(
         gram=statistics.gram * ratio[:, None, None],
-        shift=statistics.shift * ratio[:, None],
+        nat1=statistics.nat1 * ratio[:, None],
         curvature=statistics.curvature * ratio[:, None, None],
     )
 

@@ -27,8 +27,8 @@ class Posterior(NamedTuple):
     a : ndarray of shape (K, G)
     whiten : ndarray of shape (1 or K, M, M)
         Of a basis with a whitened q(v), L^-1 of the jittered Kzz.
-    spread : ndarray of shape (K, M, M)
-        A square root of S: var(x) = k_xx - |whiten k_zx|^2 + |spread^T whiten k_zx|^2.
+    root_S : ndarray of shape (K, M, M)
+        A square root of S: var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2.
     prior_mean : ndarray of shape (K, 1)
         The prior mean of the latent functions.
 
@@ -40,7 +40,7 @@ class Posterior(NamedTuple):
     alpha: np.ndarray
     a: np.ndarray
     whiten: np.ndarray
-    spread: np.ndarray
+    root_S: np.ndarray
     prior_mean: np.ndarray
 
 
@@ -49,9 +49,9 @@ def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     kernels = kernels_of(parameters)
     points, masks, weights = parameters.points, constants.masks, parameters.weights
-    alpha, whiten, spread, used = bases.prediction_factors(basis, kernels, points, masks, weights, q, constants.jitter)
+    alpha, whiten, root_S, used = bases.prediction_factors(basis, kernels, points, masks, weights, q, constants.jitter)
     a = weights.a * masks.Z_mean
-    return Posterior(points.of_q, points.Z_mean, alpha, a, whiten, spread, constants.prior_mean), used
+    return Posterior(points.of_q, points.Z_mean, alpha, a, whiten, root_S, constants.prior_mean), used
 
 
 def covariances(kernels, X1, X2, xp=jnp):
@@ -69,7 +69,7 @@ def _product(weights, covariances):
 def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     """Latent mean and variance (K, B); None for the variance where it is not asked for.
 
-    The algebra is that of JAX, with twins for ``kernels``, or of NumPy (``xp``), with
+    The algebra is that of JAX, with JAX kernels for ``kernels``, or of NumPy (``xp``), with
     scikit-learn's own.
     """
     Kzx = covariances(kernels, posterior.Z, X, xp)
@@ -80,4 +80,4 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     if not with_variance:
         return mean, None
     prior = xp.stack([kernel.diag(X) for kernel in kernels])
-    return mean, WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.spread)
+    return mean, WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)

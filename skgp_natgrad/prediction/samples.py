@@ -37,9 +37,9 @@ def covariance(kernels, posterior, X):
 
 
 def _projections(posterior, Kzx):
-    """whiten k_zx (1 or K, M, B), and spread^T of it (K, M, B)."""
+    """whiten k_zx (1 or K, M, B), and root_S^T of it (K, M, B)."""
     A = posterior.whiten @ Kzx
-    return A, posterior.spread.swapaxes(-1, -2) @ A
+    return A, posterior.root_S.swapaxes(-1, -2) @ A
 
 
 def draws(mean, covariance, n_samples, random_state):

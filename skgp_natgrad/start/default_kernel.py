@@ -19,7 +19,7 @@ _FACTORS = (1.0, 0.3, 0.1, 0.03)
 _NOISE = (0.01, 0.1, 0.5)
 
 
-def default_kernel(X, Y, spread):
+def default_kernel(X, Y, deviation_of_X):
     """Return ConstantKernel * Matern 5/2 with one lengthscale a column.
 
     Parameters
@@ -27,13 +27,13 @@ def default_kernel(X, Y, spread):
     X : ndarray of shape (N, D)
     Y : ndarray of shape (N, T)
         Targets, of any scale; of a class, its indicators.
-    spread : ndarray of shape (D,)
+    deviation_of_X : ndarray of shape (D,)
         Standard deviation of each column of X as the kernel sees it. The longest
         lengthscales are sqrt(D) times it, the root mean squared distance of two
         rows over sqrt(2): rows are then neither perfectly correlated nor independent,
         whatever D is. Shorter ones are taken where the evidence is larger.
     """
-    longest = spread * np.sqrt(len(spread))
+    longest = deviation_of_X * np.sqrt(len(deviation_of_X))
     if len(X) > _ROWS:
         part = np.linspace(0, len(X) - 1, _ROWS).round().astype(int)
         X, Y = X[part], Y[part]

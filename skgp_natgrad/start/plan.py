@@ -75,9 +75,9 @@ def complete(plan, table):
     """
     kernels = plan.kernels
     if kernels is None:
-        spread = fit_scale("X", table.X, table.weight, active=True).scale
+        deviation = fit_scale("X", table.X, table.weight, active=True).scale
         targets = table.y.T
         if plan.n_classes:
             targets = np.equal(targets, np.unique(targets)).astype(float)
-        kernels = (default_kernel(table.X, targets, spread),)
+        kernels = (default_kernel(table.X, targets, deviation),)
     return plan._replace(kernels=kernels)

@@ -151,7 +151,7 @@ def _follow(plan, table, previous, posterior, constants, random_state):
         Z = inducing_points.follow(Z, table.X, together, n_inducing, random_state)
     placement.require_memory(plan, len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
-    site = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
-    q = streaming.best_q(site, kernels_now, points.Z, masks.Z, constants.jitter)
-    constants = constants._replace(masks=masks, site=site, weight=constants.weight + previous.weight)
+    past = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
+    q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
+    constants = constants._replace(masks=masks, past=past, weight=constants.weight + previous.weight)
     return q, parameters._replace(points=points), constants

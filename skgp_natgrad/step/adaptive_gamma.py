@@ -118,5 +118,5 @@ def _averages(gain, product, power):
 
 def _slope(direction, q):
     """The gradient in the mean that belongs to a direction in natural parameters."""
-    shift, precision = direction
-    return shift - jnp.einsum("kij,kj->ki", precision, q.mean)
+    nat1, precision = direction
+    return nat1 - jnp.einsum("kij,kj->ki", precision, q.mean)

@@ -112,7 +112,7 @@ def can_stream(estimator):
     """Whether an estimator has ``partial_fit``: its q must hold all that the data said.
 
     Mean-only weights move the mean and say nothing of how sure it is, so that no
-    site of theirs exists. A second part of q with a covariance of its own would have
+    factor of theirs exists that later rows could be told. A second part of q with a covariance of its own would have
     one, which under other points has a covariance with the first.
 
     Raises

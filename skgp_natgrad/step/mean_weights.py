@@ -14,7 +14,7 @@ from ..variational.points import absolute_jitter
 from .algorithm import NATURAL_MEAN_SOLVERS
 from .whitening import whitened_anew
 
-_MAX_HALVINGS = 30
+_MEAN_HALVINGS = 30
 # A fall of the bound by so many units of rounding is none.
 _ROUNDING = 100.0
 
@@ -77,7 +77,7 @@ def natural_mean_step(bound_of_a, value, gradient, state, gamma, dtype):
     def falls_short(carry):
         size, n_halvings = carry
         enough = bound_of_a(a + size * direction) >= value + 0.5 * size * promised - rounding
-        return ~enough & (n_halvings < _MAX_HALVINGS)
+        return ~enough & (n_halvings < _MEAN_HALVINGS)
 
     size, n_halvings = jax.lax.while_loop(falls_short, lambda carry: (0.5 * carry[0], carry[1] + 1), (gamma, 0))
-    return jnp.where(n_halvings < _MAX_HALVINGS, a + size * direction, a)
+    return jnp.where(n_halvings < _MEAN_HALVINGS, a + size * direction, a)

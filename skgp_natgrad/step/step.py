@@ -99,7 +99,7 @@ def _natural_step(state, constants, batch, latent, value, gradient, gamma, algor
 
     For a conjugate likelihood every step of size up to one raises the batch's
     bound: it shortens the way to the batch's optimum in natural parameters,
-    along which the divergence from that optimum falls. A site of earlier data is
+    along which the divergence from that optimum falls. A posterior of earlier data is
     as conjugate: its expectation is linear in E[v] and E[v v^T]. Where q has two
     blocks it is so for another reason: see `bases.solve`.
     """

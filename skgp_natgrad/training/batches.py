@@ -81,7 +81,7 @@ def noise_correlation(n_rows, size, seen):
     return -shared / (n_rows * size - first**2 - second**2)
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """What decides all that a stream yields next: rows already drawn, and the state of the random numbers."""
 
     upcoming: np.ndarray
@@ -125,10 +125,10 @@ class BatchStream:
 
     @property
     def position(self):
-        """The `Position` before what `next` will return."""
+        """The `StreamPosition` before what `next` will return."""
         if self._prepared is not None:
             return self._prepared[0]
-        return Position(self.upcoming, self.random_state.get_state(legacy=False))
+        return StreamPosition(self.upcoming, self.random_state.get_state(legacy=False))
 
     def go_to(self, position):
         """Go on from an earlier position."""

@@ -44,7 +44,7 @@ def best_log_likelihood(raw_likelihood, constants, rows):
         return known
     batch = _some(rows)
     # Of a few arrays alone, so that one program serves whatever else a fit has.
-    seen = constants._replace(log_bounds=None, masks=None, prior_mean=None, site=None)
+    seen = constants._replace(log_bounds=None, masks=None, prior_mean=None, past=None)
     at = np.asarray(constants.prior_mean), raw_likelihood
 
     def loss(x):

@@ -33,6 +33,6 @@ def searched_steps(state, constants, batches, settings, monitor):
             state = state._replace(best=best_of(state, report.elbo))
         taken = report if improved else report._replace(gamma=0.0, rejected=True)
         # Along the gradient alone no step helps: that is the optimum. A step of the optimizer may be too long.
-        failure = None if improved or alone else "stuck"
+        failure = None if improved or alone else "no step"
         monitor(state, [np.atleast_1d(np.asarray(value)) for value in taken], not improved and alone, failure)
     return state

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..step.chunk import STEPS_PER_CALL
 from ..step.state import Report
-from .batches import Position
+from .batches import StreamPosition
 
 # Iterations that are undone one after the other before training gives up.
 _UNSOUND = 10 * STEPS_PER_CALL
@@ -69,7 +69,7 @@ class Monitor:
             if found is not None:
                 (state, self.report, upcoming), values = found
                 self.converged, self.failure = values["converged"], values["failure"]
-                self.batches.go_to(Position(upcoming, values["random_state"]))
+                self.batches.go_to(StreamPosition(upcoming, values["random_state"]))
                 return jax.device_put(state)
         return state
 

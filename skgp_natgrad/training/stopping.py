@@ -16,7 +16,7 @@ class StoppingRule:
     def __init__(self, window, tol, weight, noisy):
         self.window, self.tol, self.weight, self.noisy = window, tol, weight, noisy
 
-    def _gain(self, curve):
+    def _rise(self, curve):
         if len(curve) < 2 * self.window:
             return np.inf, 0.0
         late, early = curve[-self.window :], curve[-2 * self.window : -self.window]
@@ -25,14 +25,14 @@ class StoppingRule:
 
     def has_stopped(self, curve):
         """Whether the change is below ``tol`` for each unit of weight, noise allowed for."""
-        gain, error = self._gain(curve)
-        return abs(gain) + error < self.tol
+        rise, error = self._rise(curve)
+        return abs(rise) + error < self.tol
 
     def status(self, curve):
         """Say why the fit has not converged: "too few", "rising" or "falling"; or None."""
-        gain, error = self._gain(curve)
-        if np.isinf(gain):
+        rise, error = self._rise(curve)
+        if np.isinf(rise):
             return "too few"
-        if abs(gain) - error <= self.tol:
+        if abs(rise) - error <= self.tol:
             return None
-        return "rising" if gain > 0 else "falling"
+        return "rising" if rise > 0 else "falling"

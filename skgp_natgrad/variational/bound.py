@@ -1,6 +1,6 @@
 """The bound that training raises: the objective's sum over the rows, minus the KL divergence.
 
-Where earlier data enter through a posterior, their site's expectation is added.
+Where earlier data enter through a posterior, its expectation is added.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .model import kernels_of, likelihood_of
 
 
 class Latent(NamedTuple):
-    """What the bound knows of q: the latent moments at a batch's rows, and the site of earlier data."""
+    """What the bound knows of q: the latent moments at a batch's rows, and what earlier data said."""
 
     rows: bases.Moments
-    site: streaming.Carried | None
+    past: streaming.ProjectedPast | None
 
 
 def factors(basis, parameters, constants):
@@ -81,22 +81,22 @@ def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=N
     columns = None if batch.columns.shape[-1] == constants.masks.Z_mean.shape[0] else batch.columns
     rows = latent_moments(basis, parameters, m, S, batch.X, constants, columns, known_factors)
     rows = rows._replace(var=rows.var + widening)
-    latent = Latent(rows, _carried_site(parameters, constants))
+    latent = Latent(rows, _projected_past(parameters, constants))
     return _bound(parameters, latent, m, S, batch, constants), latent
 
 
-def _carried_site(parameters, constants):
-    if constants.site is None:
+def _projected_past(parameters, constants):
+    if constants.past is None:
         return None
-    return streaming.carried(
-        constants.site, kernels_of(parameters), parameters.points.Z, constants.masks.Z, constants.jitter
+    return streaming.project(
+        constants.past, kernels_of(parameters), parameters.points.Z, constants.masks.Z, constants.jitter
     )
 
 
 def _bound(parameters, latent, m, S, batch, constants):
     rows = latent.rows
     bound = constants.scale * data_term(parameters, constants, rows.mean, rows.var, batch, rows.residual) - rows.kl
-    return bound if latent.site is None else bound + streaming.expectation(latent.site, m, S)
+    return bound if latent.past is None else bound + streaming.expectation(latent.past, m, S)
 
 
 def bound_after(parameters, latent, q, q_new, batch, constants):
@@ -115,16 +115,16 @@ def concave_gradient(parameters, latent, batch, constants):
 
     The precision after a natural gradient step along it is positive definite
     whatever the step: the curvature of the other rows is clipped to zero, and a
-    site has none of these.
+    past posterior has none of these.
     """
     rows = latent.rows
     v = _gradient_in_variance(parameters, latent, batch, constants)
     concave = constants.scale * bases.pulled_back(rows, jnp.minimum(v, 0.0))
-    return concave if latent.site is None else concave - 0.5 * latent.site.precision
+    return concave if latent.past is None else concave - 0.5 * latent.past.precision
 
 
 def whole_curvature(parameters, latent, batch, constants):
-    """-2 dE/dS between all variables of q (K, M, M): also where q keeps no covariance; of a q without a site."""
+    """-2 dE/dS between all variables of q (K, M, M): also where q keeps no covariance; without earlier data."""
     v = _gradient_in_variance(parameters, latent, batch, constants)
     return -2.0 * constants.scale * bases.whole_gram(latent.rows, v)
 

@@ -25,7 +25,7 @@ class Gaussian(NamedTuple):
 
     Attributes
     ----------
-    shift : array of shape (K, M)
+    nat1 : array of shape (K, M)
         First natural parameter, precision times mean.
     precision : array of shape (K, M, M)
         Inverse covariance; minus twice the second natural parameter.
@@ -34,7 +34,7 @@ class Gaussian(NamedTuple):
     log_det_cov : array of shape (K,)
     """
 
-    shift: jax.Array
+    nat1: jax.Array
     precision: jax.Array
     mean: jax.Array
     cov: jax.Array
@@ -53,7 +53,7 @@ def isotropic(variance, size):
     return Gaussian(zeros, identity / variance[:, None, None], zeros.copy(), cov, size * np.log(variance))
 
 
-def from_natural(shift, precision):
+def from_natural(nat1, precision):
     """Return the Gaussian with these natural parameters.
 
     Where a precision is not positive definite its moments are not finite.
@@ -61,9 +61,9 @@ def from_natural(shift, precision):
     L = cholesky(precision)
     L_inv = triangular_inverse(L)
     cov = jnp.swapaxes(L_inv, -1, -2) @ L_inv
-    mean = jnp.einsum("kij,kj->ki", cov, shift)
+    mean = jnp.einsum("kij,kj->ki", cov, nat1)
     log_det_cov = -2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(-1)
-    return Gaussian(shift, precision, mean, cov, log_det_cov)
+    return Gaussian(nat1, precision, mean, cov, log_det_cov)
 
 
 def blocks(q, sizes):
@@ -71,16 +71,16 @@ def blocks(q, sizes):
     parts = block_slices(sizes)
     log_dets = [_log_det(q.cov[:, part, part]) for part in parts]
     return [
-        Gaussian(q.shift[:, part], q.precision[:, part, part], q.mean[:, part], q.cov[:, part, part], log_det)
+        Gaussian(q.nat1[:, part], q.precision[:, part, part], q.mean[:, part], q.cov[:, part, part], log_det)
         for part, log_det in zip(parts, log_dets, strict=True)
     ]
 
 
 def of_blocks(blocks):
     """The Gaussian of these blocks, without covariance between them."""
-    shift, precision, mean, cov, log_det_cov = zip(*blocks, strict=True)
-    shift, mean = (jnp.concatenate(vectors, axis=-1) for vectors in (shift, mean))
-    return Gaussian(shift, joined_blocks(precision), mean, joined_blocks(cov), sum(log_det_cov))
+    nat1, precision, mean, cov, log_det_cov = zip(*blocks, strict=True)
+    nat1, mean = (jnp.concatenate(vectors, axis=-1) for vectors in (nat1, mean))
+    return Gaussian(nat1, joined_blocks(precision), mean, joined_blocks(cov), sum(log_det_cov))
 
 
 def _log_det(A):
@@ -89,7 +89,7 @@ def _log_det(A):
 
 def with_mean(q, mean):
     """Return ``q`` with another mean (K, M)."""
-    return q._replace(shift=jnp.einsum("kij,kj->ki", q.precision, mean), mean=mean)
+    return q._replace(nat1=jnp.einsum("kij,kj->ki", q.precision, mean), mean=mean)
 
 
 def from_root(mean, root):
@@ -97,8 +97,8 @@ def from_root(mean, root):
     inverse = triangular_inverse(root)
     precision = jnp.swapaxes(inverse, -1, -2) @ inverse
     log_det_cov = 2.0 * jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
-    shift = jnp.einsum("kij,kj->ki", precision, mean)
-    return Gaussian(shift, precision, mean, root @ jnp.swapaxes(root, -1, -2), log_det_cov)
+    nat1 = jnp.einsum("kij,kj->ki", precision, mean)
+    return Gaussian(nat1, precision, mean, root @ jnp.swapaxes(root, -1, -2), log_det_cov)
 
 
 def is_finite(q):

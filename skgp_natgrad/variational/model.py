@@ -74,7 +74,7 @@ class Constants(NamedTuple):
     train_points : scalar
         One, or zero where the points stay in place.
     objective : objectives.Objective
-    site : streaming.Site, optional
+    past : streaming.PastPosterior, optional
         What earlier data said; None where there are none.
     """
 
@@ -86,7 +86,7 @@ class Constants(NamedTuple):
     jitter: jax.Array
     train_points: jax.Array
     objective: Objective = ELBO()
-    site: streaming.Site | None = None
+    past: streaming.PastPosterior | None = None
 
 
 def has_closed_form(parameters, constants):

@@ -4,7 +4,7 @@ In natural parameters the natural gradient is the ordinary gradient in the
 expectation parameters (eta1 = E[v], eta2 = E[v v^T]); with the KL's part worked
 out, it points from the present parameters to
 
-    precision = I - 2 dE/dS,    shift = dE/dm - 2 dE/dS m
+    precision = I - 2 dE/dS,    nat1 = dE/dm - 2 dE/dS m
 
 where E is the expected log-likelihood as a function of the moments (m, S)
 (Salimbeni, Eleftheriadis and Hensman 2018, eq. 10; eq. 14-15 of the orthogonal
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from . import gaussian
 from .parameterizations import PARAMETERIZATIONS, Parameterization
 
-_MAX_HALVINGS = 20
+_Q_HALVINGS = 20
 
 
 class Step(NamedTuple):
@@ -45,8 +45,8 @@ def direction(q, dm, dS):
         Gradients of the expected log-likelihood in the moments of ``q``.
     """
     curvature = -2.0 * dS
-    shift = dm + jnp.einsum("kij,kj->ki", curvature, q.mean)
-    return shift - q.shift, jnp.eye(dm.shape[-1], dtype=dm.dtype) + curvature - q.precision
+    nat1 = dm + jnp.einsum("kij,kj->ki", curvature, q.mean)
+    return nat1 - q.nat1, jnp.eye(dm.shape[-1], dtype=dm.dtype) + curvature - q.precision
 
 
 def candidate(q, dm, dS, gamma, parameterization="natural"):
@@ -68,10 +68,10 @@ def velocity(q, dm, dS, parameterization="natural"):
     """The natural gradient in the coordinates of a parameterization."""
     coordinates = _coordinates(parameterization)
 
-    def from_natural(shift, precision):
-        return coordinates.from_gaussian(coordinates.from_natural(shift, precision))
+    def from_natural(nat1, precision):
+        return coordinates.from_gaussian(coordinates.from_natural(nat1, precision))
 
-    return jax.jvp(from_natural, (q.shift, q.precision), direction(q, dm, dS))[1]
+    return jax.jvp(from_natural, (q.nat1, q.precision), direction(q, dm, dS))[1]
 
 
 def ordinary_gradient(q, dm, dS, parameterization):
@@ -122,7 +122,7 @@ def step(q, velocity, gamma, parameterization="natural", acceptable=gaussian.is_
 
     def rejected(carry):
         _, _, n_halvings, accepted = carry
-        return ~accepted & (n_halvings < _MAX_HALVINGS)
+        return ~accepted & (n_halvings < _Q_HALVINGS)
 
     def retry(carry):
         _, gamma, n_halvings, _ = carry

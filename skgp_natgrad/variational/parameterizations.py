@@ -45,8 +45,8 @@ def _from_logarithm(first, log_precision, of_gaussian):
     """The Gaussian whose precision has this matrix logarithm."""
     log_precision = symmetrize(log_precision)
     precision, cov = symmetric_exp(log_precision), symmetric_exp(-log_precision)
-    shift, mean = of_gaussian(first, precision, cov)
-    return gaussian.Gaussian(shift, precision, mean, cov, -jnp.trace(log_precision, axis1=-2, axis2=-1))
+    nat1, mean = of_gaussian(first, precision, cov)
+    return gaussian.Gaussian(nat1, precision, mean, cov, -jnp.trace(log_precision, axis1=-2, axis2=-1))
 
 
 def _apply(A, x):
@@ -55,25 +55,25 @@ def _apply(A, x):
 
 def _natural_sqrt_to_gaussian(xi):
     # The Gaussian with natural parameters and moments exchanged.
-    shift, root = xi[0], jnp.tril(xi[1])
-    mirrored = gaussian.from_root(shift, root)
-    return gaussian.Gaussian(shift, mirrored.cov, mirrored.shift, mirrored.precision, -mirrored.log_det_cov)
+    nat1, root = xi[0], jnp.tril(xi[1])
+    mirrored = gaussian.from_root(nat1, root)
+    return gaussian.Gaussian(nat1, mirrored.cov, mirrored.nat1, mirrored.precision, -mirrored.log_det_cov)
 
 
 PARAMETERIZATIONS = {
     "natural": Parameterization(
-        lambda q: (q.shift, q.precision),
+        lambda q: (q.nat1, q.precision),
         lambda xi: gaussian.from_natural(xi[0], symmetrize(xi[1])),
         unconstrained=False,
     ),
     "natural_sqrt": Parameterization(
-        lambda q: (q.shift, cholesky(symmetrize(q.precision))),
+        lambda q: (q.nat1, cholesky(symmetrize(q.precision))),
         _natural_sqrt_to_gaussian,
         unconstrained=True,
     ),
     "natural_log": Parameterization(
-        lambda q: (q.shift, symmetric_log(q.precision)),
-        lambda xi: _from_logarithm(*xi, lambda shift, precision, cov: (shift, _apply(cov, shift))),
+        lambda q: (q.nat1, symmetric_log(q.precision)),
+        lambda xi: _from_logarithm(*xi, lambda nat1, precision, cov: (nat1, _apply(cov, nat1))),
         unconstrained=True,
     ),
     "mean_var": Parameterization(
@@ -121,8 +121,8 @@ def within_blocks(name, sizes):
     def to_gaussian(xi):
         return gaussian.of_blocks([whole.to_gaussian(block) for block in _split(*xi, sizes)])
 
-    def from_natural(shift, precision):
-        return gaussian.of_blocks([whole.from_natural(*block) for block in _split(shift, precision, sizes)])
+    def from_natural(nat1, precision):
+        return gaussian.of_blocks([whole.from_natural(*block) for block in _split(nat1, precision, sizes)])
 
     return Parameterization(from_gaussian, to_gaussian, whole.unconstrained, from_natural)
 

@@ -60,7 +60,7 @@ class WhitenedRows:
     def of(cls, A, kxx, n_explaining=None, sizes=None):
         """The rows of ``A`` and prior variances (..., B), with what the first so many points leave open."""
         explained = A[..., :n_explaining, :]
-        return cls(A, _numpy_of(A).maximum(kxx - (explained * explained).sum(-2), 0.0), sizes)
+        return cls(A, _numpy_of(A, kxx).maximum(kxx - (explained * explained).sum(-2), 0.0), sizes)
 
     def first(self, n_points):
         """The same rows, as far as the first so many points see them."""
@@ -125,8 +125,8 @@ def _double(array):
     return array.astype(float)
 
 
-def _numpy_of(array):
-    return np if isinstance(array, np.ndarray) else jnp
+def _numpy_of(*arrays):
+    return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
 
 
 def whitened(whiten, Kzx, kxx, n_explaining=None, sizes=None):

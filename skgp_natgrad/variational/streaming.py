@@ -16,7 +16,7 @@ The new q, with other points and another kernel, gives v the moments
     E[v] = B^T m,   Cov[v] = W - B^T B + B^T S B
     B = L^-1 K(Z, Z_old) L_old^-T,   W = L_old^-1 K(Z_old, Z_old) L_old^-T
 
-so that in the present whitened coordinates the site is Gaussian again: B t and
+so that in the present whitened coordinates the past is Gaussian again: B t and
 B T B^T, less 1/2 tr(T (W - B^T B)) for what the present points do not explain.
 
 The jitter of an inducing variable belongs to it: K(Z_old, Z_old) has it, and so has
@@ -37,7 +37,7 @@ from .._backend.linalg import cholesky, jittered_cholesky
 from . import gaussian, points
 
 
-class Site(NamedTuple):
+class PastPosterior(NamedTuple):
     """What the data said of v = whiten f(Z), for K latent functions.
 
     Attributes
@@ -45,7 +45,7 @@ class Site(NamedTuple):
     Z : array of shape (M_old, D)
     whiten : array of shape (1 or K, M_old, M_old)
         L_old^-1 of each kernel; columns of masked points are zero.
-    shift : array of shape (K, M_old)
+    nat1 : array of shape (K, M_old)
         t, the first natural parameter.
     precision : array of shape (K, M_old, M_old)
         T, positive semidefinite.
@@ -56,22 +56,22 @@ class Site(NamedTuple):
 
     Z: jax.Array
     whiten: jax.Array
-    shift: jax.Array
+    nat1: jax.Array
     precision: jax.Array
     constant: jax.Array
     goes_on: jax.Array
 
 
-class Carried(NamedTuple):
-    """A site in the present whitened coordinates: (K, M), (K, M, M) and a scalar."""
+class ProjectedPast(NamedTuple):
+    """A past in the present whitened coordinates: (K, M), (K, M, M) and a scalar."""
 
-    shift: jax.Array
+    nat1: jax.Array
     precision: jax.Array
     constant: jax.Array
 
 
 def of_posterior(Z_old, whiten, q, Z):
-    """Return the `Site` of the data that led from the prior to ``q``, for points that start at ``Z``; in NumPy.
+    """Return what the data that led from the prior to ``q`` said, for points that start at ``Z``; in NumPy.
 
     Where a likelihood is not log-concave T may have negative eigenvalues, which
     under another kernel could leave no Gaussian. They are set to zero, the mean
@@ -80,22 +80,22 @@ def of_posterior(Z_old, whiten, q, Z):
     values, vectors = np.linalg.eigh(q.precision)
     values = np.maximum(values - 1.0, 0.0)
     T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
-    shift = q.mean + np.einsum("kij,kj->ki", T, q.mean)
-    constant = 0.5 * (np.log1p(values).sum() - (shift * q.mean).sum())
+    nat1 = q.mean + np.einsum("kij,kj->ki", T, q.mean)
+    constant = 0.5 * (np.log1p(values).sum() - (nat1 * q.mean).sum())
     goes_on = np.ones((len(Z), len(Z_old)), bool)
     for column, old in zip(Z.T, Z_old.T, strict=True):
         goes_on &= column[:, None] == old
     # Of points at one place, or padding there, each goes on from one: the second from the second.
     goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
-    return Site(Z_old, whiten, shift, T, constant, goes_on.astype(float))
+    return PastPosterior(Z_old, whiten, nat1, T, constant, goes_on.astype(float))
 
 
-def carried(site, kernels, Z, mask, jitter):
-    """The site as a function of the inducing variables at ``Z``; differentiable in kernels and ``Z``.
+def project(past, kernels, Z, mask, jitter):
+    """The past as a function of the inducing variables at ``Z``; differentiable in kernels and ``Z``.
 
     Parameters
     ----------
-    site : Site
+    past : PastPosterior
     kernels : tuple of Kernel
     Z, mask : arrays of shape (M, D) and (M,)
     jitter : scalar
@@ -103,16 +103,16 @@ def carried(site, kernels, Z, mask, jitter):
 
     Returns
     -------
-    carried : Carried
+    projected : ProjectedPast
     """
-    shifts, precisions, constant = [], [], site.constant
-    for (kernel, latents), whiten in zip(points.by_kernel(kernels, len(site.shift)), site.whiten, strict=True):
-        t, T = site.shift[latents], site.precision[latents]
-        B, unexplained = _projection(kernel, Z, mask, site.Z, site.goes_on, whiten, jitter)
+    shifts, precisions, constant = [], [], past.constant
+    for (kernel, latents), whiten in zip(points.by_kernel(kernels, len(past.nat1)), past.whiten, strict=True):
+        t, T = past.nat1[latents], past.precision[latents]
+        B, unexplained = _projection(kernel, Z, mask, past.Z, past.goes_on, whiten, jitter)
         shifts.append(t @ B.T)
         precisions.append(B @ T @ B.T)
         constant = constant - 0.5 * (T * unexplained).sum()
-    return Carried(jnp.concatenate(shifts), jnp.concatenate(precisions), constant)
+    return ProjectedPast(jnp.concatenate(shifts), jnp.concatenate(precisions), constant)
 
 
 def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
@@ -128,15 +128,15 @@ def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
     return B, whiten @ among @ whiten.T - B.T @ B
 
 
-def expectation(carried, m, S):
+def expectation(projected, m, S):
     """E[log q_old / p_old] under q = N(m, S), summed over the K latent functions."""
-    shift, precision, constant = carried
+    nat1, precision, constant = projected
     second = S + m[:, :, None] * m[:, None, :]
-    return constant + (shift * m).sum() - 0.5 * (precision * second).sum()
+    return constant + (nat1 * m).sum() - 0.5 * (precision * second).sum()
 
 
 @jax.jit
-def best_q(site, kernels, Z, mask, jitter):
-    """The q at ``Z`` that is best before any new row: the prior times the carried site."""
-    here = carried(site, kernels, Z, mask, jitter)
-    return gaussian.from_natural(here.shift, jnp.eye(len(Z)) + here.precision)
+def best_q(past, kernels, Z, mask, jitter):
+    """The q at ``Z`` that is best before any new row: the prior times what the past says."""
+    here = project(past, kernels, Z, mask, jitter)
+    return gaussian.from_natural(here.nat1, jnp.eye(len(Z)) + here.precision)

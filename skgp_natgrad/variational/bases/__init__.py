@@ -113,8 +113,8 @@ def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
     alpha : array of shape (K, M)
         mean(x) = k_xz alpha + k_xg a.
     whiten : array of shape (1 or K, M, M)
-    spread : array of shape (K, M, M)
-        var(x) = k_xx - |whiten k_zx|^2 + |spread^T whiten k_zx|^2.
+    root_S : array of shape (K, M, M)
+        var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2.
     jitter : scalar
         The largest that was needed.
     """
@@ -122,5 +122,5 @@ def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
     for kernel, latents in by_kernel(kernels, len(q.mean)):
         own = jax.tree.map(lambda x, latents=latents: x[latents], (weights, q))
         parts.append(BASES[basis].prediction_factors(kernel, points, masks, *own, jitter))
-    alpha, whiten, spread, used = zip(*parts, strict=True)
-    return *map(jnp.concatenate, (alpha, whiten, spread)), jnp.max(jnp.stack(used))
+    alpha, whiten, root_S, used = zip(*parts, strict=True)
+    return *map(jnp.concatenate, (alpha, whiten, root_S)), jnp.max(jnp.stack(used))

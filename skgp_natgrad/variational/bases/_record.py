@@ -25,7 +25,7 @@ class Basis(NamedTuple):
         dependence, residual)``, the parts of `Moments`; ``factor`` is None without natural parameters, and
         so is ``residual``, of shape (B,), which is also None where it is not needed.
     prediction_factors : callable
-        ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, spread, used)``; see
+        ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, root_S, used)``; see
         `bases.prediction_factors`.
     change_of_mean : callable or None
         ``(kernel, factor, points, masks, a, m, Z_new) -> array (K, M)``: what the mean at the

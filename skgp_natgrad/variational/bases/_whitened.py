@@ -56,6 +56,6 @@ def prediction_factors(kernel, points, masks, q, jitter, at_Z=None):
     # From the precision, which every step has kept positive definite: but for rounding, where it is
     # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
     root = definite_cholesky(q.precision)
-    spread = jnp.swapaxes(triangular_inverse(root), -1, -2)
+    root_S = jnp.swapaxes(triangular_inverse(root), -1, -2)
     mask = masks.of_q
-    return m @ whiten * mask, (whiten * mask)[None], spread, used
+    return m @ whiten * mask, (whiten * mask)[None], root_S, used

@@ -28,7 +28,7 @@ Natural gradients. In the family of such q the expectation parameters are E[v] a
 of E[v v^T] alone. With E the expected log-likelihood, whose gradient in the first, the second held, is
 dE/dm - 2 (dE/dS) m as ever, the natural gradient points to
 
-    precision = I - 2 B,    shift = dE/dm - 2 B m,    B = the diagonal blocks of dE/dS
+    precision = I - 2 B,    nat1 = dE/dm - 2 B m,    B = the diagonal blocks of dE/dS
 
 which is `natural_gradient.direction` with zeros where S has them: the precision stays block diagonal.
 E does not read the other blocks of S, so that `WhitenedRows` returns its gradient with these zeros.

@@ -1,0 +1,51 @@
+"""Arguments that have no effect with the others given: one warning names them all."""
+
+from __future__ import annotations
+
+import warnings
+from inspect import signature
+
+from ..svgp import BASES, SOLVERS
+
+
+def warn_of_inert(estimator, plan, stacklevel):
+    """Give one UserWarning for the arguments that were set and have no effect, with the reason for each.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    plan : Plan
+    stacklevel : int
+        Of the warning, counted from the caller.
+    """
+    defaults = signature(type(estimator)).parameters
+    found = [
+        f"{name}={getattr(estimator, name)!r} ({reason})"
+        for name, reason in _reasons(plan)
+        if name in defaults and getattr(estimator, name) is not defaults[name].default
+        if getattr(estimator, name) != defaults[name].default
+    ]
+    if found:
+        warnings.warn(
+            f"Without effect here: {'; '.join(found)}. Leave each at its default, or change what it depends on.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _reasons(plan):
+    """Pairs of an argument and the reason why it has no effect under this plan."""
+    algorithm = plan.settings.algorithm
+    solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
+    if not solver.natural:
+        yield "gamma_schedule", f"{here} takes no natural gradient steps"
+    if algorithm.solver in ("gd", "lbfgs") and algorithm.optimizer is not None:
+        yield "optimizer", f"{here} has steps of its own"
+    if "learning_rate" not in solver.step_sizes:
+        yield "learning_rate", f"{here} finds its step sizes"
+    elif algorithm.optimizer is None and not plan.n_mean_inducing and solver.natural:
+        yield "learning_rate", "optimizer=None moves nothing"
+    if not BASES[algorithm.basis].natural:
+        yield "parameterization", f"basis={algorithm.basis!r} has no natural parameters"
+    if not plan.n_mean_inducing:
+        yield from ((name, "n_mean_inducing=0") for name in ("mean_solver", "mean_columns"))
