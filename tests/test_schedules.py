@@ -65,7 +65,7 @@ def test_the_schedule_reaches_the_step(rng):
         ("automatic", "not available"),
         ("loglinear", "Did you mean 'log_linear'"),
         (True, "must be a number"),
-        (lambda t: 0.1, "must be a number"),
+        (LogLinear, "must be a number"),
     ],
 )
 def test_bad_schedules_are_named(schedule, message):

@@ -205,15 +205,15 @@ def test_minibatch_noise_neither_stops_nor_warns():
     rising = np.linspace(0, 100, 200) + rng.normal(scale=300.0, size=200)
     rule = stopping.StoppingRule(window=50, tol=1e-3, weight=1000.0, noisy=True)
     assert not rule.has_stopped(rising)
-    assert rule.verdict(rising) is None
+    assert rule.status(rising) is None
     flat = np.full(200, 5.0) + rng.normal(scale=0.1, size=200)
     assert rule.has_stopped(flat)
-    assert rule.verdict(flat) is None
+    assert rule.status(flat) is None
     steep = np.linspace(0, 1e5, 200) + rng.normal(scale=300.0, size=200)
-    assert rule.verdict(steep) == "rising"
-    assert rule.verdict(-steep) == "falling"
+    assert rule.status(steep) == "rising"
+    assert rule.status(-steep) == "falling"
     assert not rule.has_stopped(-steep)
-    assert rule.verdict(flat[:60]) == "too few"
+    assert rule.status(flat[:60]) == "too few"
 
 
 def test_minibatches_stop_too(rng):

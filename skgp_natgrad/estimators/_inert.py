@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from inspect import signature
 
-from ..svgp import BASES, SOLVERS
+from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS
 
 
 def warn_of_inert(estimator, plan, stacklevel):
@@ -48,4 +48,6 @@ def _reasons(plan):
     if not BASES[algorithm.basis].natural:
         yield "parameterization", f"basis={algorithm.basis!r} has no natural parameters"
     if not plan.n_mean_inducing:
-        yield from ((name, "n_mean_inducing=0") for name in ("mean_solver", "mean_columns"))
+        yield "mean_columns", "n_mean_inducing=0"
+        if algorithm.mean_solver in NATURAL_MEAN_SOLVERS:
+            yield "mean_solver", "n_mean_inducing=0"

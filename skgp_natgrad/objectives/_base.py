@@ -31,7 +31,7 @@ class Objective(BaseEstimator):
         and what rows have said can be passed on to ``partial_fit``.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     parameters: ClassVar[tuple] = ()
     needs_residual: ClassVar[bool] = False
     closed_form: ClassVar[bool] = True
@@ -39,7 +39,8 @@ class Objective(BaseEstimator):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _flatten, lambda _, leaves: _unflatten(cls, leaves))
-        REGISTRY[cls.name] = cls
+        if "name" in vars(cls):
+            REGISTRY[cls.name] = cls
 
     def check(self, likelihood):
         """Raise ValueError if the objective is not defined for a likelihood."""

@@ -28,7 +28,7 @@ class Posterior(NamedTuple):
     whiten : ndarray of shape (1 or K, M, M)
         Of a basis with a whitened q(v), L^-1 of the jittered Kzz.
     root_S : ndarray of shape (K, M, M)
-        A square root of S: var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2.
+        A square root of S: ``var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2``.
     prior_mean : ndarray of shape (K, 1)
         The prior mean of the latent functions.
 
