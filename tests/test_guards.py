@@ -90,15 +90,16 @@ def test_a_step_never_lowers_the_bound_of_its_own_batch(likelihood, parameteriza
     method = Algorithm(parameterization=parameterization, optimizer=None)
 
     @jax.jit
-    def walk(state):
-        bounds, reports = [], []
-        for _ in range(6):
-            bounds.append(step.bound(state.q, state.parameters, constants, batch, method))
-            _, state, report = step.step(state, constants, batch, 1.0, 0.0, method)
-            reports.append(report)
-        return bounds, reports, state.q
+    def one_step(state):
+        bound = step.bound(state.q, state.parameters, constants, batch, method)
+        return bound, *step.step(state, constants, batch, 1.0, 0.0, method)[1:]
 
-    bounds, reports, q = walk(initial_state(q, parameters, constants, method))
+    state, bounds, reports = initial_state(q, parameters, constants, method), [], []
+    for _ in range(6):
+        bound, state, report = one_step(state)
+        bounds.append(bound)
+        reports.append(report)
+    q = state.q
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[0]))
     assert any(bool(report.rejected) for report in reports)
     assert np.linalg.eigvalsh(q.cov).min() > 0

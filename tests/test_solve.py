@@ -78,6 +78,11 @@ def bound(parameters, q, batch, constants, algorithm=SOLVE):
     return float(step.bound_of_batch(q, parameters, constants, batch, algorithm))
 
 
+# Compiled as a whole.
+latent_moments = jax.jit(bounds.latent_moments, static_argnums=0)
+optimal_q = jax.jit(lbfgs.optimal_q, static_argnames="algorithm")
+
+
 @jax.jit
 def natural_step(q, parameters, batch, constants, gamma):
     dm, dS = gradients_solve(parameters, q.mean, q.cov, batch, constants)
@@ -163,10 +168,10 @@ def test_masked_points_are_not_there(rng):
     points, masks, keep = parameters.points, constants.masks, np.r_[0 : M - 1, M : M + N_O - 2]
     fewer = Points(points.Z[:-1], points.Z_mean, points.Z_second[:-2])
     masked = masks._replace(Z=np.r_[np.ones(M - 1), 0.0], Z_second=np.r_[np.ones(N_O - 2), 0.0, 0.0])
-    got = bounds.latent_moments("solve", parameters, q.mean, q.cov, batch.X, constants._replace(masks=masked))
+    got = latent_moments("solve", parameters, q.mean, q.cov, batch.X, constants._replace(masks=masked))
     alone = constants._replace(masks=Masks(np.ones(M - 1), masks.Z_mean, np.ones(N_O - 2)))
     own = q.mean[:, keep], q.cov[:, keep][:, :, keep]
-    want = bounds.latent_moments("solve", parameters._replace(points=fewer), *own, batch.X, alone)
+    want = latent_moments("solve", parameters._replace(points=fewer), *own, batch.X, alone)
     assert_allclose(got.mean, want.mean, rtol=1e-10, atol=1e-12)
 
 
@@ -197,7 +202,7 @@ def test_the_mean_moves_along_with_both_sets(rng):
     change = bases.BASES["solve"].change_of_mean(
         kernel, factor, points, constants.masks, parameters.weights.a, q.mean, Z_new
     )
-    there = bounds.latent_moments("solve", parameters, q.mean, q.cov, Z_new, constants).mean
+    there = latent_moments("solve", parameters, q.mean, q.cov, Z_new, constants).mean
     assert_allclose(q.mean @ factor.L.T + change, there, atol=1e-6)
 
 
@@ -245,7 +250,7 @@ def test_steps_reach_the_optimum_of_the_family(rng):
     union = coupled(parameters, constants)
     prior = jax.tree.map(jnp.asarray, gaussian.standard(2, M + N_O))
     dm, dS = gradients_coupled(union[0], prior.mean, prior.cov, batch, union[1])
-    best = natural_gradient.candidate(prior, dm, dS, 1.0)
+    best = jax.jit(natural_gradient.candidate)(prior, dm, dS, 1.0)
     moved, values = q, [bound(parameters, q, batch, constants)]
     for n_steps in range(400):
         moved = natural_step(moved, parameters, batch, constants, 1.0)
@@ -254,7 +259,7 @@ def test_steps_reach_the_optimum_of_the_family(rng):
         values.append(bound(parameters, moved, batch, constants))
     assert np.diff(values).min() > -1e-9 * abs(values[-1])
     assert_allclose(moved.mean, best.mean, atol=1e-8)
-    collapsed = lbfgs.optimal_q(q, parameters, constants, batch, SOLVE._replace(solver="lbfgs"))
+    collapsed = optimal_q(q, parameters, constants, batch, SOLVE._replace(solver="lbfgs"))
     assert_allclose(collapsed.mean, best.mean, atol=1e-8)
     assert_allclose(collapsed.precision, on_diagonal(best.precision), rtol=1e-8, atol=1e-8)
     assert_allclose(bound(parameters, collapsed, batch, constants), values[-1], rtol=1e-10)
@@ -263,7 +268,7 @@ def test_steps_reach_the_optimum_of_the_family(rng):
     of_Z = constants._replace(masks=Masks(np.ones(M), np.ones(0)))
     lower = bound(
         alone,
-        lbfgs.optimal_q(random_q(rng)._replace(mean=q.mean[:, :M]), alone, of_Z, batch, COUPLED),
+        optimal_q(random_q(rng)._replace(mean=q.mean[:, :M]), alone, of_Z, batch, COUPLED),
         batch,
         of_Z,
         COUPLED,
@@ -313,7 +318,7 @@ def moments_of(estimator, X):
     constants = Constants(None, masks, prior_mean, 1.0, 1.0, jitter, 1.0)
     with jax.enable_x64(True):
         X = estimator._x_scale.forward(X)
-        latent = bounds.latent_moments("solve", parameters, q.mean, q.cov, X, constants)
+        latent = latent_moments("solve", parameters, q.mean, q.cov, X, constants)
         return np.asarray(latent.mean), np.asarray(latent.var)
 
 
