@@ -49,8 +49,8 @@ def path(name, value):
         raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
     result = Path(os.fsdecode(value))
     if result.is_dir() or not result.parent.is_dir():
-        constants = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is no folder"
-        raise ValueError(f"{name}={str(value)!r} {constants}; name a file in a folder that is there.")
+        reason = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is no folder"
+        raise ValueError(f"{name}={str(value)!r} {reason}; name a file in a folder that is there.")
     return result
 
 

@@ -1,4 +1,4 @@
-"""JAX kernels that are a constant or an inner product, and those made of others: sums, products and powers."""
+"""The JAX kernels of a constant and of an inner product; and sums, products and powers of kernels."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The base class of JAX kernels, and the registry that finds the one of a scikit-learn class.
+"""The base class of JAX kernels, and the registry from scikit-learn classes to JAX kernels.
 
-A JAX kernel is a small dataclass whose fields carry the names that scikit-learn
-gives them. It is a pytree: the fields are its leaves, and what selects a formula
-(``nu``, an exponent, columns) is part of its structure. So one compiled program
-serves every value of the hyperparameters, and ``jax.vjp`` gives gradients in the
-shape of the kernel itself.
+A JAX kernel is a small dataclass whose fields have scikit-learn's names. It is a
+pytree: the fields are its leaves, and fields that select a formula (``nu``, an
+exponent, columns) are part of its structure. So one compiled program serves every
+value of the hyperparameters, and ``jax.vjp`` gives gradients in the form of the
+kernel itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _JAX_KERNELS = {}
 
 
 class Inputs(NamedTuple):
-    """The columns that a kernel sees: all of X, or inside `Columns` the selected ones.
+    """The columns that a kernel sees: all columns of X, or inside `Columns` the selected ones.
 
-    ``description`` stands in messages after "for".
+    ``description`` is used in messages, after "for".
     """
 
     n_columns: int
@@ -43,11 +43,11 @@ class Kernel:
     value for each column of X; by default all may.
 
     A static field may hold a number, a string, or a tuple of these. A subclass
-    refuses values that it does not know in ``__post_init__``.
+    refuses unknown values in ``__post_init__``.
 
     Examples
     --------
-    A kernel of your own, with its scikit-learn side and its JAX kernel:
+    A user-defined kernel: its scikit-learn class and its JAX kernel.
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process.kernels import DotProduct
@@ -109,7 +109,7 @@ def _frozen(value):
 
 
 # The fields are looked up at each call: a class that cloudpickle rebuilds in another process gets
-# them only after it was registered.
+# its fields only after it has been registered.
 
 
 def _fields(cls, static):
@@ -146,12 +146,12 @@ def register(sklearn_class, jax_class):
         raise TypeError(f"jax_class={jax_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")
     _JAX_KERNELS[sklearn_class] = jax_class
     if not sklearn_class.__module__.startswith("sklearn."):
-        # With the class it reaches other processes, where this call was not made.
+        # Stored in the class, it reaches other processes, in which this function was not called.
         sklearn_class._skgp_jax_kernel = jax_class
 
 
 def registered(sklearn_class):
-    """Return the JAX kernel of a scikit-learn class, None where it has none."""
+    """Return the JAX kernel of a scikit-learn class; None if it has none."""
     return _JAX_KERNELS.get(sklearn_class) or vars(sklearn_class).get("_skgp_jax_kernel")
 
 

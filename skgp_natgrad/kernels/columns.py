@@ -1,4 +1,4 @@
-"""A kernel on some of the columns of X: its scikit-learn side, and its JAX kernel."""
+"""A kernel on some of the columns of X: the scikit-learn class and the JAX kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .base import Inputs, Kernel
 
-# So many names of columns are listed in a message.
+# Largest number of column names listed in a message.
 _LISTED_NAMES = 10
 
 
@@ -27,21 +27,20 @@ class Columns(sklearn_kernels.Kernel):
     kernels are additive models, one term for each group of columns; products
     let one column modulate the effect of others.
 
-    It is a kernel of scikit-learn: it takes part in sums, products and powers,
-    and works in scikit-learn's own
-    :class:`~sklearn.gaussian_process.GaussianProcessRegressor`, there by
-    position.
+    It is a kernel of scikit-learn: it can be used in sums, products and powers,
+    and, with positions, in scikit-learn's own
+    :class:`~sklearn.gaussian_process.GaussianProcessRegressor`.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        What is applied to the selected columns. One lengthscale a column means
-        one for each of these, in the order of ``columns``; and the positions in
-        `Columns` inside `Columns` count these, too.
+        The kernel for the selected columns. One lengthscale per column means
+        one for each selected column, in the order of ``columns``; the positions of
+        `Columns` inside `Columns` also count the selected columns.
     columns : int, str, or sequence of these
-        Which columns, each once: by position, where negative ones count from the
-        last column, or by name where X is a data frame (of pandas or Polars).
-        Scikit-learn's estimators give their kernels arrays, which have no names.
+        The selected columns, each once: by position (negative ones count from the
+        end), or by name if X is a data frame (of pandas or Polars).
+        Scikit-learn's estimators pass arrays to their kernels, without names.
 
     Examples
     --------
@@ -150,7 +149,7 @@ class Columns(sklearn_kernels.Kernel):
         """The selected columns of ``X``, as an array."""
         X = np.atleast_2d(X)
         selected = X[:, positions(self.columns, Inputs.of_table(X.shape[1]))]
-        # A frame may have columns of text beside the selected ones, and is then an array of objects.
+        # A data frame with columns of text beside the selected ones becomes an array of objects.
         return selected.astype(float) if self.requires_vector_input else selected
 
 
@@ -194,7 +193,7 @@ def positions(columns, inputs):
     Raises
     ------
     ValueError
-        If one of them is not there or selected twice, or if there are none.
+        If a column does not exist or is selected twice, or if there are none.
     """
     given = f"kernel contains Columns with columns={columns!r}"
     found = tuple(_position(column, inputs, given) for column in _listed(columns))
@@ -207,7 +206,7 @@ def positions(columns, inputs):
 
 
 def _listed(columns):
-    """A list of what ``columns`` holds; of one position or one name, and of what is no sequence, that alone."""
+    """The elements of ``columns`` as a list; a single position, a name, or a non-sequence becomes its only element."""
     if hasattr(columns, "tolist"):
         columns = columns.tolist()
     return list(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else [columns]
@@ -254,7 +253,7 @@ def _inside(columns, selected, inputs):
 
 
 def by_position(kernel, feature_names):
-    """Return a kernel expression in which `Columns` select by position, for tables that are plain arrays.
+    """Return the kernel expression with `Columns` that select by position, for tables that are plain arrays.
 
     Parameters
     ----------
@@ -265,12 +264,12 @@ def by_position(kernel, feature_names):
     Returns
     -------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        A copy; the kernel itself where it selects no columns by name, or X has no names.
+        A copy; or the kernel itself, if it selects no columns by name or X has no names.
 
     Raises
     ------
     ValueError
-        If a column is not there.
+        If a column does not exist.
     """
     if feature_names is None or not _selects_by_name(kernel):
         return kernel
@@ -296,13 +295,13 @@ def _replace_names(kernel, inputs):
 
 
 def _parts(kernel):
-    """The kernels that a kernel is made of; none of what is no kernel."""
+    """The kernels of which a kernel is made; none if it is not a kernel."""
     if not isinstance(kernel, sklearn_kernels.Kernel):
         return []
     return [part for part in kernel.get_params(deep=False).values() if isinstance(part, sklearn_kernels.Kernel)]
 
 
 def _names(table):
-    """The names of a data frame's columns; None for what is no frame."""
+    """The names of a data frame's columns; None if it is not a data frame."""
     names = getattr(table, "columns", None)
     return None if names is None else tuple(names)

@@ -1,10 +1,10 @@
 """Squared distances, and the radial functions of them that make stationary kernels.
 
-Both carry their own derivatives. Those of a distance need products with a
-cotangent alone, whose rows and columns are summed by the same products; the rows of
-a minibatch, which nothing moves, get none. Those of a radial function are taken in
-the squared distance, where they are smooth (but for Matern 1/2): the chain rule
-through its square root is 0/0 where two points coincide.
+Both have their own derivative rules. Derivatives of a distance need only products with
+a cotangent, which also sum its rows and columns; the rows of a minibatch are constant
+and get none. Derivatives of a radial function are taken in the squared distance, where
+they are smooth (except for Matern 1/2): the chain rule through the square root is 0/0
+where two points coincide.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SQRT3 = 3.0**0.5
 _SQRT5 = 5.0**0.5
 
 
-# Terms of a sum kernel that have one lengthscale each share their distances if X has more columns. The
-# product that makes distances of fewer takes less time than dividing shared ones by a lengthscale,
-# there and back.
+# If X has more columns than this, terms of a sum kernel with one lengthscale each share their distances. With
+# fewer columns the product for the distances is faster than dividing shared distances by a lengthscale,
+# forward and backward.
 _FEW_COLUMNS = 32
 
 
@@ -33,7 +33,7 @@ def squared_distance(X, Z):
 
 
 def scaled_squared_distance(X, Z, length_scale):
-    """Squared distances in units of ``length_scale`` (scalar, or one a column).
+    """Squared distances in units of ``length_scale`` (scalar, or one per column).
 
     Differentiable in reverse mode.
     """
@@ -47,8 +47,8 @@ def scaled_squared_distance(X, Z, length_scale):
 def scaled(factor, A):
     """The scalar ``factor`` times the matrix ``A``.
 
-    Its derivative in the factor sums a matrix by a product with ones: a plain sum
-    of so many numbers waits for each of its additions on a CPU.
+    Its derivative in the factor sums a matrix by a product with ones: on a CPU a plain
+    sum of this many numbers waits for each addition.
     """
     return factor * A
 
@@ -66,15 +66,15 @@ scaled.defvjp(lambda factor, A: (factor * A, (factor, A)), _scaled_backward)
 def _distance(X, Z, rate):
     """Squared distances of ``X`` and ``Z``, both multiplied by ``rate`` (D,)."""
     x, z = _centred(X, Z, rate)
-    # One matrix product; the clip removes what cancellation leaves below zero, and keeps the radial
-    # functions from infinity, where they would multiply it by zero.
+    # One matrix product. Clipping removes negative values from cancellation, and infinity, which the radial
+    # functions would multiply by zero.
     left = jnp.column_stack([-2.0 * x, (x * x).sum(1), jnp.ones_like(x[:, 0])])
     right = jnp.column_stack([z, jnp.ones_like(z[:, 0]), (z * z).sum(1)])
     return jnp.clip(left @ right.T, 0.0, jnp.finfo(x.dtype).max / 16.0)
 
 
 def _centred(X, Z, rate):
-    """Both scaled, in coordinates around one point of ``X``: far from the origin squares have no digits left."""
+    """Both scaled, relative to one point of ``X``: far from the origin, squares would lose all digits."""
     # A sum, for an X without rows. Not the mean: a set of points may be padded with zeros.
     centre = X[:1].sum(0)
     return (X - centre) * rate, (Z - centre) * rate
@@ -82,7 +82,7 @@ def _centred(X, Z, rate):
 
 def _distance_forward(X, Z, rate):
     values = X.value, Z.value, rate.value
-    # Which of them anything asks the derivative of, as a tree's structure: it is no number.
+    # Which derivatives are needed, as a tree's structure, since it is not a number.
     moves = tuple(() if argument.perturbed else None for argument in (X, Z, rate))
     return _distance(*values), (values, moves)
 

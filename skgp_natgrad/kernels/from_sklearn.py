@@ -49,14 +49,14 @@ def from_sklearn(kernel, n_features, feature_names=None):
     Raises
     ------
     ValueError, TypeError
-        For a kernel that has no JAX kernel, naming it and the remedy.
+        For a kernel that has no JAX kernel; names it and the remedy.
     """
     names = None if feature_names is None else tuple(feature_names)
     return _convert(kernel, Inputs.of_table(n_features, names))
 
 
 def _convert(kernel, inputs):
-    """The `KernelSpec` of a kernel and, by recursion, of those it is made of."""
+    """The `KernelSpec` of a kernel and, by recursion, of the kernels of which it is made."""
     jax_class = registered(type(kernel))
     if jax_class is None:
         raise _unsupported(kernel)
@@ -159,6 +159,6 @@ def _assign(kernel, jax_kernel):
             continue
         parameter = getattr(kernel, f"hyperparameter_{field.name}")
         if not parameter.fixed:
-            # The exponential of a bound's logarithm may lie beyond it by rounding.
+            # The exponential of a bound's logarithm may exceed the bound by rounding.
             value = np.clip(np.asarray(value, dtype=float), *_bounds(parameter, np.shape(value)))
             setattr(kernel, field.name, value if value.ndim else float(value))

@@ -1,4 +1,4 @@
-"""Likelihoods: what is observed, given the latent function.
+"""Likelihoods: the distribution of the observations given the latent functions.
 
 Each is an object whose parameters are initial values on the scale of the
 (normalised) target; an estimator takes the object or the name of its class.

@@ -1,9 +1,9 @@
-"""What every likelihood shares.
+"""The base classes of the likelihoods.
 
 A likelihood is one small class: the parameters it stores, and ``log_prob``. Its
 variational expectation, predictive moments and predictive density follow by
-quadrature; a subclass overrides the ones that have a closed form. What depends on
-the data, it says in ``prepare``, ``check_targets`` and ``initial_latent``.
+quadrature; a subclass overrides those that have a closed form. Everything that
+depends on the data is in ``prepare``, ``check_targets`` and ``initial_latent``.
 
 Each likelihood is a scikit-learn object (its parameters are tuned by
 ``likelihood__df``) and a JAX pytree (its parameters are the leaves, its options
@@ -26,7 +26,7 @@ from .._backend.linalg import normal_nodes
 from ._quadrature import log_expectation
 from ._transforms import positive
 
-# Spacing of 1/6 standard deviation in training, 1/12 in prediction, which is made once.
+# Spacing of 1/6 standard deviation in training, 1/12 in prediction, which happens only once.
 TRAINING_NODES = 100
 PREDICTION_NODES = 200
 # Beyond it an exponential, its square and their sums over rows would overflow.
@@ -36,7 +36,7 @@ REGISTRY = {}
 
 
 def bounded_exp(x):
-    """exp(x), of ``x`` clipped to where the squares and sums of the value are finite."""
+    """exp(x), with ``x`` clipped so that squares and sums of the value are finite."""
     return jnp.exp(jnp.clip(x, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
 
 
@@ -50,10 +50,10 @@ class Likelihood(BaseEstimator):
     parameters : tuple of str
         Numbers that are trained; each has a ``<name>_bounds`` argument beside it.
     transforms : dict of Transform
-        By the name of a parameter, the values that it may have: `positive`, `unit_interval` or
-        `unconstrained`. A parameter that is not named is positive.
+        The allowed values by the name of the parameter: `positive`, `unit_interval` or
+        `unconstrained`. A parameter that is not listed is positive.
     options : tuple of str
-        Arguments that select a formula; compiled in.
+        Arguments that select a formula, which is compiled in.
     tasks : tuple of {"regression", "classification"}
         The estimators that the likelihood belongs to.
     standardises : bool
@@ -90,7 +90,7 @@ class Likelihood(BaseEstimator):
                 )
             REGISTRY[cls.name] = cls
 
-    # -- the shape of the constants --------------------------------------------------------
+    # -- the shape of the model ------------------------------------------------------------
 
     def n_latent(self, n_targets, n_classes):
         """Number of latent functions for ``n_targets`` columns or ``n_classes`` classes."""
@@ -112,7 +112,7 @@ class Likelihood(BaseEstimator):
         return self
 
     def check_targets(self, y):
-        """Raise ValueError if the likelihood cannot observe every element of ``y`` (T, N)."""
+        """Raise ValueError if an element of ``y`` (T, N) is impossible under the likelihood."""
 
     def _refuse(self, y, allowed, range_, remedy):
         """Raise for the first element of ``y`` that is not ``allowed``."""
@@ -130,14 +130,14 @@ class Likelihood(BaseEstimator):
         y : ndarray of shape (T, N)
         weight : ndarray of shape (N,)
         n_classes : int
-            As in ``prepare``, which is called before.
+            As in ``prepare``, which is called first.
         """
         return np.zeros(self.n_latent(len(y), n_classes))
 
     def best_constant(self, y, weight, lower, upper):
-        """The largest mean log-likelihood of latent functions that are constants, for each unit of weight.
+        """The largest mean log-likelihood, per unit of weight, of constant latent functions.
 
-        None where there is no closed form: then it is searched for.
+        None if there is no closed form: then a search finds it.
 
         Parameters
         ----------
@@ -154,16 +154,16 @@ class Likelihood(BaseEstimator):
         return self.transforms.get(name, positive)
 
     def to_raw(self):
-        """Return the likelihood whose leaves are the raw values of this one's, which are NumPy arrays."""
+        """Return the likelihood with the raw values of this one's leaves, which are NumPy arrays."""
         return self.with_leaves([self.transform(name).to_raw(getattr(self, name)) for name in self.parameters])
 
     def from_raw(self, xp=jnp):
-        """Return the likelihood of which this one holds the raw values.
+        """Return the likelihood whose raw values this one holds.
 
         Parameters
         ----------
         xp : module
-            ``jax.numpy``, or ``numpy`` where nothing is to be compiled.
+            ``jax.numpy``; or ``numpy``, which compiles nothing.
         """
         return self.with_leaves([self.transform(name).from_raw(getattr(self, name), xp) for name in self.parameters])
 
@@ -177,7 +177,7 @@ class Likelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            If a value is none that its transform allows, or its bounds are not.
+            If its transform does not allow a value or its bounds.
         """
         columns = ([], [], [])
         for name in self.parameters:
@@ -224,12 +224,12 @@ class Likelihood(BaseEstimator):
             value = np.asarray(leaf, dtype=float).ravel()
             bounds = getattr(self, f"{name}_bounds")
             if not isinstance(bounds, str):
-                # A bound that went to its raw value and back may lie beyond itself by rounding.
+                # A bound converted to its raw value and back may exceed itself by rounding.
                 value = np.clip(value, *bounds)
             values[name] = float(value[0]) if value.size == 1 else value
         return type(self)(**{**self.get_params(deep=False), **values})
 
-    # -- what a subclass defines or overrides --------------------------------------------
+    # -- to be defined or overridden by a subclass ---------------------------------------
 
     def log_prob(self, f, y):
         """Log density of ``y`` given the latent value(s) ``f``."""
@@ -246,10 +246,10 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError
 
     def training_log_density(self, mean, var, y):
-        """log E[p(y | f)] under q(f) = N(mean, var), as an objective of training reads it: (B,).
+        """log E[p(y | f)] under q(f) = N(mean, var), for objectives in training: (B,).
 
-        The predictive density, which therefore needs a reverse-mode derivative, unless a subclass
-        has a rule of fewer nodes.
+        By default the predictive density, which then needs a reverse-mode derivative; a subclass
+        may have a rule with fewer nodes.
         """
         return self.log_predictive_density(mean, var, y)
 
@@ -270,7 +270,7 @@ def _unflatten(cls, aux, leaves):
 
 
 class ScalarLikelihood(Likelihood):
-    """Target columns that are independent given f, each with parameters of its own.
+    """Target columns that are independent given f, each with its own parameters.
 
     Each has one latent function, unless a subclass says otherwise. ``log_prob(f, y)`` is
     elementwise, and so are the methods named ``*_each``.
@@ -293,7 +293,7 @@ class ScalarLikelihood(Likelihood):
 
 
 def with_axes(likelihood, n_axes):
-    """The same likelihood, its (T, 1) parameters broadcast against further last axes of nodes."""
+    """The same likelihood, with its (T, 1) parameters broadcast to further last axes of nodes."""
     leaves = [jnp.asarray(leaf) for leaf in _flatten(likelihood)[0]]
     return likelihood.with_leaves([leaf.reshape(leaf.shape + n_axes * (1,)) for leaf in leaves])
 
@@ -315,7 +315,7 @@ class RegressionLikelihood(ScalarLikelihood):
         raise NotImplementedError
 
     def predictive_mean(self, mean, var):
-        """E[y], elementwise over (K, B); ``var`` is None where it is not needed."""
+        """E[y], elementwise over (K, B); ``var`` is None if it is not needed."""
         return self.predictive_moments(mean, var)[0]
 
     def predictive_moments(self, mean, var):

@@ -1,4 +1,4 @@
-"""What the likelihoods with E[y | f] = exp(f) share."""
+"""The base classes of the likelihoods with E[y | f] = exp(f)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._base import RegressionLikelihood, bounded_exp
 
 # NumPy draws no Poisson numbers of a larger mean.
 _LARGEST_RATE = 1e18
-# Of a latent variance, so that the variance of y stays finite.
+# Largest latent variance, so that the variance of y stays finite.
 _LARGEST_VARIANCE = 80.0
 
 

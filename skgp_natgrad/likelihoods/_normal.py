@@ -1,8 +1,8 @@
 """The logarithm of the normal distribution function.
 
-That of JAX takes longer than all else in a training step of a probit likelihood: it evaluates
-every branch of two functions, and again for the derivative. Here one polynomial
-serves the whole line, and the derivative as well.
+JAX's function takes longer than everything else in a training step of a probit likelihood: it
+evaluates every branch of two functions, and again for the derivative. Here one polynomial
+serves the whole line, and also the derivative.
 """
 
 from __future__ import annotations

@@ -27,16 +27,16 @@ _NODES_PER_DEVIATION = 18.5
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def expectation(function, mean, deviation):
-    """E[function(f)] under N(mean, deviation^2), elementwise, of a function that is smooth on the scale of one.
+    """E[function(f)] under N(mean, deviation^2), elementwise, for a function that is smooth on the scale of one.
 
-    As many nodes as the largest deviation needs: a posterior is mostly narrower than
-    the function, and a quarter of what a wide one takes is then enough. Value and
+    The number of nodes is what the largest deviation needs: a posterior is mostly narrower
+    than the function, and then a quarter of the nodes for a wide one is enough. Value and
     derivatives come from the same nodes.
 
     Parameters
     ----------
     function : callable
-        Elementwise, and differentiable; of no other traced values.
+        Elementwise and differentiable; must not use other traced values.
     mean, deviation : arrays of the same shape
     """
     return _weighted_sums(lambda f, u: (function(f),), 1, mean, deviation)[0]

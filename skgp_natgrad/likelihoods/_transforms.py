@@ -1,7 +1,7 @@
-"""Which values a parameter may have, and the raw value that training moves in its place.
+"""The allowed values of a parameter, and the raw value that training updates in its place.
 
 A raw value may be any real number, so that no step of training leaves the allowed values.
-All transforms increase: the bounds of a parameter become those of its raw value.
+All transforms are increasing: the bounds of a parameter become those of its raw value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Transform(NamedTuple):
-    """The way from a parameter to its raw value, and back.
+    """The map from a parameter to its raw value, and back.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Likelihoods of two latent functions a target."""
+"""Likelihoods with two latent functions per target."""
 
 from __future__ import annotations
 

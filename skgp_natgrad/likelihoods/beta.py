@@ -10,7 +10,7 @@ from ._base import RegressionLikelihood, bounded_exp
 
 
 def check_open_interval(likelihood, y):
-    """Refuse targets that a Beta density does not reach."""
+    """Refuse targets outside the open interval (0, 1)."""
     likelihood._refuse(
         y,
         (y > 0) & (y < 1),
@@ -28,7 +28,7 @@ def log_gamma_1p(x):
     """log Gamma(1 + x) of x >= 0, to rounding.
 
     Stirling's series at x + 8, and the recurrence back. With its derivative it costs
-    a third of JAX's ``gammaln``, of which a step takes hundreds a row.
+    a third of JAX's ``gammaln``, which a step evaluates hundreds of times per row.
     """
     z, product = x + 8.0, x + 1.0
     for i in range(2, 8):

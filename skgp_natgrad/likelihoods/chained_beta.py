@@ -17,7 +17,7 @@ _LARGEST_LOG = 30.0
 class ChainedBeta(TwoLatentLikelihood):
     """Fractions with the density Beta(exp(f), exp(g)): location and spread both depend on X.
 
-    Two latent functions a target (Saul et al. 2016, "Chained Gaussian Processes"). The
+    Two latent functions per target (Saul et al. 2016, "Chained Gaussian Processes"). The
     odds of the mean are exp(f - g).
 
     Examples

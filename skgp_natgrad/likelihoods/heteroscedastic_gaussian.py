@@ -10,12 +10,12 @@ from ._quadrature import log_expectation
 from ._two_latent import TwoLatentLikelihood, halves
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-# Of the variance of y, at the start.
+# Initial noise variance, as a fraction of the variance of y.
 _NOISE_SHARE = 0.1
 
 
 class HeteroscedasticGaussian(TwoLatentLikelihood):
-    """y = f + noise with Gaussian noise of variance exp(g): two latent functions a target.
+    """y = f + noise with Gaussian noise of variance exp(g): two latent functions per target.
 
     E[log p] has a closed form (Lazaro-Gredilla and Titsias 2011, "Variational
     heteroscedastic Gaussian process regression").

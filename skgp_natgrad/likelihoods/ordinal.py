@@ -11,7 +11,7 @@ from ._base import ClassLikelihood, RegressionLikelihood
 from ._normal import log_ndtr
 
 BINS = ("uniform", "learned")
-# An open end of a bin, so many noise deviations below its other one.
+# An open end of a bin is placed this many noise deviations below its other end.
 _OPEN_END = 40.0
 
 

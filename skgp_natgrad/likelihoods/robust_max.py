@@ -10,7 +10,7 @@ from ._normal import log_ndtr
 
 
 class RobustMax(ClassLikelihood):
-    """Several classes: the largest latent function wins, but for errors of rate epsilon.
+    """Several classes: the largest latent function wins, except for errors of rate epsilon.
 
     p(y = c | f) = 1 - epsilon if c = argmax f, else epsilon / (C - 1)
     (Hernandez-Lobato et al. 2011). Label noise costs at most log(epsilon).

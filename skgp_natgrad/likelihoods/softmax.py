@@ -12,7 +12,7 @@ from scipy.stats import qmc
 
 from ._base import ClassLikelihood
 
-# Prediction, made once, takes so many times the points of a training step.
+# Factor of the number of points in prediction, which happens only once, over a training step.
 _PREDICTION_BLOCKS = 16
 # So does the log of an average in training, which varies more than the average of a log.
 _DENSITY_BLOCKS = 4
@@ -31,7 +31,7 @@ def quasi_normal_points(n_points, n_latent):
 
 
 class Softmax(ClassLikelihood):
-    """Several classes: p(y = c | f) = exp(f_c) / sum_k exp(f_k), one latent function a class.
+    """Several classes: p(y = c | f) = exp(f_c) / sum_k exp(f_k), one latent function per class.
 
     The expectation has no closed form and no useful product rule; it is taken
     by quasi-Monte Carlo with points that never change.

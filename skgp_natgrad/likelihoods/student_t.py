@@ -24,8 +24,8 @@ class StudentT(LocationLikelihood):
     Parameters
     ----------
     df : float or array of shape (n_outputs,), default=3.0
-        Degrees of freedom. Below or at 2 the noise has no variance, and
-        ``predict(..., return_std=True)`` says so with an infinite one.
+        Degrees of freedom. At or below 2 the noise has no variance, and
+        ``predict(..., return_std=True)`` returns an infinite one.
     scale : float or array of shape (n_outputs,), default=0.3
         Initial scale of the noise, in the units of the (normalised) target.
     df_bounds : pair of floats or "fixed", default="fixed"

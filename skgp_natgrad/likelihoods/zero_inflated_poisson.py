@@ -11,7 +11,7 @@ from ._base import TRAINING_NODES, bounded_exp, with_axes
 from ._log_link import CountLikelihood, draw_counts
 from ._transforms import unit_interval
 
-# Of a latent value: a Poisson count of mean exp(80) is zero with a probability that no number can hold.
+# Largest latent value: the probability that a Poisson count of mean exp(80) is zero underflows.
 _NEVER_ZERO = 80.0
 
 

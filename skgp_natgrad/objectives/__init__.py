@@ -1,4 +1,4 @@
-"""Objectives: what training raises, one in each file."""
+"""Objectives, which training maximises; one in each file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an objective is: the rows' part of what training raises, beside the KL divergence."""
+"""The base class of the objectives: the rows' part of the maximised sum, beside the KL divergence."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ REGISTRY = {}
 class Objective(BaseEstimator):
     """Base class of the objectives.
 
-    Training raises ``sum_n weight_n data_term_n - KL(q || p)``. A subclass is a pytree whose
-    leaves are its ``parameters``, numbers that compiled programs take as arguments: another
-    value compiles nothing.
+    Training maximises ``sum_n weight_n data_term_n - KL(q || p)``. A subclass is a pytree whose
+    leaves are its ``parameters``, numbers that compiled programs take as arguments: a new value
+    needs no compilation.
 
     Attributes
     ----------
     name : str
-        What the estimators' argument ``objective`` calls it.
+        Its name for the estimators' argument ``objective``.
     parameters : tuple of str
         Arguments that are numbers.
     needs_residual : bool
-        Whether the data term reads what the inducing points leave open of the prior variance.
+        Whether the data term reads the part of the prior variance that the inducing points leave unexplained.
     closed_form : bool
-        Whether the data term depends on q as the expected log-likelihood does. The best q then has a
-        closed form where it has one for the evidence lower bound, the exact mean can be solved for,
-        and what rows have said can be passed on to ``partial_fit``.
+        Whether the data term depends on q as the expected log-likelihood does. Then the best q has a
+        closed form if it has one for the evidence lower bound, the exact mean is available, and so is
+        ``partial_fit``.
     """
 
     name: ClassVar[str] = ""
@@ -50,7 +50,7 @@ class Objective(BaseEstimator):
         """Raise ValueError if the objective is not defined for a likelihood."""
 
     def data_term(self, likelihood, mean, var, residual, y):
-        """What each row adds: (B,).
+        """The terms of the rows: (B,).
 
         Parameters
         ----------
@@ -58,14 +58,14 @@ class Objective(BaseEstimator):
         mean, var : arrays of shape (K, B)
             Latent moments.
         residual : array of shape (K, B) or None
-            The part of ``var`` that the inducing points leave open, k_xx - q_xx; None unless
+            The part of ``var`` that the inducing points leave unexplained, k_xx - q_xx; None unless
             ``needs_residual``.
         y : array of shape (T, B)
         """
         raise NotImplementedError
 
     def reported(self, bound):
-        """The bound that training raises in the units in which it is reported: nats of the rows' log density."""
+        """The maximised bound in the reported units: nats of the rows' log density."""
         return bound
 
 

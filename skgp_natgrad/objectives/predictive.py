@@ -10,26 +10,26 @@ from ._base import Objective
 
 
 class Predictive(Objective):
-    """The log density of each row's own prediction, less the weighted KL divergence.
+    """The log density of each row's own prediction, minus the weighted KL divergence.
 
-    Training raises
+    Training maximises
 
         sum_n log E_q[p(y_n | f_n)] - kl_weight * KL(q || p)
 
     (the parametric Gaussian process regressor "PPGPR" of [1]_), which has the logarithm outside of the
-    expectation: the variance of q is fitted to the errors, where the evidence lower bound fits it to
-    what is not known of f. Predictions are better calibrated where the model is wrong, as under noise
-    that depends on X, and q is no approximation of the posterior any more. It is no bound of the
-    evidence either; ``elbo_`` and ``elbo_curve_`` hold the value of the sum above.
+    expectation: the variance of q is fitted to the errors, whereas the evidence lower bound fits it to
+    the uncertainty about f. Predictions are better calibrated if the model is wrong, for example if the
+    noise depends on X, but q no longer approximates the posterior. It is not a bound on the evidence
+    either; ``elbo_`` and ``elbo_curve_`` hold the value of the sum above.
 
-    For a Gaussian likelihood the expectation is N(y_n; mean_n, var_n + s^2); for others it is closed or by
-    quadrature, see `Likelihood.training_log_density`. The best q has no closed form: natural
-    gradient steps may have negative curvature, which is then left out.
+    For a Gaussian likelihood the expectation is N(y_n; mean_n, var_n + s^2); for others it has a closed form or
+    is computed by quadrature, see `Likelihood.training_log_density`. The best q has no closed form: natural
+    gradient steps may have negative curvature, which is then ignored.
 
     Parameters
     ----------
     kl_weight : float, default=1.0
-        Weight of the KL divergence, positive. Smaller ones fit the rows more closely; choose it by
+        Weight of the KL divergence, positive. Smaller weights fit the rows more closely; tune it on
         held-out rows, as ``objective__kl_weight``.
 
     References

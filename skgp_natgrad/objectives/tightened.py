@@ -10,18 +10,18 @@ from ._base import Objective
 class Tightened(Objective):
     r"""The tightened evidence lower bound, for Gaussian noise of variance s^2.
 
-    The evidence lower bound pays sum_n r_n / 2, r_n = (k_nn - q_nn) / s^2, for the part of the prior
-    variance that the inducing points leave open. Here it is
+    The evidence lower bound subtracts sum_n r_n / 2, r_n = (k_nn - q_nn) / s^2, for the part of the prior
+    variance that the inducing points leave unexplained. Here the penalty is
 
         sum_n log(1 + r_n) / 2,
 
-    which is never more, and much less where inducing points are few: the noise then need not stand
-    in for what these cannot explain. It is the best of the bounds whose q(f | u) may be narrower
-    at each row than the prior's p(f | u) ([1]_, the collapsed bound; [2]_ found the same). What
-    changes does not depend on q(u), so that the best q is that of the evidence lower bound, and so
+    which is never larger, and much smaller with few inducing points: the noise then need not account
+    for what these cannot explain. It is the best of the bounds whose q(f | u) may be narrower
+    at each row than the prior's p(f | u) ([1]_, the collapsed bound; [2]_ found the same). The
+    difference does not depend on q(u), so that the best q is that of the evidence lower bound, and so
     are the predictions at given hyperparameters.
 
-    A row's weight counts how often the row is there.
+    A row's weight counts how often the row occurs.
 
     References
     ----------
@@ -48,5 +48,5 @@ class Tightened(Objective):
 
     def data_term(self, likelihood, mean, var, residual, y):
         r = residual / likelihood.noise_variance()
-        # What the expectation pays too much: r >= log(1 + r), so that the bound is nowhere looser.
+        # The excess penalty in the expectation: r >= log(1 + r), so that the bound is never looser.
         return likelihood.expected_log_prob(mean, var, y) + 0.5 * (r - jnp.log1p(r)).sum(0)

@@ -15,21 +15,21 @@ from .model import kernels_of, likelihood_of
 
 
 class Latent(NamedTuple):
-    """What the bound knows of q: the latent moments at a batch's rows, and what earlier data said."""
+    """The part of q that the bound needs: the latent moments at a batch's rows, and the projected past posterior."""
 
     rows: bases.Moments
     past: streaming.ProjectedPast | None
 
 
 def factors(basis, parameters, constants):
-    """The factor of Kzz for each kernel; None where the basis has no use for it."""
+    """The factor of Kzz for each kernel; None if the basis does not need it."""
     if not bases.BASES[basis].natural:
         return None
     return points.factors(kernels_of(parameters), parameters.points, constants.masks, constants.jitter)
 
 
 def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_factors=None):
-    """Latent moments at the rows of ``X``, the prior mean included."""
+    """Latent moments at the rows of ``X``, including the prior mean."""
     moments = bases.moments(
         basis,
         kernels_of(parameters),
@@ -56,8 +56,8 @@ def data_term(parameters, constants, mean, var, batch, residual=None):
 def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=None, widening=0.0):
     """The evidence lower bound, less the KL divergence of q(v) from its prior.
 
-    That divergence depends on q alone, so that this is all that gradients in the
-    parameters, and in the expected log-likelihood's moments, need.
+    That divergence depends only on q, so that this is enough for gradients in the
+    parameters, and in the moments on which the expected log-likelihood depends.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=N
     batch : Batch
     constants : Constants
     known_factors : tuple of bases.Factor, optional
-        What `factors` returns, where it is known already.
+        The result of `factors`, if it is already known.
     widening : scalar
-        Added to all latent variances; zero, for the sake of the derivative.
+        Added to all latent variances; it is zero, and present for its derivative.
 
     Returns
     -------
@@ -102,22 +102,22 @@ def _bound(parameters, latent, m, S, batch, constants):
 
 
 def bound_after(parameters, latent, q, q_new, batch, constants):
-    """The bound of ``q_new``, less its divergence, from the ``latent`` of ``q``."""
+    """The bound of ``q_new``, without its divergence, computed from the ``latent`` of ``q``."""
     rows = bases.moved(latent.rows, q_new.mean - q.mean, q_new.cov)
     return _bound(parameters, latent._replace(rows=rows), q_new.mean, q_new.cov, batch, constants)
 
 
 def bound_given_q(*arguments):
-    """The first of what `bound_and_moments` returns."""
+    """The first result of `bound_and_moments`."""
     return bound_and_moments(*arguments)[0]
 
 
 def concave_gradient(parameters, latent, batch, constants):
-    """The gradient of the bound in S (K, M, M), of rows whose log-likelihood has negative curvature alone.
+    """The gradient of the bound in S (K, M, M), from only those rows whose log-likelihood has negative curvature.
 
-    The precision after a natural gradient step along it is positive definite
-    whatever the step: the curvature of the other rows is clipped to zero, and a
-    past posterior has none of these.
+    The precision after a natural gradient step along it is positive definite for
+    every step size: the curvature of the other rows is clipped to zero, and a
+    past posterior has no such curvature.
     """
     rows = latent.rows
     v = _gradient_in_variance(parameters, latent, batch, constants)
@@ -126,7 +126,7 @@ def concave_gradient(parameters, latent, batch, constants):
 
 
 def whole_curvature(parameters, latent, batch, constants):
-    """-2 dE/dS between all variables of q (K, M, M): also where q keeps no covariance; without earlier data."""
+    """-2 dE/dS between all variables of q (K, M, M), also between its blocks; without the past posterior."""
     v = _gradient_in_variance(parameters, latent, batch, constants)
     return -2.0 * constants.scale * bases.whole_gram(latent.rows, v)
 

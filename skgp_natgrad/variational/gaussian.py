@@ -1,10 +1,9 @@
 """The variational Gaussian q(v) over whitened inducing variables.
 
-`Gaussian` holds q in its natural parameters and in its moments at once: the
-natural gradient step moves the first (Salimbeni, Eleftheriadis and Hensman
-2018, section 4), the objective reads the second, and the one Cholesky
-factorisation that leads from one to the other also says whether the precision
-is positive definite.
+`Gaussian` holds both the natural parameters of q and its moments: the natural
+gradient step updates the former (Salimbeni, Eleftheriadis and Hensman 2018,
+section 4), and the objective reads the latter. One Cholesky factorisation converts
+them, and also shows whether the precision is positive definite.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def isotropic(variance, size):
 def from_natural(nat1, precision):
     """Return the Gaussian with these natural parameters.
 
-    Where a precision is not positive definite its moments are not finite.
+    If a precision is not positive definite, its moments are not finite.
     """
     L = cholesky(precision)
     L_inv = triangular_inverse(L)

@@ -1,4 +1,4 @@
-"""The parts of a model, as trees of arrays: what is trained, what is constant, and what a step sees."""
+"""The parts of a model as trees of arrays: trained parameters, constants, and the batch of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .points import Masks, Points
 
 
 class Parameters(NamedTuple):
-    """Everything that is trained, besides q(v).
+    """All trained parameters except q(v).
 
     Attributes
     ----------
@@ -35,17 +35,17 @@ class Parameters(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one step sees.
+    """The rows of one step.
 
     Attributes
     ----------
     X, y : arrays of shape (B, D) and (T, B)
     weight : array of shape (B,)
-        Of padding, zero.
+        Zero for padding.
     columns : array of int of shape (C,) or None
-        Columns of Kgg that stand for all; of all G, or None, none is left to chance.
+        Random columns of Kgg that represent all; None stands for all, and nothing is random.
     correlation : scalar
-        Of the noise of the batch before with this one's (`batches.noise_correlation`).
+        Correlation of the noise of the preceding batch with this one's (`batches.noise_correlation`).
     """
 
     X: jax.Array
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What stays fixed during a fit.
+    """Quantities that stay fixed during a fit.
 
     Attributes
     ----------
@@ -70,14 +70,14 @@ class Constants(NamedTuple):
     weight : scalar
         Sum of all sample weights: gradients are taken per unit of weight.
     jitter : scalar
-        Relative to the kernel's scale.
+        Jitter relative to the kernel's scale.
     train_points : scalar
-        One, or zero where the points stay in place.
+        One, or zero if the points stay in place.
     objective : objectives.Objective
     past : streaming.PastPosterior, optional
-        What earlier data said; None where there are none.
+        The posterior of earlier data; None if there are none.
     n_rows : scalar, optional
-        Of the table.
+        Number of rows of the table.
     """
 
     log_bounds: tuple
@@ -93,17 +93,17 @@ class Constants(NamedTuple):
 
 
 def has_closed_form(parameters, constants):
-    """Whether the best q is one natural gradient step of size one away, from anywhere."""
+    """Whether one natural gradient step of size one, from any q, leads to the best q."""
     return parameters.raw_likelihood.conjugate and constants.objective.closed_form
 
 
 def kernels_of(parameters):
-    """The kernels in the form in which they compute."""
+    """The JAX kernels with their hyperparameters, not logarithms."""
     return exponential(parameters.log_kernels)
 
 
 def likelihood_of(parameters):
-    """The likelihood in the form in which it computes."""
+    """The likelihood with its parameters, not their raw values."""
     return parameters.raw_likelihood.from_raw()
 
 

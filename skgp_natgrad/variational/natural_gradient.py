@@ -1,8 +1,8 @@
 """Steps on q(v): along the natural gradient, or along the ordinary one.
 
 In natural parameters the natural gradient is the ordinary gradient in the
-expectation parameters (eta1 = E[v], eta2 = E[v v^T]); with the KL's part worked
-out, it points from the present parameters to
+expectation parameters (eta1 = E[v], eta2 = E[v v^T]). Including the KL divergence,
+it points from the present parameters to
 
     precision = I - 2 dE/dS,    nat1 = dE/dm - 2 dE/dS m
 
@@ -27,7 +27,7 @@ _Q_HALVINGS = 20
 
 
 class Step(NamedTuple):
-    """The new q, the step size that was taken, how often it was halved, and whether it took the fallback."""
+    """The new q, the step size used, the number of halvings, and whether the fallback was used."""
 
     q: gaussian.Gaussian
     gamma: jax.Array
@@ -50,7 +50,7 @@ def direction(q, dm, dS):
 
 
 def candidate(q, dm, dS, gamma, parameterization="natural"):
-    """Return q after a natural gradient step of size ``gamma``, definite or not.
+    """Return q after a natural gradient step of size ``gamma``, whether it is positive definite or not.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def _moved(q, velocity, gamma, parameterization):
 def step(q, velocity, gamma, parameterization="natural", acceptable=gaussian.is_finite, fallback=None):
     """Return the first acceptable step of size ``gamma``, ``gamma / 2``, ``gamma / 4``, ...
 
-    If even twenty halvings are not enough, or the velocity is not finite, q
-    stays. Along the gradient itself a small enough step is always acceptable; a
-    fallback need not ascend, but may go further.
+    If twenty halvings are not enough, or the velocity is not finite, q does not
+    change. Along the gradient itself a small enough step is always acceptable; a
+    fallback need not ascend, but may allow longer steps.
 
     Parameters
     ----------
@@ -110,10 +110,10 @@ def step(q, velocity, gamma, parameterization="natural", acceptable=gaussian.is_
     gamma : scalar
     parameterization : str or Parameterization
     acceptable : callable
-        Of a Gaussian that may not be one; not so where it is not finite.
+        Whether a candidate is acceptable; must be false if the candidate is not finite.
     fallback : callable, optional
-        Gives the velocity of all steps but the first, and whether that is
-        another one; evaluated only if it is needed.
+        Returns the velocity of all steps except the first, and whether it differs
+        from ``velocity``; called only if it is needed.
 
     Returns
     -------

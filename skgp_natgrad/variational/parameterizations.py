@@ -1,9 +1,9 @@
 """The six parameterizations of a Gaussian.
 
-Salimbeni, Eleftheriadis and Hensman (2018), section 4. Each is two functions,
-from and to a `Gaussian`, which holds the natural parameters and the moments at
-once. A step of finite size depends on the parameterization, the direction of an
-infinitesimal natural gradient step does not.
+Salimbeni, Eleftheriadis and Hensman (2018), section 4. Each is a pair of functions,
+from and to a `Gaussian`, which holds both the natural parameters and the moments. A
+step of finite size depends on the parameterization; the direction of an infinitesimal
+natural gradient step does not.
 
 The second natural parameter is the precision here, where the paper has -1/2
 times it: the straight lines, and so the steps, are the same.
@@ -28,7 +28,7 @@ class Parameterization(NamedTuple):
     from_gaussian : callable
         `Gaussian` to coordinates.
     to_gaussian : callable
-        Coordinates to `Gaussian`; not finite where they stand for none.
+        Coordinates to `Gaussian`; not finite for invalid coordinates.
     unconstrained : bool
         Whether (almost) all coordinates stand for a Gaussian.
     from_natural : callable
@@ -95,11 +95,11 @@ PARAMETERIZATIONS = {
 
 
 def within_blocks(name, sizes):
-    """The parameterization of this name, of Gaussians without covariance between blocks of these sizes.
+    """The parameterization of this name for Gaussians without covariance between blocks of these sizes.
 
-    Each block has its own coordinates. Were they those of the whole, the blocks would stay apart
-    too, but for rounding: roots, logarithms and exponentials of block diagonal matrices are block
-    diagonal. This way a step takes the sum of the blocks' cubes.
+    Each block has its own coordinates. Coordinates of the whole Gaussian would also keep the blocks
+    separate, up to rounding: roots, logarithms and exponentials of block diagonal matrices are block
+    diagonal. With own coordinates the cost of a step is only the sum of the blocks' cubes.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def within_blocks(name, sizes):
     Returns
     -------
     parameterization : Parameterization
-        That of the dictionary where there is a single block.
+        For a single block, the entry of the dictionary.
     """
     whole = PARAMETERIZATIONS[name]
     if len(sizes) == 1:

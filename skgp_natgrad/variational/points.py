@@ -1,8 +1,8 @@
-"""The sets of points of a basis, and the covariance of those that q(v) rests on factorised.
+"""The sets of points of a basis, and the factorised covariance of the points on which q(v) rests.
 
-Points come with masks. A masked point is not there: it has no covariance with
-anything. So the number of points can be padded to a size that other data sets
-share, and with it the compiled program.
+Points come with masks. A masked point has no covariance with anything, as if it did
+not exist. So the number of points can be padded to a size that other data sets share,
+and with it the compiled program.
 
 There is one kernel for all latent functions, or one for each: a tuple.
 """
@@ -19,7 +19,7 @@ from .._backend.linalg import jittered_cholesky, symmetrize, triangular_inverse
 
 
 class _Sets(NamedTuple):
-    """What `Points` and `Masks` share: a field for each set of points."""
+    """The fields that `Points` and `Masks` share: one for each set of points."""
 
     Z: jax.Array
     Z_mean: jax.Array
@@ -27,17 +27,17 @@ class _Sets(NamedTuple):
 
     @property
     def of_q(self):
-        """The sets that q(v) rests on, one after the other."""
+        """The sets on which q(v) rests, concatenated."""
         return self.Z if self.Z_second is None else jnp.concatenate([self.Z, self.Z_second])
 
     @property
     def sizes(self):
-        """Sizes of the sets that q(v) rests on: of its blocks, between which it has no covariance."""
+        """Sizes of the sets on which q(v) rests: these are its blocks, between which it has no covariance."""
         return (len(self.Z),) if self.Z_second is None else (len(self.Z), len(self.Z_second))
 
     @property
     def further(self):
-        """The set beside the inducing points, whichever it is."""
+        """The set of further points: those with a covariance if there are any, else the mean-only points."""
         return self.Z_mean if self.Z_second is None else self.Z_second
 
 
@@ -59,13 +59,13 @@ class Points(_Sets):
 
 
 class Masks(_Sets):
-    """One for a point that is there, zero for padding: (M,), (G,) and (O,)."""
+    """One for a point, zero for padding: (M,), (G,) and (O,)."""
 
     __slots__ = ()
 
 
 class Factor(NamedTuple):
-    """Of Kzz = L L^T, for one kernel.
+    """The Cholesky factor of Kzz = L L^T, for one kernel.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Factor(NamedTuple):
     inverse : array of shape (M, M)
         L^-1, which whitens.
     jitter : scalar
-        What the diagonal of Kzz was raised by.
+        The value added to the diagonal of Kzz.
     """
 
     L: jax.Array
@@ -102,11 +102,11 @@ def factorise(kernel, Z, mask, jitter):
 def factorise_two(kernel, points, masks, jitter):
     """Return the `Factor` of the covariance of two sets of points together, each with its own jitter.
 
-    Of the second set what the first leaves open is factorised,
+    For the second set, the part that the first leaves unexplained is factorised,
 
         L = [[L_1, 0], [A_12^T, L_2]],   A_12 = L_1^-1 K_12,   L_2 L_2^T = K_22 - A_12^T A_12
 
-    so that the first set's part is what it would be alone.
+    so that the first set's part is the same as without the second set.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def factorise_two(kernel, points, masks, jitter):
 
 
 def factor_of_q(kernel, points, masks, jitter):
-    """The `Factor` of the covariance of all points that q(v) rests on."""
+    """The `Factor` of the covariance of all points on which q(v) rests."""
     if points.Z_second is None:
         return factorise(kernel, points.Z, masks.Z, jitter)
     return factorise_two(kernel, (points.Z, points.Z_second), (masks.Z, masks.Z_second), jitter)

@@ -1,14 +1,14 @@
-"""The part of the latent moments that runs through Kzz^-1, with a derivative of its own.
+"""The part of the latent moments that depends on Kzz^-1, with its own derivative rule.
 
-Rows are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. A
-column of A is no longer than the row's prior deviation, so that I + A diag(lam) A^T
-is formed to rounding and stays positive definite at any signal-to-noise ratio that
-double precision can hold. Products of Kzx with itself, or with matrices whitened
-from both sides, have their rounding magnified by |Kzz^-1| instead.
+Rows are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. The
+length of a column of A is at most the row's prior deviation, so that I + A diag(lam) A^T
+is accurate to rounding and stays positive definite at any signal-to-noise ratio that
+double precision can hold. In products of Kzx with itself, or with matrices whitened
+from both sides, |Kzz^-1| would magnify the rounding.
 
-With L^-1 formed once neither direction has a triangular solve with a batch dimension
-(the derivation is in the developer's notes of the documentation). Rows may be in
-single precision; all that has the size of q alone is in double.
+L^-1 is formed once, so that neither the forward nor the reverse pass has a triangular
+solve with a batch dimension (the derivation is in the developer's notes in the
+documentation). Rows may be in single precision; arrays of the size of q are in double.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ SMALLEST_VARIANCE = float(np.finfo(float).tiny ** 0.5)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class WhitenedRows:
-    """A batch's rows as latent moments see them.
+    """A batch's rows, whitened, in the form in which they enter latent moments.
 
     Attributes
     ----------
     A : array of shape (..., M, B)
         L^-1 Kzx, from JAX or from NumPy.
     residual : array of shape (..., B)
-        k_xx - |A|^2, what the inducing points leave open of the prior variance: at
-        least zero.
+        k_xx - |A|^2, the part of the prior variance that the inducing points leave
+        unexplained; at least zero.
     sizes : tuple of int, optional
-        Sizes of the diagonal blocks of S, all else of which is zero; a constant of
-        the program. None for a single block.
+        Sizes of the diagonal blocks of S, which is zero elsewhere; a constant of the
+        program. None for a single block.
     """
 
     A: jax.Array
@@ -58,12 +58,12 @@ class WhitenedRows:
 
     @classmethod
     def of(cls, A, kxx, n_explaining=None, sizes=None):
-        """The rows of ``A`` and prior variances (..., B), with what the first so many points leave open."""
+        """Rows from ``A`` and prior variances (..., B); the first ``n_explaining`` points reduce the residual."""
         explained = A[..., :n_explaining, :]
         return cls(A, _numpy_of(A, kxx).maximum(kxx - (explained * explained).sum(-2), 0.0), sizes)
 
     def first(self, n_points):
-        """The same rows, as far as the first so many points see them."""
+        """The same rows, with only the first ``n_points`` points in ``A``."""
         return dataclasses.replace(self, A=self.A[:n_points])
 
     def mean(self, m):
@@ -75,13 +75,13 @@ class WhitenedRows:
         return self.product(self._cast(S), self.A)
 
     def product(self, S, B):
-        """S B (K, M, C), of the diagonal blocks of S."""
+        """S B (K, M, C), using only the diagonal blocks of S."""
         return S @ B if self.sizes is None else block_product(S, B, self.sizes)
 
     def var(self, spread):
-        """Latent variances (K, B), the residual and A^T S A, of ``spread`` = S A.
+        """Latent variances (K, B), the residual plus A^T S A, from ``spread`` = S A.
 
-        Each is a sum of squares: what rounds below zero is zero.
+        Both are sums of squares: values that round below zero are set to zero.
         """
         return self._with_residual((self.A * spread).sum(1))
 
@@ -94,7 +94,7 @@ class WhitenedRows:
         return _double(self.residual) + _numpy_of(own).maximum(_double(own), SMALLEST_VARIANCE)
 
     def pulled_back_mean(self, g):
-        """The gradient in m (K, M) of what has gradients ``g`` (K, B) in the means."""
+        """The gradient in m (K, M), given gradients ``g`` (K, B) in the means."""
         return _double(self._cast(g) @ self.A.T)
 
     def gram(self, v):
@@ -102,15 +102,15 @@ class WhitenedRows:
         return _double(weighted_gram(self.A[None], self._cast(v)))
 
     def pulled_back_var(self, v):
-        """The gradient in S (K, M, M) of what has gradients ``v`` (K, B) in the variances."""
+        """The gradient in S (K, M, M), given gradients ``v`` (K, B) in the variances."""
         return self.restricted(self.gram(v))
 
     def restricted(self, A):
-        """The matrices (K, M, M) with zeros where S has them."""
+        """The matrices (K, M, M) with zeros where S has zeros."""
         return A if self.sizes is None else block_diagonal(A, self.sizes)
 
     def pulled_back_rows(self, m, spread, g, v, v_residual):
-        """The gradient in A (M, B) of what has gradients ``g`` and ``v`` (K, B) in the moments.
+        """The gradient in A (M, B), given gradients ``g`` and ``v`` (K, B) in the moments.
 
         ``v_residual`` (B,) is its gradient in the residual, by way of all the variances and else.
         """
@@ -138,7 +138,7 @@ def whitened(whiten, Kzx, kxx, n_explaining=None, sizes=None):
     Kzx : array of shape (M, B)
     kxx : array of shape (B,)
     n_explaining : int, optional
-        The residual is what the first so many points leave open; all by default.
+        The residual is what the first ``n_explaining`` points leave unexplained; by default all points.
     sizes : tuple of int, optional
         See `WhitenedRows`.
 
@@ -156,7 +156,7 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
     Parameters
     ----------
     Kzz : array of shape (M, M)
-        Its values are not read, those of ``whiten`` are; it has the gradient.
+        Its values are not read, since ``whiten`` has them; the gradient is taken in it.
     Kzx : array of shape (M, B)
         In single or in double precision; the moments are double.
     kxx : array of shape (B,)
@@ -169,7 +169,7 @@ def project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
     whiten : array of shape (M, M)
         L^-1 of Kzz with its jitter; a constant.
     sizes : tuple of int, optional
-        Of the diagonal blocks of S, all else of which is zero and has no gradient.
+        Sizes of the diagonal blocks of S, which is zero and has no gradient elsewhere.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def _project_backward(sizes, saved, cotangents, of_residual=None):
     d_A = rows.pulled_back_rows(own, spread, g, v, d_kxx)
     from_beta = beta_bar @ whiten.T
     w_total = w_bar - removed * d_m + from_beta
-    # What L sees: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
+    # The gradient in L: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
     inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (rows.product(S, gram).sum(0) - by_kxx)
     d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
     d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
@@ -218,7 +218,7 @@ project.defvjp(_project_forward, _project_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(8,))
 def project_with_residual(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes=None):
-    """What `project` returns, and the residual, (B,), with the derivative of the exact one."""
+    """The results of `project`, and the residual (B,) with the derivative of the exact one."""
     moments = project(Kzz, Kzx, kxx, m, S, at_Z, removed, whiten, sizes)
     return *moments, _double(moments[-1].residual)
 

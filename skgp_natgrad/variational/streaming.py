@@ -1,12 +1,12 @@
-"""What earlier data said, as a Gaussian factor on the latent functions at their inducing points.
+"""The past posterior: earlier data as a Gaussian factor on the latent functions at the old inducing points.
 
 Bui, Nguyen and Turner (2017), "Streaming sparse Gaussian process approximations",
-section 3: of the rows that are gone, the bound of the next ones keeps
+section 3: in the bound of the next rows, the earlier rows are represented by
 
     E_q[log q_old(u_old) / p_old(u_old)],    u_old = f(Z_old) under the new q
 
-Both densities are Gaussian, so that their ratio is one, whatever the likelihood
-was. In the old whitened coordinates v = L_old^-1 f(Z_old), where p_old is N(0, I),
+Both densities are Gaussian, so that their ratio is Gaussian too, whatever the
+likelihood was. In the old whitened coordinates v = L_old^-1 f(Z_old), where p_old is N(0, I),
 
     log q_old(v) / p_old(v) = constant + t^T v - 1/2 v^T T v
     t = S_old^-1 m_old,   T = S_old^-1 - I
@@ -19,9 +19,9 @@ The new q, with other points and another kernel, gives v the moments
 so that in the present whitened coordinates the past is Gaussian again: B t and
 B T B^T, less 1/2 tr(T (W - B^T B)) for what the present points do not explain.
 
-The jitter of an inducing variable belongs to it: K(Z_old, Z_old) has it, and so has
-K(Z, Z_old) where a present point goes on from an old one. With kernel and points as
-they were B is then the identity, and nothing that was said is lost.
+The jitter of an inducing variable belongs to it: K(Z_old, Z_old) contains it, and so
+does K(Z, Z_old) where a present point continues an old one. With unchanged kernel and
+points B is then the identity, and no information is lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from . import gaussian, points
 
 
 class PastPosterior(NamedTuple):
-    """What the data said of v = whiten f(Z), for K latent functions.
+    """The factor of earlier data on v = whiten f(Z), for K latent functions.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class PastPosterior(NamedTuple):
         T, positive semidefinite.
     constant : array of shape ()
     goes_on : array of shape (M, M_old)
-        One where a present point goes on from an old one, else zero.
+        One where a present point continues an old one, else zero.
     """
 
     Z: jax.Array
@@ -63,7 +63,7 @@ class PastPosterior(NamedTuple):
 
 
 class ProjectedPast(NamedTuple):
-    """A past in the present whitened coordinates: (K, M), (K, M, M) and a scalar."""
+    """A past posterior in the present whitened coordinates: (K, M), (K, M, M) and a scalar."""
 
     nat1: jax.Array
     precision: jax.Array
@@ -71,11 +71,11 @@ class ProjectedPast(NamedTuple):
 
 
 def of_posterior(Z_old, whiten, q, Z):
-    """Return what the data that led from the prior to ``q`` said, for points that start at ``Z``; in NumPy.
+    """Return the `PastPosterior` of the data that led from the prior to ``q``, for points starting at ``Z``; in NumPy.
 
-    Where a likelihood is not log-concave T may have negative eigenvalues, which
-    under another kernel could leave no Gaussian. They are set to zero, the mean
-    of q held; of a log-concave likelihood only rounding is.
+    If a likelihood is not log-concave T may have negative eigenvalues, and under
+    another kernel the result might not be a Gaussian. They are set to zero, with the
+    mean of q held; for a log-concave likelihood this removes only rounding.
     """
     values, vectors = np.linalg.eigh(q.precision)
     values = np.maximum(values - 1.0, 0.0)
@@ -85,13 +85,13 @@ def of_posterior(Z_old, whiten, q, Z):
     goes_on = np.ones((len(Z), len(Z_old)), bool)
     for column, old in zip(Z.T, Z_old.T, strict=True):
         goes_on &= column[:, None] == old
-    # Of points at one place, or padding there, each goes on from one: the second from the second.
+    # Of several points at one place (or padding), each continues one: the second continues the second.
     goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
     return PastPosterior(Z_old, whiten, nat1, T, constant, goes_on.astype(float))
 
 
 def project(past, kernels, Z, mask, jitter):
-    """The past as a function of the inducing variables at ``Z``; differentiable in kernels and ``Z``.
+    """The past posterior as a function of the inducing variables at ``Z``; differentiable in kernels and ``Z``.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def project(past, kernels, Z, mask, jitter):
 def _projection(kernel, Z, mask, Z_old, goes_on, whiten, jitter):
     """B (M, M_old), and W - B^T B (M_old, M_old)."""
     Kzz = points.inducing_covariance(kernel, Z, mask)
-    # The loop that finds the jitter has no reverse mode; the factorisation at the jitter found has.
+    # The loop that finds the jitter has no reverse-mode derivative; the factorisation with that jitter has one.
     fixed = jax.lax.stop_gradient(Kzz)
     used = jittered_cholesky(fixed, points.absolute_jitter(fixed, mask, jitter))[1]
     L = cholesky(Kzz + used * jnp.eye(len(Kzz), dtype=Kzz.dtype))
@@ -137,6 +137,6 @@ def expectation(projected, m, S):
 
 @jax.jit
 def best_q(past, kernels, Z, mask, jitter):
-    """The q at ``Z`` that is best before any new row: the prior times what the past says."""
+    """The best q at ``Z`` before any new row: the prior times the past posterior's factor."""
     here = project(past, kernels, Z, mask, jitter)
     return gaussian.from_natural(here.nat1, jnp.eye(len(Z)) + here.precision)

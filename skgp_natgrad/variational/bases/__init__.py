@@ -59,9 +59,9 @@ def moments(
         Random columns of Kgg from which its quadratic form in the KL divergence
         is estimated without bias (appendix A.3); all of them if None.
     known_factors : tuple of Factor, optional
-        What `factors` returns, where it is known already.
+        The result of `factors`, if it is already known.
     needs_residual : bool
-        Whether the residual is asked for, which bases without natural parameters do not have.
+        Whether the residual is requested; bases without natural parameters have none.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def moved(moments, dm, S):
 
 
 def pulled_back(moments, v):
-    """The gradient in q's covariance (K, M, M) of what has the gradients ``v`` (K, B) in the latent variances."""
+    """The gradient in q's covariance (K, M, M), given gradients ``v`` (K, B) in the latent variances."""
     return jnp.concatenate(
         [rows.pulled_back_var(v[latents]) for (rows, _), latents in by_kernel(moments.dependence, len(v))]
     )
@@ -106,7 +106,7 @@ def whole_gram(moments, v):
 
 
 def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
-    """What the latent moments at new inputs need.
+    """The factors from which latent moments at new inputs are computed.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def prediction_factors(basis, kernels, points, masks, weights, q, jitter):
     root_S : array of shape (K, M, M)
         var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2.
     jitter : scalar
-        The largest that was needed.
+        The largest jitter that was needed.
     """
     parts = []
     for kernel, latents in by_kernel(kernels, len(q.mean)):

@@ -14,8 +14,8 @@ def in_precision_of(X, tree):
 def quadratic(kernel, points, a, beta, Kgz, columns=None):
     """a^T f(Z_mean) with f = k_xg a - k_xz beta, summed over the latent functions.
 
-    With ``columns`` its unbiased estimate from f at some of the points. With
-    beta = Kzz^-1 Kzg a there is little of f that is not a point's own, and the
+    With ``columns`` it is estimated without bias from f at some of the points. With
+    beta = Kzz^-1 Kzg a, f at a point consists mostly of the point's own part, and the
     estimate has little variance.
     """
     some = slice(None) if columns is None else columns

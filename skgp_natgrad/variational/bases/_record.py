@@ -1,4 +1,4 @@
-"""What a basis is: a record of functions, and the types that these share."""
+"""The record of functions that defines a basis, and the types that these share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..projection import WhitenedRows
 
 
 class Basis(NamedTuple):
-    """A basis: what it is able to do, and functions of one kernel and the latent functions that it serves.
+    """A basis: its properties, and functions of one kernel and the latent functions that it serves.
 
     Attributes
     ----------
     natural : bool
         Whether q(v) has natural parameters, and so natural gradients.
     first_weights : callable
-        ``(n_latent, n_inducing, n_mean_only) -> Weights``, at which training starts: those of the
-        prior, or close to it.
+        ``(n_latent, n_inducing, n_mean_only) -> Weights``, the initial weights: those of the prior, or
+        close to it.
     moments : callable
         ``(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual) -> (mean, var, kl,
         dependence, residual)``, the parts of `Moments`; ``factor`` is None without natural parameters, and
@@ -28,13 +28,13 @@ class Basis(NamedTuple):
         ``(kernel, points, masks, weights, q, jitter) -> (alpha, whiten, root_S, used)``; see
         `bases.prediction_factors`.
     change_of_mean : callable or None
-        ``(kernel, factor, points, masks, a, m, Z_new) -> array (K, M)``: what the mean at the
-        points of q(v) changes by as they move to ``Z_new``; None without natural parameters.
+        ``(kernel, factor, points, masks, a, m, Z_new) -> array (K, M)``: the change of the mean at the
+        points of q(v) as they move to ``Z_new``; None without natural parameters.
     metric : callable
         ``(kernel, factor, points, masks) -> array (G,)``: the diagonal metric of the mean-only weights.
     metric_matrix : callable or None
-        The whole of it, (G, G), where the mean-only part is orthogonal to the rest, so that it has
-        a natural gradient of its own (eq. 15a).
+        The full metric, (G, G), if the mean-only part is orthogonal to the rest, so that it has
+        its own natural gradient (eq. 15a).
     mean_on_inducing : bool
         Whether the mean-only points begin with a copy of the inducing points.
     second_part : bool
@@ -79,7 +79,7 @@ class Dependence(NamedTuple):
     ----------
     rows : projection.WhitenedRows
     slope : array of shape (K, M)
-        Of the KL divergence in the mean of q(v).
+        Gradient of the KL divergence in the mean of q(v).
     """
 
     rows: WhitenedRows
@@ -87,10 +87,10 @@ class Dependence(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Latent moments (K, B), and the KL divergence less that of q(v), a scalar.
+    """Latent moments (K, B), and the KL divergence minus that of q(v), a scalar.
 
-    ``dependence`` holds a `Dependence` for each kernel; None where q(v) has no part. ``residual`` (K, B)
-    is the part of the variance that does not depend on q, where it is asked for: k_xx - q_xx.
+    ``dependence`` holds a `Dependence` for each kernel; None if q(v) is not used. ``residual`` (K, B), if
+    requested, is the part of the variance that does not depend on q: k_xx - q_xx.
     """
 
     mean: jax.Array

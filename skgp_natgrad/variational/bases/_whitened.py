@@ -1,6 +1,6 @@
-"""What the bases with a whitened q(v) share: the covariance rests on inducing points Z, u = L v, Kzz = L L^T.
+"""Functions that the bases with a whitened q(v) share: the covariance rests on Z, u = L v, Kzz = L L^T.
 
-Where there is a second set of points with a covariance of its own, Z stands for both sets here.
+If there is a second set of points with its own covariance, Z stands for both sets here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def first_weights(n_latent, n_inducing, n_mean_inducing):
 def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_residual, removed):
     """Latent mean and variance (K, B), the mean-only part's KL divergence, L^-1 Kzg a (K, M), the rows, the residual.
 
-    The rows are seen in their own precision, the points in double. ``removed`` is the share of the
-    mean-only part's values at Z that the projection takes away: one, or zero.
+    Rows are computed in their own precision, points in double. ``removed`` is the share of the
+    mean-only part's values at Z that the projection removes: one, or zero.
     """
     Z, mask = points.of_q, masks.of_q
     Kzz = inducing_covariance(kernel, Z, mask)
@@ -40,9 +40,9 @@ def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_resi
 
 
 def change_along_mean(kernel, factor, points, masks, m, Z_new):
-    """What k_xz L^-T m changes by between the inducing points and their new places: (K, M).
+    """The change of k_xz L^-T m between the inducing points and their new positions: (K, M).
 
-    Differences of covariances are taken: of points that stay nothing changes, jitter or not.
+    It uses differences of covariances: for points that stay the change is zero, with or without jitter.
     """
     Z, mask = points.of_q, masks.of_q
     alpha = (m @ factor.inverse) * mask
@@ -53,8 +53,8 @@ def prediction_factors(kernel, points, masks, q, jitter, at_Z=None):
     """See `bases.prediction_factors`; ``at_Z`` (K, M) are values at the points that the mean is less of."""
     _, whiten, used = factor_of_q(kernel, points, masks, jitter)
     m = q.mean if at_Z is None else q.mean - at_Z @ whiten.T
-    # From the precision, which every step has kept positive definite: but for rounding, where it is
-    # the exponential of a logarithm and its eigenvalues differ by more than numbers have digits.
+    # From the precision, which every step has kept positive definite; except for rounding, if it is the
+    # exponential of a logarithm and its eigenvalues differ by more than double precision can hold.
     root = definite_cholesky(q.precision)
     root_S = jnp.swapaxes(triangular_inverse(root), -1, -2)
     mask = masks.of_q

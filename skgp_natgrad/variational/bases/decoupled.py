@@ -3,7 +3,7 @@
     mean(x) = k_xg a
     var(x)  = k_xx - k_xz R (I + R^T Kzz R)^-1 R^T k_zx
 
-q(v) has no part in it: it has no natural parameters.
+q(v) is not used: this basis has no natural parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST_ROOT = 1e-2
 
 @jax.custom_jvp
 def clipped(var):
-    """Variances with what rounds below zero raised to almost zero; the derivative is that of the exact variance."""
+    """Variances clipped just above zero; the derivative is that of the exact variance."""
     return jnp.maximum(var, SMALLEST_VARIANCE)
 
 

@@ -22,7 +22,7 @@ def _prediction_factors(kernel, points, masks, weights, q, jitter):
 
 
 def _change_of_mean(kernel, factor, points, masks, a, m, Z_new):
-    """The change of the inducing points' own part; that of the mean-only points stays as it is."""
+    """The change of the inducing points' part; the mean-only points' part stays as it is."""
     return _whitened.change_along_mean(kernel, factor, points, masks, m, Z_new)
 
 

@@ -38,7 +38,7 @@ def residual_variance(kernel, factor, points, masks):
     """D = diag(Kgg - Kgz Kzz^-1 Kzg), eq. 16: the metric of the mean-only weights, (G,).
 
     Clamped to a thousandth of the prior variance: a mean-only point that nearly
-    coincides with an inducing point has nothing of its own to add.
+    coincides with an inducing point adds nothing.
     """
     A = factor.inverse @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
     diag = kernel.diag(points.Z_mean)

@@ -1,4 +1,4 @@
-"""SOLVE-GP: a covariance in the orthogonal part too.
+"""SOLVE-GP: the orthogonal part has a covariance too.
 
 Shi, Titsias and Mnih (2020), "Sparse Orthogonal Variational Inference for Gaussian Processes". The
 process is split at the inducing points Z, f = f_Z + f_perp: what f(Z) determines, and the rest,
@@ -36,11 +36,11 @@ E does not read the other blocks of S, so that `WhitenedRows` returns its gradie
 Not all is as in the coupled basis. For a Gaussian likelihood the best precision is one step of size one
 away, the diagonal blocks of P = I - 2 dE/dS, the optimum's on U. The best mean is that of P as a whole,
 the coupled basis' on U, and a step goes from m to m + gamma Q^-1 dELBO/dm, where Q is the new
-precision: at gamma = 1 the method of Jacobi, whose error falls by the largest canonical
-correlation of v_z and v_o under N(0, P^-1) a step. No step of gamma up to one lowers the bound, since
+precision: at gamma = 1 this is Jacobi's method, whose error falls by the largest canonical
+correlation of v_z and v_o under N(0, P^-1) per step. No step of gamma up to one lowers the bound, since
 Q >= gamma diag(P) and 2 diag(P) >= P for two blocks. L-BFGS solves for the mean: see `lbfgs.optimal_q`.
 
-Costs a row, for M and O points: A takes (M + O)^2, as on U; S A, M^2 + O^2 in place of (M + O)^2;
+Cost per row, for M and O points: A takes (M + O)^2, as on U; S A, M^2 + O^2 in place of (M + O)^2;
 and its gradients, (M + O)^2, since L_u couples the sets. A step on q takes M^3 + O^3; what
 concerns L_u, and a prediction, (M + O)^3 and (M + O)^2 as on U.
 """
