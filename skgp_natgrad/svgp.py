@@ -171,6 +171,11 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
     """
     if plan.kernels is None:
         raise ValueError("Plan(kernels=None) has no kernel yet; give one, or call svgp.complete(plan, table) first.")
+    if np.shape(table.y)[1:] != np.shape(table.weight) or len(table.X) != len(table.weight):
+        raise ValueError(
+            f"Table: X {np.shape(table.X)}, y {np.shape(table.y)} and weight {np.shape(table.weight)} must have the shapes "
+            "(N, D), (T, N) and (N,)."
+        )
     check_plan(plan, table)
     with _device.computation(plan.device):
         return _init(plan, table, check_random_state(random_state), previous, posterior)

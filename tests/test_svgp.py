@@ -102,6 +102,15 @@ def test_a_plan_whose_parts_do_not_fit_is_refused(changes, message):
         svgp.init(plan_of()._replace(settings=SETTINGS._replace(**changes)), TABLE)
 
 
+def test_what_cannot_be_is_named():
+    with pytest.raises(ValueError, match=r"y \(60,\).*\(T, N\)"):
+        svgp.init(plan_of(), TABLE._replace(y=TABLE.y[0]))
+    plan = plan_of()
+    model, _ = svgp.condition(*svgp.init(plan, TABLE, random_state=0), plan)
+    with pytest.raises(ValueError, match="quantity='mean' must be one of 'latent_mean'"):
+        svgp.predict(model, X, "mean")
+
+
 def test_single_precision_is_that_of_the_rows_in_a_step_too():
     plan = plan_of()._replace(settings=SETTINGS._replace(dtype="float32"))
     state, constants = svgp.init(plan, TABLE, random_state=0)

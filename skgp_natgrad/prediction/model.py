@@ -118,6 +118,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     >>> bool(np.abs(mean - np.sin(X.T)).max() < 0.1)
     True
     """
+    if quantity not in _QUANTITIES:
+        raise ValueError(f"quantity={quantity!r} must be one of {', '.join(map(repr, _QUANTITIES))}.")
     function = _QUANTITIES[quantity]
     with _device.computation(device, required=False):
         if len(X) <= evaluate.FEW_ROWS:

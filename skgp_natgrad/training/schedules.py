@@ -249,8 +249,12 @@ class FromFunction(Schedule):
         self.function = function
 
     def __call__(self, iteration):
-        values = [float(self.function(int(i))) for i in np.ravel(iteration)]
-        return np.reshape(values, np.shape(iteration))
+        values = [self.function(int(i)) for i in np.ravel(iteration)]
+        try:
+            numbers_ = np.array(values, dtype=float)
+        except ValueError as error:
+            raise TypeError(f"it must return a number, and not {values[0]!r}") from error
+        return np.reshape(numbers_, np.shape(iteration))
 
 
 _NAMED = {
