@@ -173,8 +173,8 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
         raise ValueError("Plan(kernels=None) has no kernel yet; give one, or call svgp.complete(plan, table) first.")
     if np.shape(table.y)[1:] != np.shape(table.weight) or len(table.X) != len(table.weight):
         raise ValueError(
-            f"Table: X {np.shape(table.X)}, y {np.shape(table.y)} and weight {np.shape(table.weight)} must have the shapes "
-            "(N, D), (T, N) and (N,)."
+            f"Table: X {np.shape(table.X)}, y {np.shape(table.y)} and weight {np.shape(table.weight)} must have the "
+            "shapes (N, D), (T, N) and (N,)."
         )
     check_plan(plan, table)
     with _device.computation(plan.device):
