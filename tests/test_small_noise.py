@@ -617,7 +617,7 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     assert_allclose(after, before, rtol=1e-5, atol=1e-6)
     # The covariance is held in whitened coordinates, and the natural parameters belong to it.
     assert_allclose(moved.q.cov, q.cov, rtol=1e-12)
-    assert_allclose(moved.q.shift, np.einsum("kij,kj->ki", q.precision, moved.q.mean), rtol=1e-10)
+    assert_allclose(moved.q.nat1, np.einsum("kij,kj->ki", q.precision, moved.q.mean), rtol=1e-10)
 
 
 @pytest.mark.usefixtures("x64")

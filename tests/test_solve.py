@@ -227,7 +227,7 @@ def test_the_direction_is_the_natural_gradient_of_the_family(rng):
         m, S = moments_of(shift, precision)
         return m, on_diagonal_jax(S + m[:, :, None] * m[:, None, :])
 
-    at = q.shift, q.precision
+    at = q.nat1, q.precision
     gradient = jax.jit(jax.grad(elbo, argnums=(0, 1)))(*at)
     direction = natural_gradient.direction(q, *gradients_solve(parameters, q.mean, q.cov, batch, constants))
     assert_array_equal(direction[1], on_diagonal(direction[1]))
@@ -292,7 +292,7 @@ def test_every_parameterization_keeps_the_parts_apart(name, rng):
     """A step in the blocks' own coordinates is that in the coordinates of the whole."""
     parameters, q, batch, constants = problem(rng)
     dm, dS = gradients_solve(parameters, q.mean, q.cov, batch, constants)
-    q = jax.jit(gaussian.from_natural)(q.shift, q.precision)
+    q = jax.jit(gaussian.from_natural)(q.nat1, q.precision)
     stepped = jax.jit(natural_gradient.candidate, static_argnums=4)
     blocks, whole = (stepped(q, dm, dS, 1e-3, each) for each in (within_blocks(name, (M, N_O)), name))
     assert np.all(np.isfinite(blocks.cov))
