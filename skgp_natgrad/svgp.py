@@ -318,7 +318,8 @@ def step(state, constants, batch, plan, gamma, rate):
     """
     # Whatever the size of this batch.
     constants = constants._replace(scale=constants.n_rows / len(batch.weight))
-    batch = batch._replace(X=np.asarray(batch.X, plan.settings.dtype))
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
+        # By its own method: rows that are on the device stay there.
+        batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
         return jax.block_until_ready(found)

@@ -1,7 +1,11 @@
 """Shared fixtures: 64-bit JAX around each test that asks for it, and random problems."""
 
+import collections
+import contextlib
 import gc
+import logging
 import os
+import re
 import tempfile
 
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
@@ -140,3 +144,25 @@ def all_likelihoods():
     every = [likelihoods.by_name(name) for name in names]
     package = [each for each in every if type(each).__module__.startswith(likelihoods.__name__)]
     return [*package, likelihoods.Bernoulli(link="logit"), likelihoods.Ordinal(bins="learned")]
+
+
+@contextlib.contextmanager
+def count_compilations():
+    """Count XLA compilations by the name of the program, from JAX's own log."""
+    counts = collections.Counter()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            found = re.match(r"Finished XLA compilation of jit\((\w+)\)", record.getMessage())
+            if found:
+                counts[found.group(1)] += 1
+
+    logger, handler = logging.getLogger("jax"), Handler()
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        with jax.log_compiles(True):
+            yield counts
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

@@ -1,10 +1,5 @@
 """Compile once: the programs are counted, not timed."""
 
-import collections
-import contextlib
-import logging
-import re
-
 import jax
 import numpy as np
 import pytest
@@ -15,29 +10,9 @@ from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import StudentT
 from skgp_natgrad.prediction import evaluate
 
+from .conftest import count_compilations
+
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-@contextlib.contextmanager
-def count_compilations():
-    """Count XLA compilations by the name of the program, from JAX's own log."""
-    counts = collections.Counter()
-
-    class Handler(logging.Handler):
-        def emit(self, record):
-            found = re.match(r"Finished XLA compilation of jit\((\w+)\)", record.getMessage())
-            if found:
-                counts[found.group(1)] += 1
-
-    logger, handler = logging.getLogger("jax"), Handler()
-    logger.addHandler(handler)
-    propagate, logger.propagate = logger.propagate, False
-    try:
-        with jax.log_compiles(True):
-            yield counts
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
 
 
 def test_grid_search_over_numbers_compiles_once(rng):

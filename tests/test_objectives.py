@@ -1,10 +1,6 @@
 """What training raises: each objective equals an independent computation, and trains."""
 
-import collections
-import contextlib
-import logging
 import pickle
-import re
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +19,8 @@ from skgp_natgrad.step import step
 from skgp_natgrad.training.lbfgs import optimal_q
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian, natural_gradient
+
+from .conftest import count_compilations
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -471,27 +469,6 @@ def test_predictive_objective_predicts_noise_that_varies_better():
         for name in ("elbo", "predictive")
     }
     assert density["predictive"] > density["elbo"] + 0.1
-
-
-@contextlib.contextmanager
-def count_compilations():
-    counts = collections.Counter()
-
-    class Handler(logging.Handler):
-        def emit(self, record):
-            found = re.match(r"Finished XLA compilation of jit\((\w+)\)", record.getMessage())
-            if found:
-                counts[found.group(1)] += 1
-
-    logger, handler = logging.getLogger("jax"), Handler()
-    logger.addHandler(handler)
-    propagate, logger.propagate = logger.propagate, False
-    try:
-        with jax.log_compiles(True):
-            yield counts
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
 
 
 def test_kl_weight_is_searched_without_compiling(toy):
