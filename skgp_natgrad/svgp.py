@@ -18,14 +18,16 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
-from .mean_solve import exact_mean
+from .mean_solve import closed_form, exact_mean
 from .prediction.model import Model, condition, covariance, predict, sample_latent, sample_targets
 from .prediction.posterior import Posterior
 from .prediction.samples import memory_of_draws
 from .start import placement
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start.plan import Plan, complete
+from .start import choice
+from .start.choice import sized, some_rows
+from .start.plan import Plan
 from .start.state import Previous, previous_of
 from .start.state import init as _init
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, can_stream, check
@@ -73,6 +75,7 @@ __all__ = [
     "bound_of_constants",
     "can_stream",
     "check_plan",
+    "choose_kernel",
     "complete",
     "condition",
     "covariance",
@@ -84,6 +87,8 @@ __all__ = [
     "previous_of",
     "sample_latent",
     "sample_targets",
+    "sized",
+    "some_rows",
     "specification",
     "step",
     "train",
@@ -136,6 +141,46 @@ def check_plan(plan, table):
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+
+
+def complete(plan, table, random_state=None):
+    """The plan with everything that it leaves to the data: kernels, hyperparameters, sizes, a prepared likelihood.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+    random_state : int, RandomState instance or None
+        Draws the rows from which hyperparameters are chosen.
+
+    Returns
+    -------
+    plan : Plan
+    """
+    with _device.computation(plan.device):
+        return choice.complete(plan, table, check_random_state(random_state))
+
+
+def choose_kernel(plan, tables, random_state=None):
+    """Choose the default kernel, its initial hyperparameters, and the scaling of X.
+
+    Parameters
+    ----------
+    plan : Plan
+        Without kernels, and with a likelihood prepared for its targets.
+    tables : sequence of Table
+        The same rows under each scaling.
+    random_state : int, RandomState instance or None
+
+    Returns
+    -------
+    index : int
+        Position of the best scaling.
+    plan : Plan
+        With a kernel, and a Gaussian likelihood with the noise that goes with it.
+    """
+    with _device.computation(plan.device):
+        return choice.choose_kernel(plan, tables, check_random_state(random_state))
 
 
 def init(plan, table, random_state=None, previous=None, posterior=None):
@@ -215,11 +260,22 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
     """
     random_state = check_random_state(random_state)
     with _device.computation(plan.device):
+        if SOLVERS[plan.settings.algorithm.solver].one_step:
+            return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
         result = Result(trained.state, constants, trained.elbo, trained, previous_of(trained.state, constants), None)
         return (
             result if plan.settings.algorithm.mean_solver != "exact" else _with_mean(result, table, plan, random_state)
         )
+
+
+def _in_one_step(state, constants, table, random_state):
+    """The result of one natural gradient step of size one on all rows."""
+    optimum = closed_form.solve(state.parameters, constants, table, random_state)
+    state = state._replace(q=optimum.q, parameters=optimum.parameters)
+    report = Report(np.array([optimum.elbo]), np.ones(1), np.zeros(1, bool), np.zeros(1, bool))
+    trained = loop.Result(state, report, optimum.elbo, None, 0.0)
+    return Result(state, constants, optimum.elbo, trained, previous_of(state, constants), None)
 
 
 def _with_mean(result, table, plan, random_state):

@@ -31,23 +31,52 @@ from ._targets import likelihood_of
 _OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rate")
 
 
-def read(estimator, targets):
+# With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
+_OF_STEPS = (
+    "objective",
+    "n_inducing",
+    "n_mean_inducing",
+    "basis",
+    "inducing_init",
+    "parameterization",
+    "gamma_schedule",
+    "optimizer",
+    "learning_rate",
+    "mean_solver",
+    "mean_columns",
+    "batch_size",
+    "max_iter",
+    "tol",
+    "n_iter_no_change",
+    "warm_start",
+    "dtype",
+    "callback",
+    "checkpoint",
+)
+# What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
+_BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
+
+
+def read(estimator, targets, by_parts=False):
     """Check every argument that can be checked without data, and return the `Plan` that they describe.
 
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     targets : Targets
+    by_parts : bool, default=False
+        Whether further rows may follow.
 
     Returns
     -------
     plan : Plan
     """
-    settings = _settings(estimator)
+    likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
+    settings = _settings(estimator, _solver(estimator, likelihood, by_parts))
     n_inducing, n_mean_inducing = _sizes(estimator)
     return Plan(
         kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
-        likelihood=likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood),
+        likelihood=likelihood,
         n_classes=targets.n_classes,
         objective=_objective(estimator.objective),
         n_inducing=n_inducing,
@@ -77,25 +106,40 @@ def dtype(estimator):
     return _checks.dtype("dtype", estimator.dtype, DTYPES)
 
 
-def _settings(estimator):
-    algorithm = _algorithm(estimator)
+def _solver(estimator, likelihood, by_parts):
+    """The name of the solver; "auto" goes to the best q in one step where nothing speaks of more steps."""
+    if not isinstance(estimator.solver, str) or estimator.solver != "auto":
+        return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
+    defaults = signature(type(estimator)).parameters
+    as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
+    return "evidence" if likelihood.conjugate and not by_parts and all(as_default) else "ngd"
+
+
+def _is_default(value, default):
+    return value is default or (isinstance(value, (str, int, float, np.number)) and value == default)
+
+
+def _settings(estimator, solver):
+    algorithm = _algorithm(estimator, solver)
     _check_checkpoint(estimator)
     verbose = estimator.verbose
     _checks.choice("device", estimator.device, DEVICES)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
-    for name in ("normalize_X", "normalize_y", "warm_start"):
+    for name in ("normalize_y", "warm_start"):
         _checks.boolean(name, getattr(estimator, name))
+    _checks.choice("normalize_X", estimator.normalize_X, (True, False, np.True_, np.False_, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
-    max_iter = _checks.integer("max_iter", estimator.max_iter, 1)
+    max_iter = _number_or_auto("max_iter", estimator.max_iter, _MAX_ITER)
+    one_step = SOLVERS[algorithm.solver].one_step
     gamma_schedule = _checks.schedule("gamma_schedule", estimator.gamma_schedule, max_iter, 1.0)
     adaptive = isinstance(gamma_schedule, Auto) and SOLVERS[algorithm.solver].natural
     return Settings(
         algorithm=algorithm._replace(adaptive=adaptive),
         gamma_schedule=gamma_schedule,
         rate_schedule=_rate_schedule(estimator, algorithm, max_iter),
-        batch_size=_checks.integer("batch_size", estimator.batch_size, 1),
+        batch_size=_number_or_auto("batch_size", estimator.batch_size, _MERGED_ROWS if one_step else _BATCH_SIZE),
         n_columns=_n_columns(estimator, algorithm),
         max_iter=max_iter,
         tol=_checks.number("tol", estimator.tol, strict=False),
@@ -130,22 +174,30 @@ def _rate_schedule(estimator, algorithm, max_iter):
     return _checks.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0, without=("auto",))
 
 
-def _algorithm(estimator):
+def _number_or_auto(name, value, auto):
+    """The value of an argument that is a positive integer, or "auto", which stands for ``auto``."""
+    if isinstance(value, str):
+        _checks.choice(name, value, ("auto",))
+        return auto
+    return _checks.integer(name, value, 1)
+
+
+def _algorithm(estimator, solver):
     """The algorithm's parts by name, checked one by one."""
     if estimator.basis == "coupled":
         raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
     optimizer = estimator.optimizer
     if is_transformation(optimizer):
-        if estimator.solver in ("gd", "lbfgs"):
+        if solver in ("gd", "lbfgs", "evidence"):
             raise ValueError(
-                f"an optimizer of optax has no effect with solver={estimator.solver!r}; use solver='ngd' or 'adam', or "
+                f"an optimizer of optax has no effect with solver={solver!r}; use solver='ngd' or 'adam', or "
                 "leave optimizer at its default."
             )
         _check_transformation(optimizer)
     else:
         optimizer = _checks.choice("optimizer", optimizer, (*OPTIMIZERS, None))
     return Algorithm(
-        solver=_checks.choice("solver", estimator.solver, tuple(SOLVERS)),
+        solver=solver,
         parameterization=_checks.choice("parameterization", estimator.parameterization, tuple(PARAMETERIZATIONS)),
         basis=_checks.choice("basis", estimator.basis, tuple(BASES)),
         mean_solver=_checks.choice("mean_solver", estimator.mean_solver, MEAN_SOLVERS),
@@ -176,6 +228,11 @@ def _check_checkpoint(estimator):
     if estimator.checkpoint is None:
         return
     path = _checks.path("checkpoint", estimator.checkpoint)
+    if estimator.solver == "evidence":
+        raise ValueError(
+            f"checkpoint={str(path)!r} with solver='evidence', which has no iterations between which a file could be "
+            "written; use checkpoint=None, or solver='ngd'."
+        )
     if estimator.solver == "lbfgs":
         raise ValueError(
             f"checkpoint={str(path)!r} with solver='lbfgs': scipy keeps what L-BFGS remembers to itself, so that "
@@ -199,7 +256,9 @@ def _sizes(estimator):
             )
         return None, 0
     if isinstance(n_inducing, str):
-        raise ValueError(f'n_inducing={n_inducing!r} must be an integer of at least 1, or None or "all".')
+        if n_inducing == "auto":
+            return "auto", n_mean
+        raise ValueError(f'n_inducing={n_inducing!r} must be an integer of at least 1, "auto", or None or "all".')
     return _checks.integer("n_inducing", n_inducing, 1), n_mean
 
 
@@ -208,7 +267,7 @@ def _n_columns(estimator, algorithm):
     if isinstance(estimator.mean_columns, str):
         _checks.choice("mean_columns", estimator.mean_columns, ("auto",))
         # As many as there are rows: the step then costs at most twice as much.
-        n_columns = estimator.batch_size
+        n_columns = _number_or_auto("batch_size", estimator.batch_size, _BATCH_SIZE)
     else:
         n_columns = _checks.integer("mean_columns", estimator.mean_columns, 1)
     # A sampled quadratic form may be negative; a search for the best step would then never end.

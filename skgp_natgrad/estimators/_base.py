@@ -29,21 +29,21 @@ class BaseNGDSVGP(BaseEstimator):
         *,
         likelihood="gaussian",
         objective="elbo",
-        normalize_X=True,
+        normalize_X="auto",
         normalize_y=True,
-        n_inducing=100,
+        n_inducing="auto",
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
-        solver="ngd",
+        solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
         optimizer="adam",
         learning_rate=0.02,
         mean_solver="adam",
         mean_columns="auto",
-        batch_size=1024,
-        max_iter=1000,
+        batch_size="auto",
+        max_iter="auto",
         tol=1e-3,
         n_iter_no_change=50,
         warm_start=False,
@@ -110,7 +110,7 @@ class BaseNGDSVGP(BaseEstimator):
         estimator as it was.
         """
         previous = self._previous(streams)
-        fit = prepare(self, X, types, targets, previous, streams and previous is not None)
+        fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
         warn_of_inert(self, fit.plan, stacklevel=4)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with _callbacks.of(self, fit, constants) as callbacks:

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from .. import kernels, svgp
 from .._backend.version import __version__
 from ..objectives import ELBO
+from ..start.normal_scores import NormalScores
 from ..start.scale import Scale
 from . import _warm_start
 from ._arguments import one_or_each
@@ -67,7 +68,15 @@ def restored(name, state):
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
-    return state | {name: Scale(**state[name]) for name in _SCALES}
+    return state | {name: _restored_scale(state[name]) for name in _SCALES}
+
+
+def _restored_scale(fields):
+    return (NormalScores if "knots" in fields else Scale)(**fields)
+
+
+def _n_columns(fields):
+    return np.shape(fields["knots"])[1] if "knots" in fields else len(fields["scale"])
 
 
 def _plain_previous(previous):
@@ -97,7 +106,7 @@ def _restored_previous(fields, state):
 
 def _structure(state):
     """The structure of the trained hyperparameters: that of the fitted kernels and likelihood."""
-    n_features, n_targets = len(state["_x_scale"]["scale"]), len(state["_y_scale"]["scale"])
+    n_features, n_targets = (_n_columns(state[name]) for name in _SCALES)
     names = state.get("feature_names_in_")
     specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
     return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))

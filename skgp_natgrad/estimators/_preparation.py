@@ -57,7 +57,7 @@ class Fit(NamedTuple):
         return float(self.table.weight.sum())
 
 
-def prepare(estimator, X, types, targets, previous, streams):
+def prepare(estimator, X, types, targets, previous, streams, by_parts):
     """Check arguments and data, and return the `Fit`.
 
     Parameters
@@ -70,8 +70,10 @@ def prepare(estimator, X, types, targets, previous, streams):
     previous : Previous or None
     streams : bool
         Whether the rows of earlier calls count as well.
+    by_parts : bool
+        Whether further rows may follow.
     """
-    plan = _arguments.read(estimator, targets)
+    plan = _arguments.read(estimator, targets, by_parts)
     if streams:
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
     random_state = check_random_state(estimator.random_state)
@@ -86,12 +88,13 @@ def prepare(estimator, X, types, targets, previous, streams):
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     if previous is None:
-        scales = _table.scales_of(table, spans, estimator.normalize_X, normalize_y)
+        choice = _table.scales_of(table, spans, estimator.normalize_X, normalize_y, plan.kernels is None)
+        scales, plan = _chosen(plan, table, choice, random_state)
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
     table = _table.scaled(table, scales, plan.settings.dtype)
-    plan = _complete(estimator, plan, table, scales.x, previous)
+    plan = _complete(estimator, plan, table, scales.x, previous, random_state)
     if previous is not None:
         before, shape = estimator._trained_with, (table.X.shape[1], len(table.y))
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
@@ -99,13 +102,27 @@ def prepare(estimator, X, types, targets, previous, streams):
     return Fit(plan, table, scales, random_state, checkpoint, previous, posterior, trained_with, targets.attributes)
 
 
-def _complete(estimator, plan, table, x_scale, previous):
+def _chosen(plan, table, choice, random_state):
+    """The scales of X and y, chosen together with the default kernel, and the plan with this kernel."""
+    if plan.kernels is not None:
+        return choice[0], plan
+    rows = svgp.some_rows(table, random_state)
+    tables = [_table.scaled(rows, scales, plan.settings.dtype) for scales in choice]
+    index, plan = svgp.choose_kernel(plan, tables, random_state)
+    return choice[index], plan
+
+
+def _complete(estimator, plan, table, x_scale, previous, random_state):
     """The plan with the parts that depend on the data."""
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     if previous is not None:
         # A stream keeps the default kernel of its first rows.
-        return plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
-    plan = svgp.complete(plan, table)
+        plan = plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
+        return svgp.sized(plan, table)
+    if estimator.kernel is None:
+        plan = svgp.sized(plan, table)
+    else:
+        plan = svgp.complete(plan, table, random_state)
     return _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
 
 

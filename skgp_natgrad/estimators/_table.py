@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..start.normal_scores import NormalScores, fit_normal_scores
 from ..start.scale import Scale, fit_scale, snapped, spans_of_rounding
 from ..svgp import Table
 from . import _inputs
@@ -17,7 +18,7 @@ _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
 class Scales(NamedTuple):
     """The scales of X and y."""
 
-    x: Scale
+    x: Scale | NormalScores
     y: Scale
 
 
@@ -32,10 +33,15 @@ def weighted(X, types, targets, batch_size):
     return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
 
 
-def scales_of(table, spans, normalize_X, normalize_y):
-    """The `Scales` of a table's columns."""
-    x = fit_scale("X", table.X, table.weight, normalize_X, spans)
-    return Scales(x, fit_scale("y", table.y.T, table.weight, normalize_y))
+def scales_of(table, spans, normalize_X, normalize_y, choice):
+    """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``."""
+    y = fit_scale("y", table.y.T, table.weight, normalize_y)
+    found = []
+    if normalize_X != "quantile":
+        found.append(fit_scale("X", table.X, table.weight, bool(normalize_X), spans))
+    if normalize_X == "quantile" or (normalize_X == "auto" and choice):
+        found.append(fit_normal_scores(table.X, table.weight, spans))
+    return [Scales(x, y) for x in found]
 
 
 def scaled(table, scales, dtype):

@@ -5,6 +5,7 @@ The user writes expressions of :mod:`sklearn.gaussian_process.kernels` and
 `register` adds the JAX kernel of a scikit-learn class of your own.
 """
 
+from .algebra import amplitudes
 from .base import Kernel, register
 from .columns import Columns
 from .distances import scaled_squared_distance, squared_distance
@@ -14,6 +15,7 @@ __all__ = [
     "Columns",
     "Kernel",
     "KernelSpec",
+    "amplitudes",
     "from_sklearn",
     "register",
     "scaled_squared_distance",

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .base import Kernel
 from .distances import scaled
@@ -85,3 +86,28 @@ class Exponentiation(Kernel):
 
     def diag(self, X):
         return self.kernel.diag(X) ** self.exponent
+
+
+def amplitudes(kernel):
+    """A kernel of the same form with ones at the constants that multiply the whole kernel, and zeros elsewhere.
+
+    A kernel without such constants has only zeros.
+    """
+    found = _amplitudes(kernel)
+    return jax.tree.map(np.zeros_like, kernel) if found is None else found
+
+
+def _amplitudes(kernel):
+    """As `amplitudes`; None if the kernel has no such constants."""
+    if isinstance(kernel, Constant):
+        return jax.tree.map(np.ones_like, kernel)
+    if isinstance(kernel, Sum):
+        parts = _amplitudes(kernel.k1), _amplitudes(kernel.k2)
+        return None if None in parts else Sum(*parts)
+    if isinstance(kernel, Product):
+        for first, second in (("k1", "k2"), ("k2", "k1")):
+            part = _amplitudes(getattr(kernel, first))
+            if part is not None:
+                other = jax.tree.map(np.zeros_like, getattr(kernel, second))
+                return Product(**{first: part, second: other})
+    return None

@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from .._backend import memory
+from ..step.algorithm import SOLVERS
 from ..training.batches import bucket
 from ..variational.bases import BASES
 from ..variational.points import Masks, Points
@@ -15,6 +16,8 @@ from . import inducing_points
 
 # Number of n_inducing x n_inducing matrices that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
+# Of so many points one step takes longer than the compilation of its programs.
+_WORTH_A_PROGRAM = 1024
 
 
 def place(plan, table, random_state):
@@ -24,7 +27,7 @@ def place(plan, table, random_state):
     if n_inducing is None:
         placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
         require_memory(plan, len(placed[0]))
-        n_inducing = bucket(len(placed[0]))
+        n_inducing = _padded_size(plan, len(placed[0]))
     elif isinstance(plan.inducing_init, str):
         require_memory(plan, min(n_inducing, len(X)))
         placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
@@ -40,6 +43,12 @@ def place(plan, table, random_state):
         require_memory(plan, sum(map(len, placed)))
         points, masks = _with_covariance(points), _with_covariance(masks)
     return points, masks
+
+
+def _padded_size(plan, n_points):
+    """The size to which a point at every row is padded: programs are shared where they cost more than padding."""
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    return n_points if one_step and n_points > _WORTH_A_PROGRAM else bucket(n_points)
 
 
 def _with_covariance(sets):

@@ -9,8 +9,6 @@ import numpy as np
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
 from ..training.settings import Settings
-from .default_kernel import default_kernel
-from .scale import fit_scale
 
 
 class Plan(NamedTuple):
@@ -24,8 +22,8 @@ class Plan(NamedTuple):
     n_classes : int
         Zero in regression.
     objective : Objective
-    n_inducing : int or None
-        None puts an inducing point at every row.
+    n_inducing : int, "auto" or None
+        None puts an inducing point at every row, and "auto" as many as time allows.
     n_mean_inducing : int
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
@@ -39,7 +37,7 @@ class Plan(NamedTuple):
     likelihood: Likelihood = Gaussian()
     n_classes: int = 0
     objective: Objective = ELBO()
-    n_inducing: int | None = 100
+    n_inducing: int | str | None = 100
     n_mean_inducing: int = 0
     inducing_init: object = "greedy_variance"
     jitter: float = 1e-8
@@ -59,26 +57,3 @@ class Plan(NamedTuple):
     def n_latent(self, table):
         """Number of latent functions."""
         return self.likelihood.n_latent(len(table.y), self.n_classes)
-
-
-def complete(plan, table):
-    """The plan with the parts that depend on the data: a likelihood prepared for its targets, and kernels.
-
-    Parameters
-    ----------
-    plan : Plan
-    table : Table
-
-    Returns
-    -------
-    plan : Plan
-    """
-    kernels = plan.kernels
-    if kernels is None:
-        deviation = fit_scale("X", table.X, table.weight, active=True).scale
-        targets = table.y.T
-        if plan.n_classes:
-            targets = np.equal(targets, np.unique(targets)).astype(float)
-        kernels = (default_kernel(table.X, targets, deviation),)
-    likelihood = plan.likelihood.prepare(table.y, plan.n_classes)
-    return plan._replace(kernels=kernels, likelihood=likelihood)

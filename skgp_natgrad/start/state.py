@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from .. import kernels
-from ..step.state import initial_state
+from ..step.algorithm import SOLVERS
+from ..step.state import initial_state, untrained_state
 from ..step.whitening import rewhitened
 from ..training.batches import bucket
 from ..variational import gaussian, streaming
@@ -88,6 +89,8 @@ def init(plan, table, random_state, previous=None, posterior=None):
         q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
     elif previous is not None:
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
+    if SOLVERS[plan.settings.algorithm.solver].one_step:
+        return untrained_state(q, parameters), constants
     return initial_state(q, parameters, constants, plan.settings.algorithm), constants
 
 

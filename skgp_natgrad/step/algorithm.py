@@ -41,6 +41,9 @@ class Solver(NamedTuple):
     unconstrained : bool
         Whether the coordinates of q(v) must have no boundary, unless the best q has a
         closed form.
+    one_step : bool
+        Whether it goes to the best q, which must have a closed form, in one natural gradient step on all
+        rows, and moves no point.
     step_sizes : tuple of str
         The arguments that set its step sizes; the optimizer's comes last.
     """
@@ -48,6 +51,7 @@ class Solver(NamedTuple):
     natural: bool = False
     full_batch: bool = False
     unconstrained: bool = False
+    one_step: bool = False
     step_sizes: tuple = ("learning_rate",)
 
 
@@ -56,6 +60,7 @@ SOLVERS = {
     "adam": Solver(),
     "gd": Solver(),
     "lbfgs": Solver(full_batch=True, unconstrained=True, step_sizes=()),
+    "evidence": Solver(one_step=True, step_sizes=()),
 }
 
 # Mean solvers that step along the natural gradient of the mean-only weights.
@@ -104,6 +109,8 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
         and basis.natural
     ):
         _check_unconstrained(algorithm, likelihood, objective)
+    if solver.one_step:
+        _check_one_step(algorithm, likelihood, objective)
     _check_mean_solver(algorithm, solver, basis)
     _check_objective(algorithm, objective, basis)
 
@@ -154,6 +161,22 @@ def _check_unconstrained(algorithm, likelihood, objective):
             f"solver={algorithm.solver!r} with {cause} moves q itself, and "
             f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
             "parameterization='mean_var_sqrt'."
+        )
+
+
+def _check_one_step(algorithm, likelihood, objective):
+    here = f"solver={algorithm.solver!r} takes one step to the best q"
+    if not likelihood.conjugate:
+        raise ValueError(
+            f"{here}, which likelihood {type(likelihood).__name__} does not have in closed form; use solver='ngd', or "
+            "likelihood='gaussian'."
+        )
+    if type(objective) is not objectives.ELBO:
+        raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
+    if algorithm.basis != "orthogonal" or algorithm.mean_solver != "adam":
+        raise ValueError(
+            f"{here} on one set of points; leave basis={algorithm.basis!r} and mean_solver={algorithm.mean_solver!r} "
+            "at their defaults, or use solver='ngd'."
         )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._backend.device import quick_jit
 from ..variational import bound as bounds
@@ -85,6 +86,11 @@ def initial_state(q, parameters, constants, algorithm):
     shrink = jnp.ones((), dtype=float)
     optimizer = fresh_optimizer(q, parameters, algorithm)
     return State(q, u, shrink, parameters, metric, optimizer, best, shrink, first_gain(q, algorithm))
+
+
+def untrained_state(q, parameters):
+    """The state that one step to the best q starts from: it needs nothing of what repeated steps carry along."""
+    return State(q, np.zeros((len(q.mean), 0)), np.ones(()), parameters, np.zeros(()), None, None, np.ones(()), None)
 
 
 def best_of(state, bound):

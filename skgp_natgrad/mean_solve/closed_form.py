@@ -1,0 +1,274 @@
+"""q in closed form, on all rows, for a Gaussian likelihood.
+
+With the likelihood conjugate, one natural gradient step of size one from anywhere ends at the best
+q (Salimbeni, Eleftheriadis and Hensman 2018, section 2.3; Hensman, Fusi and Lawrence 2013). With
+rows whitened by the inducing points, A = L^-1 Kzx, and weights W,
+
+    S^-1 = I + A W A^T / s^2,    S^-1 m = A W y / s^2
+
+and the bound is the collapsed one of Titsias 2009. The sums over the rows do not contain the noise
+variance s^2, so that any other noise costs one factorisation. Of the kernel's hyperparameters the
+lengthscales stay; the noise and the scale of kernel and noise together are chosen by the density of
+each row given all others.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+from scipy import optimize
+
+from .._backend.linalg import definite_cholesky, weighted_gram
+from ..training.batches import Table, padded
+from ..kernels import amplitudes
+from ..variational import gaussian, model
+from .mean_system import prior_of, rows_of
+
+_BLOCK_ROWS = 2048
+# Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
+_HELD_OUT_ROWS, _FEWEST = 1500, 100
+# Share of the prior variance that the inducing points leave unexplained at a row apart from them.
+_APART = 1e-6
+# Range and precision of the search for the noise, in logarithms around its start. The noise of a few inducing points
+# is larger than that of the exact process, from which it starts.
+_RANGE, _PRECISION = (-4.0, 10.0), 0.2
+_MIN_REST = 1e-9
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class Sums(NamedTuple):
+    """Sums over the rows, with their weights.
+
+    Attributes
+    ----------
+    gram : array of shape (J, M, M)
+        A W A^T for each kernel.
+    cross : array of shape (K, M)
+        A W (y - prior_mean).
+    square : array of shape (K,)
+        (y - prior_mean)^T W (y - prior_mean).
+    residual : array of shape (J,)
+        The variance that the inducing points leave unexplained.
+    """
+
+    gram: jax.Array
+    cross: jax.Array
+    square: jax.Array
+    residual: jax.Array
+
+
+class Optimum(NamedTuple):
+    """The best q, the parameters it belongs to, the bound, and the leave-one-out density in nats a row."""
+
+    q: gaussian.Gaussian
+    parameters: model.Parameters
+    elbo: float
+    density: float
+
+
+class HeldOut(NamedTuple):
+    """Whitened rows (J, M, B) for leave-one-out predictions, their residual (J, B), errors of the prior mean and weight."""
+
+    A: jax.Array
+    residual: jax.Array
+    y: jax.Array
+    weight: jax.Array
+
+
+@functools.partial(jax.jit, donate_argnames="sums")
+def _add_block(sums, parameters, prior, prior_mean, batch):
+    rows = rows_of(parameters, prior, batch.X, None)
+    y = batch.y - prior_mean
+    A = jnp.stack([each.A for each in rows])
+    gram = jnp.concatenate([weighted_gram(each.A[None], batch.weight[None]) for each in rows])
+    cross = (batch.weight * y)[:, None, :] @ jnp.swapaxes(A, -1, -2)
+    residual = jnp.stack([(batch.weight * each.residual).sum() for each in rows])
+    added = Sums(gram, cross[:, 0], (batch.weight * y * y).sum(1), residual)
+    return jax.tree.map(jnp.add, sums, added)
+
+
+def sums_of(parameters, prior, constants, table):
+    """The `Sums` over all rows of a table, in one pass."""
+    n_kernels, n_points = len(prior.root), len(prior.points)
+    shapes = (n_kernels, n_points, n_points), (len(table.y), n_points), (len(table.y),), (n_kernels,)
+    sums = jax.device_put(Sums(*map(np.zeros, shapes)))
+    for start in range(0, len(table.weight), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        batch = padded(Table(table.X[rows], table.y[:, rows], table.weight[rows]), _BLOCK_ROWS)
+        sums = _add_block(sums, parameters, prior, constants.prior_mean, batch)
+    return sums
+
+
+@jax.jit
+def _whitened(parameters, prior, X):
+    rows = rows_of(parameters, prior, X, None)
+    return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
+
+
+def held_out_rows(parameters, prior, constants, table, random_state):
+    """Random rows apart from the inducing points, for leave-one-out predictions; all kinds if these are few.
+
+    What a row at an inducing point is predicted with says little about the rows between the points.
+    """
+    n_rows = min(len(table.weight), _HELD_OUT_ROWS)
+    chosen = np.sort(random_state.choice(len(table.weight), n_rows, replace=False))
+    X = np.pad(table.X[chosen], ((0, _HELD_OUT_ROWS - n_rows), (0, 0)))
+    A, residual = _whitened(parameters, prior, X)
+    weight = np.pad(table.weight[chosen], (0, _HELD_OUT_ROWS - n_rows))
+    share = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
+    apart = (share > _APART) & (weight > 0.0)
+    y = np.pad(table.y[:, chosen] - np.asarray(constants.prior_mean), ((0, 0), (0, _HELD_OUT_ROWS - n_rows)))
+    return HeldOut(A, residual, y, np.where(apart, weight, 0.0) if apart.sum() >= _FEWEST else weight)
+
+
+@jax.jit
+def _leave_one_out(gram, cross, log_noise, A, residual, y, weight):
+    """Mean log density of held-out rows given all others, and the scale of all variances with the largest one.
+
+    With s = a^T (I + gram / noise)^-1 a and the leverage h = weight s / noise, the error without
+    the row is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise.
+    """
+    noise = jnp.exp(log_noise)
+    factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
+    w = cho_solve((factor, True), cross / noise)
+    half = solve_triangular(factor, A, lower=True)
+    s = (half * half).sum(0)
+    rest = jnp.maximum(1.0 - weight * s / noise, _MIN_REST)
+    error = (y - w @ A) / rest
+    variance = residual + s / rest + noise
+    scale = weight @ (error**2 / variance) / weight.sum()
+    return weight @ jnp.log(variance) / weight.sum(), scale
+
+
+def leave_one_out(sums, held, k, j, log_noise, scales):
+    """The density of the k-th target, whose kernel is the j-th, and the scale that goes with it.
+
+    ``scales`` tells whether kernel and noise may be scaled together: then by the factor of largest density.
+    """
+    arguments = held.A[j], held.residual[j], held.y[k], held.weight
+    log_variance, scale = map(float, _leave_one_out(sums.gram[j], sums.cross[k], log_noise, *arguments))
+    if scales:
+        scale = max(scale, np.finfo(float).tiny)
+        return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + 1.0), scale
+    return -0.5 * (_LOG_2PI + log_variance + scale), 1.0
+
+
+@jax.jit
+def _optimum(sums, log_noise, weight):
+    """The best q for these noise variances (K,), and the bound."""
+    noise = jnp.exp(log_noise)
+    n_latent, size = sums.cross.shape
+    gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
+    q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
+    fit = sums.square / noise - (sums.cross / noise[:, None] * q.mean).sum(1)
+    each = weight * (_LOG_2PI + log_noise) - q.log_det_cov + fit + sums.residual / noise
+    return q, -0.5 * each.sum()
+
+
+def search_noise(sums, held, log_noise, bounds, scales):
+    """The noise of each target with the largest leave-one-out density, and the common scale of all variances.
+
+    Parameters
+    ----------
+    sums : Sums
+    held : HeldOut
+    log_noise : ndarray of shape (K,)
+        Where the search starts.
+    bounds : tuple of ndarray of shape (K,)
+        Lower and upper, in logarithms; a noise with equal bounds stays.
+    scales : bool
+        Whether kernel and noise may be scaled together.
+
+    Returns
+    -------
+    log_noise : ndarray of shape (K,)
+        Before scaling.
+    scale : float
+    density : float
+        Mean over targets and rows.
+    """
+    found, scale_of, density = np.array(log_noise), [], []
+    for k, (lower, upper) in enumerate(zip(*bounds, strict=True)):
+        j = k if len(sums.gram) > 1 else 0
+
+        def loss(value, k=k, j=j):
+            return -leave_one_out(sums, held, k, j, value, scales)[0]
+
+        if lower < upper:
+            within = np.clip(found[k] + np.array(_RANGE), lower, upper)
+            found[k] = optimize.minimize_scalar(
+                loss, bounds=within, method="bounded", options={"xatol": _PRECISION}
+            ).x
+        value, scale = leave_one_out(sums, held, k, j, found[k], scales)
+        density.append(value)
+        scale_of.append(scale)
+    return found, float(np.exp(np.mean(np.log(scale_of)))), float(np.mean(density))
+
+
+def solve(parameters, constants, table, random_state):
+    """The best q of all rows; noise and scale are chosen by leave-one-out densities as far as their bounds allow.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Without mean-only points, and with a Gaussian likelihood.
+    constants : Constants
+    table : Table
+    random_state : numpy.random.RandomState
+        Chooses the held-out rows.
+
+    Returns
+    -------
+    optimum : Optimum
+    """
+    prior = prior_of(parameters, constants.masks, constants.jitter)
+    sums = sums_of(parameters, prior, constants, table)
+    held = held_out_rows(parameters, prior, constants, table, random_state)
+    variance = parameters.raw_likelihood.variance
+    bounds = [np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds]
+    room = _room(parameters.log_kernels, [each for each, _ in constants.log_bounds])
+    scales = room[0] < room[1] and bool(np.all(bounds[0] < bounds[1]))
+    log_noise, scale, density = search_noise(sums, held, np.ravel(variance), bounds, scales)
+    log_scale = float(np.clip(np.log(scale), *_joint(room, log_noise, bounds))) if scales else 0.0
+    parameters = parameters._replace(
+        log_kernels=tuple(_scaled(each, log_scale) for each in parameters.log_kernels),
+        raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise + log_scale, variance.shape)]),
+    )
+    q, elbo = _optimum(_in_units(sums, log_scale), log_noise + log_scale, table.weight.sum())
+    return Optimum(q, parameters, float(elbo), density)
+
+
+def _in_units(sums, log_scale):
+    """The sums for a kernel that is multiplied by a number: A grows by its root."""
+    factor = np.exp(log_scale)
+    return sums._replace(gram=sums.gram * factor, cross=sums.cross * factor**0.5, residual=sums.residual * factor)
+
+
+def _scaled(log_kernel, log_scale):
+    """The kernel times a number, as logarithms."""
+    return jax.tree.map(lambda value, part: value + part * log_scale, log_kernel, amplitudes(log_kernel))
+
+
+def _room(log_kernels, bounds):
+    """The range of logarithms by which all kernels may be multiplied; zero to zero if one cannot be."""
+    low, high = -np.inf, np.inf
+    for kernel, lower, upper in zip(log_kernels, *bounds, strict=True):
+        parts = amplitudes(kernel)
+        leaves = zip(*map(jax.tree.leaves, (kernel, lower, upper, parts)), strict=True)
+        chosen = [np.broadcast_arrays(*each[:3]) for each in leaves if np.any(each[3])]
+        if not chosen:
+            return 0.0, 0.0
+        for value, least, most in chosen:
+            low, high = max(low, np.max(least - value)), min(high, np.min(most - value))
+    return min(low, 0.0), max(high, 0.0)
+
+
+def _joint(room, log_noise, bounds):
+    """The range of logarithms by which kernels and noise may be multiplied together."""
+    lower, upper = bounds
+    return max(room[0], np.max(lower - log_noise)), min(room[1], np.min(upper - log_noise))

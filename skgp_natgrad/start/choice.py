@@ -1,0 +1,145 @@
+"""What a plan leaves open, chosen from the data: the kernel, the noise, the scaling of X and the sizes."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from .. import kernels as _kernels
+from ..mean_solve import closed_form
+from ..step.algorithm import SOLVERS
+from ..training.batches import Table
+from . import evidence, search, sizes
+from .evidence import Hyperparameters
+from .scale import fit_scale
+from .state import init
+
+# Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
+_FINALISTS, _ROWS, _POINTS = 3, 20_000, 1000
+_ITERATIONS = 60
+
+
+def complete(plan, table, random_state):
+    """The plan with everything that it leaves to the data: see `svgp.complete`."""
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, plan.n_classes))
+    if plan.kernels is None:
+        plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
+    elif SOLVERS[plan.settings.algorithm.solver].one_step:
+        plan = maximise_evidence(plan, table, random_state)
+    return sized(plan, table)
+
+
+def sized(plan, table):
+    """The plan with a number of inducing points."""
+    if plan.n_inducing != "auto":
+        return plan
+    if not isinstance(plan.inducing_init, str):
+        return plan._replace(n_inducing=len(plan.inducing_init))
+    one_step, n_rows = SOLVERS[plan.settings.algorithm.solver].one_step, len(table.weight)
+    n_inducing = sizes.n_inducing(one_step, n_rows, plan.n_latent(table))
+    if not one_step:
+        return plan._replace(n_inducing=n_inducing)
+    return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init="random")
+
+
+def some_rows(table, random_state):
+    """The rows from which the kernel and the scaling of X are chosen: all, or a random part of many."""
+    n_rows = len(table.weight)
+    if n_rows <= _ROWS:
+        return table
+    index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
+    return Table(table.X[index], table.y[:, index], table.weight[index])
+
+
+def choose_kernel(plan, tables, random_state):
+    """Choose the default kernel, its initial hyperparameters, and the scaling of X.
+
+    Parameters
+    ----------
+    plan : Plan
+        With a prepared likelihood, and without kernels.
+    tables : sequence of Table
+        The same rows under each scaling.
+    random_state : numpy.random.RandomState
+
+    Returns
+    -------
+    index : int
+        Position of the best scaling.
+    plan : Plan
+        With a kernel, and a Gaussian likelihood with the noise that goes with it.
+    """
+    gaussian = plan.likelihood.conjugate
+    regressed = [search.regressed(table, plan.n_classes, gaussian) for table in tables]
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    n_best = _FINALISTS if one_step else 1
+    index, found = search.best_kernels(regressed, random_state, n_best)
+    table = tables[index]
+    plans = [_started(plan, each, table) for each in found]
+    if len(plans) == 1:
+        return index, plans[0]
+    densities = [_density(each, table, random_state.randint(np.iinfo(np.int32).max)) for each in plans]
+    return index, plans[int(np.argmax(densities))]
+
+
+def _density(plan, table, seed):
+    """The leave-one-out density of the solution with some inducing points."""
+    random_state = np.random.RandomState(seed)
+    plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
+    state, constants = init(plan, table, random_state)
+    density = closed_form.solve(state.parameters, constants, table, random_state).density
+    return density if np.isfinite(density) else -np.inf
+
+
+def _started(plan, found, table):
+    """The plan with the kernel and the noise that were found, in the units of the table."""
+    if not plan.likelihood.conjugate:
+        # A latent function of another likelihood starts with unit variance.
+        total = float(np.mean(found.kernel.diag(table.X[:1000])))
+        return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total, table),))
+    variance = fit_scale("y", table.y.T, table.weight, active=True).scale ** 2
+    kernel = _multiplied(found.kernel, float(np.mean(variance)), table)
+    return plan._replace(kernels=(kernel,), likelihood=_with_noise(plan.likelihood, found.noise * variance))
+
+
+def _multiplied(kernel, factor, table):
+    """The scikit-learn kernel times a number, within its bounds."""
+    value = _kernels.from_sklearn(kernel, table.X.shape[1]).value
+    parts = _kernels.amplitudes(value)
+    return _kernels.to_sklearn(kernel, jax.tree.map(lambda v, part: v * factor**part, value, parts))
+
+
+def _with_noise(likelihood, variance):
+    """The Gaussian likelihood with these noise variances, unless the user has set them."""
+    if not np.array_equal(likelihood.variance, type(likelihood)().variance) or likelihood.variance_bounds == "fixed":
+        return likelihood
+    _, lower, upper = likelihood.value_and_bounds(len(variance))
+    variance = np.clip(variance, np.ravel(lower.variance), np.ravel(upper.variance))
+    return likelihood.fitted([variance])
+
+
+def maximise_evidence(plan, table, random_state):
+    """The plan with the hyperparameters of its own kernels at the maximum of the evidence of some rows.
+
+    The search starts at the given values and stays within their bounds, as in scikit-learn's
+    GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
+    """
+    order = random_state.permutation(len(table.weight))
+    rows = evidence.part(table, np.sort(order[: sizes.EVIDENCE_ROWS]))
+    n_targets = len(table.y)
+    noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
+    shared = len(plan.kernels) == 1
+    kernels, variance = [], []
+    for k, kernel in enumerate(plan.kernels):
+        targets = slice(None) if shared else slice(k, k + 1)
+        logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
+        start, *bounds = (Hyperparameters(*each) for each in zip(logs, [each[targets].mean() for each in noise]))
+        best = evidence.maximise(start, bounds, rows._replace(y=rows.y[targets]), _ITERATIONS)
+        if np.isfinite(best.evidence):
+            start = best.hyperparameters
+        kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
+        variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
+    likelihood = plan.likelihood
+    if likelihood.variance_bounds != "fixed":
+        likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
+    return plan._replace(kernels=tuple(kernels), likelihood=likelihood)

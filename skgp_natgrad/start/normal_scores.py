@@ -1,0 +1,75 @@
+"""A monotone map of each column of X to a normal distribution: clipped normal scores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from .scale import snapped
+
+# Most knots of a column; between them the map is linear.
+_KNOTS = 500
+
+
+class NormalScores(NamedTuple):
+    """A monotone, piecewise linear map of columns; constant beyond the training data.
+
+    Attributes
+    ----------
+    knots : ndarray of shape (R, D)
+        Values of each column, in increasing order; the last one is repeated where there are fewer.
+    scores : ndarray of shape (R, D)
+        The values of the map there, with mean zero and unit variance on the training data.
+    spans : ndarray of shape (2, D) or None
+        As in `scale.Scale`.
+    """
+
+    knots: np.ndarray
+    scores: np.ndarray
+    spans: np.ndarray | None = None
+
+    @property
+    def n_columns(self):
+        """Number of columns."""
+        return self.knots.shape[1]
+
+    def forward(self, table):
+        """Map ``table`` (N, D) to scores."""
+        return _interpolated(snapped(table, self.spans), self.knots, self.scores)
+
+    def backward(self, table):
+        """Undo `forward` within the range of the training data."""
+        return _interpolated(table, self.scores, self.knots)
+
+
+def _interpolated(table, knots, values):
+    columns = [np.interp(*each) for each in zip(table.T, knots.T, values.T, strict=True)]
+    return np.column_stack(columns)
+
+
+def fit_normal_scores(table, weight, spans=None):
+    """Return the `NormalScores` of the columns of ``table`` (N, D) with weights (N,)."""
+    columns = [_of_column(column, weight) for column in table.T]
+    most = max(len(knots) for knots, _ in columns)
+    knots, scores = (
+        np.column_stack([np.pad(each, (0, most - len(each)), mode="edge") for each in part])
+        for part in zip(*columns, strict=True)
+    )
+    return NormalScores(knots, scores, spans)
+
+
+def _of_column(column, weight):
+    values, position = np.unique(column, return_inverse=True)
+    mass = np.bincount(position, weights=weight)
+    # Equal values get the middle of their ranks.
+    scores = norm.ppf((np.cumsum(mass) - 0.5 * mass) / mass.sum())
+    scores -= np.average(scores, weights=mass)
+    deviation = np.sqrt(np.average(scores**2, weights=mass))
+    if len(values) > 1:
+        scores /= deviation
+    if len(values) > _KNOTS:
+        chosen = np.linspace(0, len(values) - 1, _KNOTS).round().astype(int)
+        values, scores = values[chosen], scores[chosen]
+    return values, scores

@@ -1,0 +1,202 @@
+"""The default kernel, with hyperparameters of large evidence, and the scaling of X that goes with it.
+
+Training moves hyperparameters by gradients, and ends near where it starts: at a lengthscale that is
+far too long a wiggly function looks like noise, and of many columns those that matter are not found.
+So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
+table. They are compared by the density of rows outside that part, since repeated rows deceive the
+evidence: it explains them by a noise that is too small.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from scipy.stats import norm, rankdata
+
+from .. import kernels
+from . import evidence
+from .candidates import CANDIDATES, matern52
+from .evidence import Hyperparameters
+from .scale import fit_scale
+
+# Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
+_FEW, _MORE = 250, 400
+# Rows whose evidence sets the final hyperparameters, and most rows outside them for the comparison.
+_REFINED, _OUTSIDE = 1000, 1500
+# With fewer rows outside, each row is predicted from all others instead.
+_FEWEST_OUTSIDE = 100
+_ITERATIONS, _FINAL_ITERATIONS = 30, 20
+# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: two starts, and the prior's mean.
+_STARTS = ((1.0, 0.1), (0.3, 0.05))
+_CENTRE = 0.03
+# Noise variances, as shares of the targets' variance.
+_NOISE_BOUNDS = (1e-6, 1e2)
+# Tables whose widths share a multiple of this share programs.
+_COLUMNS = 8
+
+
+class Found(NamedTuple):
+    """A kernel with its hyperparameters.
+
+    Attributes
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    noise : float
+        The noise variance, as a share of the targets' variance.
+    density : float
+        Mean log predictive density of rows that it was not fitted to.
+    """
+
+    kernel: object
+    noise: float
+    density: float
+
+
+class _Candidate(NamedTuple):
+    make: object
+    best: evidence.Best
+    density: float
+
+
+class _View:
+    """A table under one scaling of X, with standardised targets: the parts on which candidates are fitted."""
+
+    def __init__(self, table, order, kernel_bounds):
+        self.table, self.order, self.bounds = table, order, kernel_bounds
+
+    def rows(self, n_rows):
+        """The first rows in the common random order, without rows of equal X."""
+        index = np.sort(self.order[:n_rows])
+        _, first = np.unique(self.table.X[index], axis=0, return_index=True)
+        return evidence.part(self.table, index[np.sort(first)])
+
+    def density(self, hyperparameters, n_rows):
+        """Mean log density of rows outside the first ``n_rows``, or of each row given all others."""
+        outside = np.sort(self.order[n_rows : n_rows + _OUTSIDE])
+        if len(outside) < _FEWEST_OUTSIDE:
+            return evidence.leave_one_out_density(hyperparameters, self.rows(n_rows))
+        return evidence.held_out_density(hyperparameters, self.rows(n_rows), evidence.part(self.table, outside))
+
+
+def best_kernels(tables, random_state, n_best=1):
+    """The best kernels for each of the same rows under different scalings of X.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+        The same targets and weights under each scaling.
+    random_state : numpy.random.RandomState
+        Draws the rows.
+    n_best : int, default=1
+
+    Returns
+    -------
+    index : int
+        Position of the best scaling.
+    found : list of Found
+        The kernels with the largest densities under this scaling, best first.
+    """
+    order = random_state.permutation(len(tables[0].weight))
+    n_columns = tables[0].X.shape[1]
+    views = [_view(table, order) for table in tables]
+    n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
+    firsts = [_smooth_one(view, n_rows) for view in views]
+    index = int(np.argmax([first.density for first in firsts]))
+    view, first = views[index], firsts[index]
+    length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
+    others = [_fitted(view, make, length_scale, first.best.hyperparameters.noise, n_rows) for make in CANDIDATES[1:]]
+    ranked = sorted([first, *others], key=lambda each: -each.density)
+    return index, [_refined(view, each, length_scale, n_columns) for each in ranked[:n_best]]
+
+
+def _view(table, order):
+    """The view of a table; columns of zeros fill it up, and the targets are around zero with unit variance."""
+    y = fit_scale("y", table.y.T, table.weight, active=True).forward(table.y.T).T
+    deviation = fit_scale("X", table.X, table.weight, active=True).scale
+    missing = -len(deviation) % _COLUMNS
+    X = np.pad(table.X, ((0, 0), (0, missing)))
+    longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
+    return _View(table._replace(X=X, y=y), order, longest)
+
+
+def _bounds_of(longest):
+    return 1e-5 * longest.min(), 1e5 * longest.max()
+
+
+def _smooth_one(view, n_rows):
+    """The best Matern 5/2 of two starts."""
+    rows, longest = view.rows(n_rows), view.bounds
+    found = []
+    for factor, noise in _STARTS:
+        start, bounds, centre = _start(matern52, factor * longest, np.log(noise), longest)
+        found.append(evidence.maximise(start, bounds, rows, _ITERATIONS, centre))
+    best = max(found, key=lambda each: each.evidence)
+    return _Candidate(matern52, best, view.density(best.hyperparameters, n_rows))
+
+
+def _fitted(view, make, length_scale, noise, n_rows):
+    start, bounds, centre = _start(make, length_scale, noise, view.bounds)
+    best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, centre)
+    return _Candidate(make, best, view.density(best.hyperparameters, n_rows))
+
+
+def _start(make, length_scale, noise, longest):
+    """Start, bounds and prior mean of the hyperparameters of a candidate."""
+    limits = _bounds_of(longest)
+    kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
+    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(_NOISE_BOUNDS), strict=True))
+    centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
+    return Hyperparameters(kernel, noise), bounds, centre
+
+
+def _logarithms(kernel, n_columns):
+    """Logarithms of the values and the bounds of a kernel, as JAX kernels."""
+    return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
+
+
+def _refined(view, candidate, length_scale, n_columns):
+    """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
+    make, best, density = candidate
+    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view.bounds)
+    n_rows = min(len(view.order), _REFINED)
+    # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
+    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, centre)
+    if np.isfinite(refined.evidence):
+        best = refined
+    values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
+    limits = _bounds_of(view.bounds)
+    kernel = kernels.to_sklearn(make(view.bounds[:n_columns], limits), values)
+    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density)
+
+
+def _first_columns(values, n_columns):
+    return values[:n_columns] if np.ndim(values) else values
+
+
+def regressed(table, n_classes, standardised):
+    """The targets as numbers that a Gaussian process can regress: for classes indicators, for others their ranks.
+
+    Parameters
+    ----------
+    table : Table
+    n_classes : int
+        Zero in regression.
+    standardised : bool
+        Whether the likelihood is Gaussian noise, for which y stays as it is.
+
+    Returns
+    -------
+    table : Table
+    """
+    if n_classes:
+        labels = np.unique(table.y)
+        # Two indicators would say the same.
+        labels = labels[1:] if len(labels) == 2 else labels
+        return table._replace(y=np.equal(table.y, labels[:, None]).astype(float))
+    if standardised:
+        return table
+    # Normal scores: whatever the support and the tails of y, they are monotone in it.
+    ranks = np.apply_along_axis(rankdata, 1, table.y)
+    return table._replace(y=norm.ppf((ranks - 0.5) / table.y.shape[1]))
