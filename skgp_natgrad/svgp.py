@@ -131,7 +131,7 @@ def check_plan(plan, table):
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: "
-            "Auto() goes with adaptive=True, any other schedule with adaptive=False."
+            "Auto() needs adaptive=True, any other schedule needs adaptive=False."
         )
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)

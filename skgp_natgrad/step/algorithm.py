@@ -151,8 +151,8 @@ def _check_unconstrained(algorithm, likelihood, objective):
     if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
         cause = f"likelihood {type(likelihood).__name__}" if objective.closed_form else f"objective {objective.name!r}"
         raise ValueError(
-            f"solver={algorithm.solver!r} with {cause} moves q itself, and "
-            f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
+            f"solver={algorithm.solver!r} with {cause} updates q itself, but some values of "
+            f"parameterization={algorithm.parameterization!r} represent no Gaussian; use "
             "parameterization='mean_var_sqrt'."
         )
 
@@ -160,13 +160,13 @@ def _check_unconstrained(algorithm, likelihood, objective):
 def _check_objective(algorithm, objective, basis):
     if objective.needs_residual and not basis.natural:
         raise ValueError(
-            f"objective={objective.name!r} needs what the inducing points leave open of the prior variance, which "
-            f"basis={algorithm.basis!r} does not tell apart; use basis='orthogonal', or objective='elbo'."
+            f"objective={objective.name!r} needs the part of the prior variance that the inducing points leave unexplained, "
+            f"which basis={algorithm.basis!r} does not compute; use basis='orthogonal', or objective='elbo'."
         )
     if algorithm.mean_solver == "exact" and not objective.closed_form:
         raise ValueError(
-            f"mean_solver='exact' solves for the mean of largest expected log-likelihood, which "
-            f"objective={objective.name!r} does not raise; use mean_solver='adam', or objective='elbo'."
+            f"mean_solver='exact' finds the mean with the largest expected log-likelihood, which "
+            f"objective={objective.name!r} does not maximise; use mean_solver='adam', or objective='elbo'."
         )
 
 
@@ -174,15 +174,15 @@ def _check_mean_solver(algorithm, solver, basis):
     here = f"mean_solver={algorithm.mean_solver!r}"
     if algorithm.mean_solver != "adam" and basis.second_part:
         raise ValueError(
-            f"{here} is for points of the mean alone, and basis={algorithm.basis!r} has none: its further points have "
-            "a covariance too, and natural gradients with the inducing points. Use mean_solver='adam', the default."
+            f"{here} is for mean-only points, but basis={algorithm.basis!r} has none: its further points also have a "
+            "covariance, and take natural gradient steps with the inducing points. Use mean_solver='adam', the default."
         )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
-            f"{here} takes natural gradient steps, solver={algorithm.solver!r} has none; use solver='ngd'."
+            f"{here} takes natural gradient steps, but solver={algorithm.solver!r} does not; use solver='ngd'."
         )
     if algorithm.mean_solver != "adam" and not basis.orthogonal:
         raise ValueError(
-            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={algorithm.basis!r} has not. "
-            "Use basis='orthogonal': it stands for the same functions."
+            f"{here} needs a mean-only part that is orthogonal to the rest, but basis={algorithm.basis!r} has none. "
+            "Use basis='orthogonal', which represents the same functions."
         )
