@@ -72,6 +72,16 @@ def complete(plan, table):
     Returns
     -------
     plan : Plan
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.complete(svgp.Plan(n_inducing=10), table)
+    >>> len(plan.kernels)
+    1
     """
     kernels = plan.kernels
     if kernels is None:
