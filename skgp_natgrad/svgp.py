@@ -28,7 +28,15 @@ from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, complete
 from .start.state import Previous, previous_of
 from .start.state import init as _init
-from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, can_stream, check
+from .step.algorithm import (
+    MEAN_SOLVERS,
+    NATURAL_MEAN_SOLVERS,
+    SOLVERS,
+    Algorithm,
+    check,
+    is_collapsed,
+    refused_in_stream,
+)
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
@@ -71,17 +79,18 @@ __all__ = [
     "Weights",
     "batch",
     "bound_of_constants",
-    "can_stream",
     "check_plan",
     "complete",
     "condition",
     "covariance",
     "init",
     "interim",
+    "is_collapsed",
     "is_transformation",
     "memory_of_draws",
     "predict",
     "previous_of",
+    "refused_in_stream",
     "sample_latent",
     "sample_targets",
     "specification",
@@ -278,6 +287,19 @@ def batch(table):
     Returns
     -------
     batch : Batch
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> svgp.batch(table).X.shape
+    (100, 1)
+    >>> rows = np.random.default_rng(0).choice(100, size=20, replace=False)
+    >>> minibatch = svgp.batch(svgp.Table(table.X[rows], table.y[:, rows], table.weight[rows]))
+    >>> minibatch.X.shape, minibatch.y.shape
+    ((20, 1), (1, 20))
     """
     return padded(table, len(table.weight))._replace(columns=None)
 

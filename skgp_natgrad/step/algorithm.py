@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import optax
 
-from .. import objectives
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -108,43 +107,30 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
     _check_objective(algorithm, objective, basis)
 
 
-def can_stream(estimator):
-    """Whether an estimator has ``partial_fit``: its q must contain all information from the data.
+def refused_in_stream(n_mean_inducing, basis, mean_solver):
+    """The arguments under which q does not contain all information from the data, so that no stream can continue it.
 
     Mean-only weights move the mean but do not describe its uncertainty, so that they
     leave no factor for later rows. A second part of q with its own covariance would
     leave one, but under other points it would be correlated with the first part.
 
-    Raises
-    ------
-    AttributeError
-        Names the arguments and the remedy.
+    Parameters
+    ----------
+    n_mean_inducing : int
+    basis : str
+        A name that is not in `BASES` is not refused here.
+    mean_solver : str
+
+    Returns
+    -------
+    names : list of str
     """
-    needs_q_alone = {
-        "n_mean_inducing": estimator.n_mean_inducing != 0,
-        "basis": estimator.basis in BASES and not BASES[estimator.basis].natural,
-        "mean_solver": estimator.mean_solver == "exact",
+    refused = {
+        "n_mean_inducing": n_mean_inducing != 0,
+        "basis": basis in BASES and not BASES[basis].natural,
+        "mean_solver": mean_solver == "exact",
     }
-    given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
-    here = f"{type(estimator).__name__} has no partial_fit with"
-    if given:
-        raise AttributeError(
-            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what further "
-            "points do. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
-        )
-    if not _q_is_posterior(estimator.objective):
-        raise AttributeError(
-            f"{here} objective={estimator.objective!r}: its q is no posterior that later rows could start from. Use "
-            "objective='elbo'."
-        )
-    return True
-
-
-def _q_is_posterior(objective):
-    """Whether the objective leaves a posterior; True for an invalid argument, which `fit` refuses later."""
-    if not isinstance(objective, objectives.Objective):
-        objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
-    return objective.closed_form
+    return [name for name, is_refused in refused.items() if is_refused]
 
 
 def _check_unconstrained(algorithm, likelihood, objective):
@@ -160,8 +146,9 @@ def _check_unconstrained(algorithm, likelihood, objective):
 def _check_objective(algorithm, objective, basis):
     if objective.needs_residual and not basis.natural:
         raise ValueError(
-            f"objective={objective.name!r} needs the part of the prior variance that the inducing points leave unexplained, "
-            f"which basis={algorithm.basis!r} does not compute; use basis='orthogonal', or objective='elbo'."
+            f"objective={objective.name!r} needs the part of the prior variance that the inducing points leave "
+            f"unexplained, which basis={algorithm.basis!r} does not compute; use "
+            "basis='orthogonal', or objective='elbo'."
         )
     if algorithm.mean_solver == "exact" and not objective.closed_form:
         raise ValueError(
