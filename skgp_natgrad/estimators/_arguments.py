@@ -119,8 +119,8 @@ def _rate_schedule(estimator, algorithm, max_iter):
     is_search = isinstance(rate, LineSearch) or rate == "line_search"
     if is_search and SOLVERS[algorithm.solver].natural:
         raise ValueError(
-            f"learning_rate={rate!r} is only available with solver='adam' and 'gd'; with solver={algorithm.solver!r} use "
-            "gamma_schedule='line_search', which searches along the natural gradient."
+            f"learning_rate={rate!r} is only available with solver='adam' and 'gd'; with solver={algorithm.solver!r} "
+            "use gamma_schedule='line_search', which searches along the natural gradient."
         )
     if isinstance(rate, Auto) or rate == "auto":
         raise ValueError(
@@ -133,7 +133,9 @@ def _rate_schedule(estimator, algorithm, max_iter):
 def _algorithm(estimator):
     """The algorithm's parts by name, checked one by one."""
     if estimator.basis == "coupled":
-        raise ValueError("basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same.")
+        raise ValueError(
+            "basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same."
+        )
     optimizer = estimator.optimizer
     if is_transformation(optimizer):
         if estimator.solver in ("gd", "lbfgs"):
@@ -159,8 +161,8 @@ def _check_transformation(optimizer):
         jax.eval_shape(lambda at: optimizer.update(at, optimizer.init(at), at), jax.ShapeDtypeStruct((3,), "float32"))
     except TypeError as error:
         raise ValueError(
-            "optimizer: this transformation of optax cannot be used, since it needs the value of the objective or other "
-            f"arguments ({error}); use one that needs only gradients, such as optax.adam(0.01)."
+            "optimizer: this transformation of optax cannot be used, since it needs the value of the objective or "
+            f"other arguments ({error}); use one that needs only gradients, such as optax.adam(0.01)."
         ) from error
 
 
@@ -178,13 +180,13 @@ def _check_checkpoint(estimator):
     path = _checks.path("checkpoint", estimator.checkpoint)
     if estimator.solver == "lbfgs":
         raise ValueError(
-            f"checkpoint={str(path)!r} cannot be used with solver='lbfgs': scipy does not expose the state of L-BFGS, so "
-            "that a fit cannot be continued from a file. Use checkpoint=None, or another solver."
+            f"checkpoint={str(path)!r} cannot be used with solver='lbfgs': scipy does not expose the state of L-BFGS, "
+            "so that a fit cannot be continued from a file. Use checkpoint=None, or another solver."
         )
     if is_transformation(estimator.optimizer):
         raise ValueError(
-            f"checkpoint={str(path)!r} cannot be used with an optimizer of optax: its parameters cannot be read, so that "
-            "a later fit cannot be compared with the file. Use checkpoint=None, or the name of an optimizer."
+            f"checkpoint={str(path)!r} cannot be used with an optimizer of optax: its parameters cannot be read, so "
+            "that a later fit cannot be compared with the file. Use checkpoint=None, or the name of an optimizer."
         )
 
 

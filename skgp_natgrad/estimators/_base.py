@@ -162,8 +162,8 @@ class BaseNGDSVGP(BaseEstimator):
         values = svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device)
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(
-                f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these rows "
-                "out, or fit with another kernel."
+                f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these "
+                "rows out, or fit with another kernel."
             )
         return values
 

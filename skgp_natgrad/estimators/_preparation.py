@@ -113,8 +113,8 @@ def _as_before(estimator, likelihood):
     """The likelihood for the next rows of a stream, with everything that the first rows determined."""
     if len(estimator.mean_inducing_points_):
         raise ValueError(
-            f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what they "
-            "have learned cannot be passed on to later rows. Call fit to start anew."
+            f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
+            "they have learned cannot be passed on to later rows. Call fit to start anew."
         )
     fitted = estimator.likelihood_
     if type(likelihood) is not type(fitted):

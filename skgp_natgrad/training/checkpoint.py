@@ -107,8 +107,8 @@ class Checkpoint:
         if names:
             differences = ", ".join(_difference(name, theirs.get(name), self.identity.get(name)) for name in names)
             raise ValueError(
-                f"checkpoint={str(self.path)!r} belongs to another fit, which differs in {differences}. To continue that "
-                "fit, give the same data and arguments again; to start anew, delete the file or name another one."
+                f"checkpoint={str(self.path)!r} belongs to another fit, which differs in {differences}. To continue "
+                "that fit, give the same data and arguments again; to start anew, delete the file or name another one."
             )
 
 
