@@ -338,10 +338,10 @@ def step(state, constants, batch, plan, gamma, rate):
     >>> bounds[-1] > bounds[0]
     True
     """
-    # Whatever the size of this batch.
+    # The constants have the scale of the plan's batches; this one may have another size.
     constants = constants._replace(scale=constants.n_rows / len(batch.weight))
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
-        # By its own method: rows that are on the device stay there.
+        # By the array's own method, so that rows on the device stay there.
         batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
         return jax.block_until_ready(found)

@@ -276,5 +276,5 @@ def test_classes_of_saved_models_are_found_in_public_modules_but_not_listed():
     for module, name in ((kernels, "Sum"), (kernels, "RBF"), (objectives, "Parameters")):
         assert name not in dir(module)
         assert isinstance(getattr(module, name), type)
-    with pytest.raises(AttributeError, match="'skgp_natgrad.kernels' has no attribute 'Unknown'"):
+    with pytest.raises(AttributeError, match=r"'skgp_natgrad\.kernels' has no attribute 'Unknown'"):
         kernels.Unknown  # noqa: B018

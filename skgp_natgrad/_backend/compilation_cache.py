@@ -67,7 +67,7 @@ def enable_compilation_cache(path=None):
 
 
 def _default_folder():
-    # An empty or relative value is to be ignored, says the XDG specification.
+    # By the XDG specification an empty or relative value is ignored.
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (caches if caches.is_absolute() else Path("~/.cache")) / "skgp_natgrad"
 

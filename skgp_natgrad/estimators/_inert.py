@@ -49,11 +49,11 @@ def _reasons(plan):
         yield "parameterization", f"basis={algorithm.basis!r} has no natural parameters"
     elif is_collapsed(algorithm, plan.likelihood.conjugate and plan.objective.closed_form):
         yield "parameterization", f"{here} computes the best q in closed form here"
-    # Given points, as an array, are used or refused.
+    # An array is not named: it is refused, or belongs to an earlier call of partial_fit.
     if plan.n_inducing is None and isinstance(plan.inducing_init, str):
         yield "inducing_init", "n_inducing puts a point at every row"
     if not plan.n_mean_inducing:
-        # The decoupled basis has a mean of its own even so: on a copy of the inducing points.
+        # The decoupled basis differs even then: its mean rests on a copy of the inducing points.
         if BASES[algorithm.basis].natural:
             yield "basis", "n_mean_inducing=0"
         yield "mean_columns", "n_mean_inducing=0"

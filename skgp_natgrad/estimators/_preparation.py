@@ -158,7 +158,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
 
 
 def _of_functions(settings):
-    """The values of schedules that are functions, which do not say what they are."""
+    """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
     schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
     iteration = np.arange(settings.max_iter)
     return {

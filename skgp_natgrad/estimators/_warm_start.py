@@ -106,7 +106,7 @@ def recorded(arguments, likelihood, objective, normalize_y):
     """
     names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
     record = {name: arguments[name] for name in names}
-    # "all" is another name of None.
+    # "all" means the same as None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
     return copy.deepcopy(record)
