@@ -30,7 +30,15 @@ from .start.choice import sized, some_rows
 from .start.plan import Plan
 from .start.state import Previous, previous_of
 from .start.state import init as _init
-from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, can_stream, check
+from .step.algorithm import (
+    MEAN_SOLVERS,
+    NATURAL_MEAN_SOLVERS,
+    SOLVERS,
+    Algorithm,
+    check,
+    is_collapsed,
+    refused_in_stream,
+)
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
@@ -73,7 +81,6 @@ __all__ = [
     "Weights",
     "batch",
     "bound_of_constants",
-    "can_stream",
     "check_plan",
     "choose_kernel",
     "complete",
@@ -81,10 +88,12 @@ __all__ = [
     "covariance",
     "init",
     "interim",
+    "is_collapsed",
     "is_transformation",
     "memory_of_draws",
     "predict",
     "previous_of",
+    "refused_in_stream",
     "sample_latent",
     "sample_targets",
     "sized",
@@ -136,7 +145,7 @@ def check_plan(plan, table):
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: "
-            "Auto() goes with adaptive=True, any other schedule with adaptive=False."
+            "Auto() needs adaptive=True, any other schedule needs adaptive=False."
         )
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
@@ -156,6 +165,16 @@ def complete(plan, table, random_state=None):
     Returns
     -------
     plan : Plan
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.complete(svgp.Plan(n_inducing=10), table, random_state=0)
+    >>> len(plan.kernels)
+    1
     """
     with _device.computation(plan.device):
         return choice.complete(plan, table, check_random_state(random_state))
@@ -334,6 +353,19 @@ def batch(table):
     Returns
     -------
     batch : Batch
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> svgp.batch(table).X.shape
+    (100, 1)
+    >>> rows = np.random.default_rng(0).choice(100, size=20, replace=False)
+    >>> minibatch = svgp.batch(svgp.Table(table.X[rows], table.y[:, rows], table.weight[rows]))
+    >>> minibatch.X.shape, minibatch.y.shape
+    ((20, 1), (1, 20))
     """
     return padded(table, len(table.weight))._replace(columns=None)
 
@@ -372,10 +404,10 @@ def step(state, constants, batch, plan, gamma, rate):
     >>> bounds[-1] > bounds[0]
     True
     """
-    # Whatever the size of this batch.
+    # The constants have the scale of the plan's batches; this one may have another size.
     constants = constants._replace(scale=constants.n_rows / len(batch.weight))
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
-        # By its own method: rows that are on the device stay there.
+        # By the array's own method, so that rows on the device stay there.
         batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
         return jax.block_until_ready(found)

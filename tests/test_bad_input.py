@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
@@ -305,15 +305,57 @@ def test_without_meminfo_all_physical_memory_counts(tmp_path, monkeypatch):
         ({"mean_columns": 3, "mean_solver": "diagonal"}, ["mean_solver='diagonal'", "mean_columns=3"]),
         ({"optimizer": None, "learning_rate": 0.1}, ["learning_rate=0.1"]),
         ({"solver": "lbfgs", "learning_rate": 0.1, "optimizer": "yogi"}, ["optimizer='yogi'", "learning_rate=0.1"]),
+        ({"solver": "lbfgs", "parameterization": "mean_var_sqrt"}, ["parameterization='mean_var_sqrt'"]),
+        ({"n_inducing": None, "inducing_init": "k-means"}, ["inducing_init='k-means'"]),
+        ({"n_inducing": "all", "inducing_init": "random"}, ["inducing_init='random'"]),
+        ({"basis": "hybrid"}, ["basis='hybrid'"]),
+        ({"basis": "solve"}, ["basis='solve'"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_arguments_without_effect_are_named_in_one_warning(options, named):
     X = np.linspace(0, 1, 12)[:, None]
-    model = NGDSVGPRegressor(n_inducing=3, max_iter=2, **options)
+    model = NGDSVGPRegressor(**{"n_inducing": 3, "max_iter": 2, **options})
     with pytest.warns(UserWarning, match="Without effect here") as caught:
         model.fit(X, X[:, 0])
     (warning,) = [one for one in caught if "Without effect" in str(one.message)]
     assert all(name in str(warning.message) for name in named)
     assert str(warning.message).count(" (") == len(named)
     assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"solver": "lbfgs", "likelihood": "student_t", "parameterization": "mean_var_sqrt"},
+        {"inducing_init": "k-means"},
+        {"basis": "solve", "n_mean_inducing": 3},
+        {"basis": "decoupled", "solver": "adam"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_arguments_with_an_effect_are_not_named(options):
+    X = np.linspace(0, 1, 12)[:, None]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Without effect here")
+        NGDSVGPRegressor(n_inducing=3, max_iter=2, **options).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "left_out"),
+    [
+        ({"basis": "hybrid"}, {}),
+        ({"basis": "solve"}, {}),
+        ({"n_inducing": None, "inducing_init": "k-means"}, {"n_inducing": None}),
+        ({"solver": "lbfgs", "parameterization": "mean_var_sqrt"}, {"solver": "lbfgs"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Without effect here")
+def test_what_is_said_to_have_no_effect_has_none(options, left_out):
+    X = np.linspace(0, 1, 12)[:, None]
+    models = [
+        NGDSVGPRegressor(**{"n_inducing": 3, "max_iter": 20, "random_state": 0, **each}).fit(X, np.sin(9 * X[:, 0]))
+        for each in (options, left_out)
+    ]
+    assert_allclose(*(model.predict(X) for model in models), rtol=0, atol=1e-9)
+    assert_allclose(*(model.elbo_curve_ for model in models), rtol=1e-9)

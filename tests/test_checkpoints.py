@@ -164,7 +164,7 @@ def test_a_warm_start_goes_on(path):
     model = first.set_params(checkpoint=path)
     interrupt(model)
     other = regressor(**MINIBATCH, warm_start=True, max_iter=20).fit(X, Y).set_params(checkpoint=path, max_iter=70)
-    with pytest.raises(ValueError, match="the fit that the warm start goes on from"):
+    with pytest.raises(ValueError, match="differs in the previous fit, which the warm start continues"):
         other.fit(X, Y)
     assert_same(model.fit(X, Y), whole)
 
@@ -180,10 +180,10 @@ def test_one_path_serves_fits_one_after_the_other(path):
 @pytest.mark.parametrize(
     ("options", "table", "message"),
     [
-        ({"learning_rate": 0.01}, {}, r"differs in learning_rate \(0.02 there, 0.01 here\)\."),
+        ({"learning_rate": 0.01}, {}, r"differs in learning_rate \(0.02 in the file, 0.01 now\)\."),
         ({"kernel": RBF(0.9)}, {}, "differs in kernel"),
         ({"gamma_schedule": Constant(0.05)}, {}, "differs in gamma_schedule"),
-        ({"random_state": 1}, {}, r"random_state \(0 there, 1 here\)"),
+        ({"random_state": 1}, {}, r"random_state \(0 in the file, 1 now\)"),
         ({}, {"X": X + 1e-12}, "differs in X"),
         ({}, {"y": Y + (np.arange(300) == 7)}, "differs in y"),
         ({}, {"sample_weight": np.full(300, 2.0)}, "differs in sample_weight"),
@@ -204,7 +204,7 @@ def test_another_version_of_the_package_is_refused(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "__version__", "0.0.1")
         interrupt(regressor(checkpoint=path))
-    with pytest.raises(ValueError, match=r"skgp_natgrad \('0.0.1' there"):
+    with pytest.raises(ValueError, match=r"skgp_natgrad \('0.0.1' in the file"):
         regressor(checkpoint=path).fit(X, Y)
 
 
@@ -225,7 +225,7 @@ def test_a_damaged_file_is_refused(damage, path):
         np.savez(path, header=np.array([{}], dtype=object))
     else:
         path.write_bytes({"empty": b"", "truncated": content[:-100], "garbage": RNG.bytes(5000)}[damage])
-    with pytest.raises(ValueError, match=r"fit\.npz.*no checkpoint of skgp_natgrad.*damaged.*Delete the file"):
+    with pytest.raises(ValueError, match=r"fit\.npz.*not a checkpoint of skgp_natgrad.*damaged.*Delete the file"):
         regressor(checkpoint=path).fit(X, Y)
     assert path.exists()
 
@@ -273,8 +273,8 @@ def test_another_structure_is_refused(path):
         (3, {}, "checkpoint=3 must be the path"),
         ("", {}, "checkpoint='' must be the path"),
         (".", {}, "checkpoint='.' is a folder"),
-        (os.path.join("no", "such", "place"), {}, "no folder"),
-        ("file", {"solver": "lbfgs"}, "checkpoint='file' with solver='lbfgs'"),
+        (os.path.join("no", "such", "place"), {}, "which is not a folder; name a file in an existing folder"),
+        ("file", {"solver": "lbfgs"}, "checkpoint='file' cannot be used with solver='lbfgs'"),
     ],
 )
 def test_a_bad_argument_is_refused_before_work_starts(checkpoint, options, message):

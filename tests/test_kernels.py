@@ -89,7 +89,7 @@ def test_default_kernel_starts_from_the_data(rng):
 @pytest.mark.parametrize(
     ("kernel", "error", "message"),
     [
-        (sk.RBF() + sk.WhiteKernel(), ValueError, "the likelihood owns the noise"),
+        (sk.RBF() + sk.WhiteKernel(), ValueError, "the noise belongs to the likelihood"),
         (sk.PairwiseKernel(), ValueError, "no JAX kernel"),
         ("rbf", TypeError, "must be a kernel"),
         (sk.RBF, TypeError, "must be a kernel"),
@@ -103,7 +103,7 @@ def test_default_kernel_starts_from_the_data(rng):
         (sk.RBF() ** "two", ValueError, "exponent='two'; exponent must be a positive number"),
         (sk.Matern(nu="abc"), ValueError, "Matern with nu='abc'; nu must be one of 0.5, 1.5, 2.5 and inf"),
         (sk.Matern(nu=1j), ValueError, r"Matern with nu=1j.* must be a number, a string, or a tuple"),
-        (sk.RBF("a"), ValueError, "not a number"),
+        (sk.RBF("a"), ValueError, "it must be a number"),
         (sk.RBF(1.0, (2.0, 3.0)), ValueError, "within positive bounds"),
         (sk.RBF(1.0, (10.0, 0.1)), ValueError, "within positive bounds"),
     ],

@@ -740,7 +740,7 @@ def test_bad_classification_likelihoods_are_named(likelihood, message):
 
 
 def test_bernoulli_refuses_three_classes():
-    with pytest.raises(ValueError, match="two classes, y has 3"):
+    with pytest.raises(ValueError, match="two classes, but y has 3"):
         NGDSVGPClassifier(likelihood="bernoulli").fit(np.eye(3), [0, 1, 2])
 
 

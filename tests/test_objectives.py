@@ -505,7 +505,7 @@ def test_kl_weight_may_change_in_a_warm_start_and_the_objective_may_not(toy):
         ({"objective": Predictive(True)}, r"kl_weight=True"),
         ({"objective": Predictive("1")}, r"kl_weight='1'"),
         ({"objective": "predictive", "mean_solver": "exact"}, "mean_solver='exact'.*'predictive'.*mean_solver='adam'"),
-        ({"objective": "predictive", "solver": "lbfgs"}, "objective 'predictive' moves q.*mean_var_sqrt"),
+        ({"objective": "predictive", "solver": "lbfgs"}, "objective 'predictive' updates q.*mean_var_sqrt"),
     ],
     ids=str,
 )

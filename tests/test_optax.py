@@ -62,7 +62,7 @@ def test_a_transformation_survives_clone_and_moves_q_too():
     [
         ({"learning_rate": 0.1}, r"learning_rate=0\.1 has no effect .*=optax\.adam"),
         ({"solver": "gd"}, "no effect with solver='gd'"),
-        ({"checkpoint": "file"}, "checkpoint='file' with an optimizer of optax"),
+        ({"checkpoint": "file"}, "checkpoint='file' cannot be used with an optimizer of optax"),
     ],
 )
 def test_what_a_transformation_does_not_go_with(options, message):

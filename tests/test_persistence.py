@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skgp_natgrad
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, kernels, objectives
 from skgp_natgrad.estimators import _persistence
 from skgp_natgrad.likelihoods import Ordinal, RobustMax, StudentT
 
@@ -270,3 +270,11 @@ def test_skops_refuses_a_newer_format(regressor, monkeypatch):
         skops_io, content, unknown = load_by_skops(regressor)
     with pytest.raises(ValueError, match=f"in format {NEWER}"):
         skops_io.loads(content, trusted=unknown)
+
+
+def test_classes_of_saved_models_are_found_in_public_modules_but_not_listed():
+    for module, name in ((kernels, "Sum"), (kernels, "RBF"), (objectives, "Parameters")):
+        assert name not in dir(module)
+        assert isinstance(getattr(module, name), type)
+    with pytest.raises(AttributeError, match=r"'skgp_natgrad\.kernels' has no attribute 'Unknown'"):
+        kernels.Unknown  # noqa: B018

@@ -148,8 +148,8 @@ def test_class_weight_moves_the_boundary(rng):
         ({0: -1.0}, "class_weight"),
         ({0: 0.0, 1: 0.0}, "class_weight=.*leaves no row"),
         ("balance", "class_weight"),
-        ({5: 1.0}, r"names \[5\], of which y has none, and not \[0, 1\]"),
-        ({"1": 50.0, 0: 1.0}, r"names \['1'\], of which y has none, and not \[1\]"),
+        ({5: 1.0}, r"names \[5\], which do not occur in y, but not \[0, 1\]"),
+        ({"1": 50.0, 0: 1.0}, r"names \['1'\], which do not occur in y, but not \[1\]"),
     ],
 )
 def test_bad_class_weights_are_named(class_weight, message, rng):

@@ -182,7 +182,7 @@ def test_a_gradient_descent_step_is_the_gradient(rng):
         ({"learning_rate": "line_search"}, "learning_rate='line_search'.*gamma_schedule"),
         ({"n_inducing": "every"}, "n_inducing='every'"),
         ({"mean_columns": "some"}, "mean_columns='some'"),
-        ({"kernel": [sk.RBF(), sk.RBF()]}, "list of 2, but there are 1 latent functions"),
+        ({"kernel": [sk.RBF(), sk.RBF()]}, "list of 2, but the number of latent functions is 1"),
     ],
 )
 def test_combinations_are_refused_by_name(arguments, message, table):

@@ -304,7 +304,7 @@ def test_a_failure_leaves_the_last_good_model(table):
     for bad, message in (
         ((np.c_[X, X], y), "2 features"),
         ((np.full_like(X, np.nan), y), "NaN"),
-        ((X, np.c_[y, y]), "partial_fit goes on.*2 columns and had 1"),
+        ((X, np.c_[y, y]), "partial_fit continues the fit before.*2 columns, and had 1.*call fit"),
         ((X, y, np.zeros(60)), "ample.weight"),
     ):
         with pytest.raises(ValueError, match=message):

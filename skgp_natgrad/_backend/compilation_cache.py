@@ -67,7 +67,7 @@ def enable_compilation_cache(path=None):
 
 
 def _default_folder():
-    # An empty or relative value is to be ignored, says the XDG specification.
+    # By the XDG specification an empty or relative value is ignored.
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (caches if caches.is_absolute() else Path("~/.cache")) / "skgp_natgrad"
 
@@ -75,7 +75,7 @@ def _default_folder():
 def _writable(path):
     """The folder ``path``, made where it is missing, once a file could be written there."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ValueError(f"path={path!r} must be the path of a folder, or None for that of the user's caches.")
+        raise ValueError(f"path={path!r} must be the path of a folder, or None for the folder of the user's caches.")
     try:
         folder = Path(os.fsdecode(path)).expanduser().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,6 +83,6 @@ def _writable(path):
             return folder
     except (OSError, RuntimeError) as error:
         raise ValueError(
-            f"path={str(path)!r}: compiled programs cannot be kept there ({error}); "
+            f"path={str(path)!r}: compiled programs cannot be stored there ({error}); "
             "name a folder that can be written to."
         ) from error

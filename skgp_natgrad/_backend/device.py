@@ -28,7 +28,7 @@ def computation(device="auto", required=True):
     RuntimeError
         If ``device="gpu"`` and JAX sees none.
     """
-    # Of single precision GPUs would by default keep ten bits in products.
+    # By default GPUs keep only ten bits of single precision in products.
     with jax.enable_x64(True), jax.default_matmul_precision("float32"):
         _start_backend()
         try:
@@ -45,8 +45,8 @@ def computation(device="auto", required=True):
             yield
 
 
-# XLA's newer code generator for the CPU takes up to twice as long; what it makes computes exponentials in a
-# quarter of the time.
+# XLA's newer code generator for the CPU takes up to twice as long to compile; its programs compute exponentials
+# in a quarter of the time.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 
 

@@ -53,6 +53,6 @@ def _unused():
 
 
 def _limit(path):
-    """The limit in a control group's file; None if there is no file, or if it says "max"."""
+    """The limit in a control group's file; None if there is no file, or if it contains "max"."""
     text = path.read_text().strip() if path.exists() else ""
     return int(text) if text.isdigit() else None

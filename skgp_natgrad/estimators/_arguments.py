@@ -163,13 +163,13 @@ def _rate_schedule(estimator, algorithm, max_iter):
     is_search = isinstance(rate, LineSearch) or rate == "line_search"
     if is_search and SOLVERS[algorithm.solver].natural:
         raise ValueError(
-            f"learning_rate={rate!r} is for solver='adam' and 'gd'; with solver={algorithm.solver!r} search along the "
-            "natural gradient: gamma_schedule='line_search'."
+            f"learning_rate={rate!r} is only available with solver='adam' and 'gd'; with solver={algorithm.solver!r} "
+            "use gamma_schedule='line_search', which searches along the natural gradient."
         )
     if isinstance(rate, Auto) or rate == "auto":
         raise ValueError(
-            f"learning_rate={rate!r} is for gamma_schedule, the natural gradient's step size; give learning_rate a "
-            "number or another schedule."
+            f"learning_rate={rate!r} is not available: only gamma_schedule, the step size of natural gradients, can be "
+            "adapted automatically. Give learning_rate a number or another schedule."
         )
     return _checks.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0, without=("auto",))
 
@@ -185,13 +185,15 @@ def _number_or_auto(name, value, auto):
 def _algorithm(estimator, solver):
     """The algorithm's parts by name, checked one by one."""
     if estimator.basis == "coupled":
-        raise ValueError("basis='coupled' is basis='orthogonal' with n_mean_inducing=0; set these.")
+        raise ValueError(
+            "basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same."
+        )
     optimizer = estimator.optimizer
     if is_transformation(optimizer):
         if solver in ("gd", "lbfgs", "evidence"):
             raise ValueError(
-                f"an optimizer of optax has no effect with solver={solver!r}; use solver='ngd' or 'adam', or "
-                "leave optimizer at its default."
+                f"optimizer is a transformation of optax, which has no effect with solver={solver!r}; use "
+                "solver='ngd' or 'adam', or leave optimizer at its default."
             )
         _check_transformation(optimizer)
     else:
@@ -211,8 +213,8 @@ def _check_transformation(optimizer):
         jax.eval_shape(lambda at: optimizer.update(at, optimizer.init(at), at), jax.ShapeDtypeStruct((3,), "float32"))
     except TypeError as error:
         raise ValueError(
-            "optimizer: this transformation of optax cannot be used, since it asks for the value of the objective or "
-            f"for more ({error}); use one of gradients alone, such as optax.adam(0.01)."
+            "optimizer: this transformation of optax cannot be used, since it needs the value of the objective or "
+            f"other arguments ({error}); use one that needs only gradients, such as optax.adam(0.01)."
         ) from error
 
 
@@ -235,13 +237,13 @@ def _check_checkpoint(estimator):
         )
     if estimator.solver == "lbfgs":
         raise ValueError(
-            f"checkpoint={str(path)!r} with solver='lbfgs': scipy keeps what L-BFGS remembers to itself, so that "
-            "no fit can go on from a file. Use checkpoint=None, or another solver."
+            f"checkpoint={str(path)!r} cannot be used with solver='lbfgs': scipy does not expose the state of L-BFGS, "
+            "so that a fit cannot be continued from a file. Use checkpoint=None, or another solver."
         )
     if is_transformation(estimator.optimizer):
         raise ValueError(
-            f"checkpoint={str(path)!r} with an optimizer of optax: it does not say what its parameters are, so that "
-            "no file could tell whether a later fit has the same. Use checkpoint=None, or the name of an optimizer."
+            f"checkpoint={str(path)!r} cannot be used with an optimizer of optax: its parameters cannot be read, so "
+            "that a later fit cannot be compared with the file. Use checkpoint=None, or the name of an optimizer."
         )
 
 
@@ -251,14 +253,14 @@ def _sizes(estimator):
     if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
         if n_mean:
             raise ValueError(
-                f"n_inducing={n_inducing!r} puts an inducing point at every row, which leaves nothing for "
-                f"n_mean_inducing={n_mean}; set one of the two."
+                f"n_inducing={n_inducing!r} puts an inducing point at every row, so that no row remains for "
+                f"n_mean_inducing={n_mean}; set only one of the two."
             )
         return None, 0
     if isinstance(n_inducing, str):
         if n_inducing == "auto":
             return "auto", n_mean
-        raise ValueError(f'n_inducing={n_inducing!r} must be an integer of at least 1, "auto", or None or "all".')
+        raise ValueError(f'n_inducing={n_inducing!r} must be an integer of at least 1, "auto", None or "all".')
     return _checks.integer("n_inducing", n_inducing, 1), n_mean
 
 
@@ -278,7 +280,7 @@ def check_kernels(kernel, n_latent):
     """Refuse a list of kernels whose length is not the number of latent functions."""
     if isinstance(kernel, (list, tuple)) and len(kernel) != n_latent:
         raise ValueError(
-            f"kernel is a list of {len(kernel)}, but there are {n_latent} latent functions; give one kernel "
+            f"kernel is a list of {len(kernel)}, but the number of latent functions is {n_latent}; give one kernel "
             "for all, or one for each."
         )
 
@@ -290,8 +292,8 @@ def with_points(plan, estimator, n_features, scale):
         return plan
     if plan.n_inducing is None:
         raise ValueError(
-            f"n_inducing={estimator.n_inducing!r} puts an inducing point at every row, and inducing_init gives "
-            "points as well; leave one of the two at its default."
+            f"n_inducing={estimator.n_inducing!r} puts an inducing point at every row, but inducing_init also "
+            "gives points; leave one of the two at its default."
         )
     given = _given_points(plan.inducing_init, n_features)
     exact = plan.settings.algorithm.mean_solver == "exact"

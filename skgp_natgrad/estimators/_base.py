@@ -151,7 +151,10 @@ class BaseNGDSVGP(BaseEstimator):
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
         if not np.all(np.isfinite(X)):
-            raise ValueError("X holds values so far from the training data that they overflow when standardised.")
+            raise ValueError(
+                "X holds values so far from the training data that they overflow when standardised; leave these rows "
+                "out, or check the units of X."
+            )
         return X
 
     def _predict(self, quantity, X, *targets):
@@ -159,7 +162,8 @@ class BaseNGDSVGP(BaseEstimator):
         values = svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device)
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(
-                f"The kernel {self.kernel_} is not defined at some rows of X: the prediction is NaN."
+                f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these "
+                "rows out, or fit with another kernel."
             )
         return values
 

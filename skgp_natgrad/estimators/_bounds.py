@@ -35,7 +35,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
     if found:
         warnings.warn(
             f"Training ended with {'; '.join(found)}. A better value may lie beyond: widen the bounds "
-            '(<name>_bounds of the kernel or the likelihood), or set them to "fixed" where the value is meant.',
+            '(<name>_bounds of the kernel or the likelihood), or set them to "fixed" if the value is intended.',
             ConvergenceWarning,
             stacklevel=stacklevel + 1,
         )

@@ -49,8 +49,8 @@ def path(name, value):
         raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
     result = Path(os.fsdecode(value))
     if result.is_dir() or not result.parent.is_dir():
-        reason = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is no folder"
-        raise ValueError(f"{name}={str(value)!r} {reason}; name a file in a folder that is there.")
+        reason = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is not a folder"
+        raise ValueError(f"{name}={str(value)!r} {reason}; name a file in an existing folder.")
     return result
 
 
@@ -92,7 +92,10 @@ def schedule(name, value, max_iter, upper, without=()):
     except TypeError as error:
         raise ValueError(f"{name}={value!r} cannot be evaluated: {error}. Are its parameters numbers?") from error
     if values.shape != (max_iter,):
-        raise ValueError(f"{name}={value!r}: called with {max_iter} iterations it gave shape {values.shape}.")
+        raise ValueError(
+            f"{name}={value!r} returned an array of shape {values.shape} for {max_iter} iterations; it must return "
+            "one value for each iteration."
+        )
     if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
         raise ValueError(
             f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from "

@@ -11,7 +11,7 @@ from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
 from ._arguments import by_position, one_or_each
 
-# Attributes that prediction, and a fit that goes on, need beside the public ones.
+# Attributes that predictions and continued fits need, besides the public ones.
 PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_warm_state", "_trained_with")
 
 
@@ -87,7 +87,7 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     if n_inducing == signature(type(estimator)).parameters["n_inducing"].default:
         n_inducing = 0
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
-    # The mean's copy of the inducing points was not asked for.
+    # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
     wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (plan.n_mean_inducing, used_for_mean - copied)}
     for name, (asked, found) in wanted.items():

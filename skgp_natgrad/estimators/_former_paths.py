@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import NamedTuple
@@ -27,7 +28,10 @@ class FormerResumption(NamedTuple):
 
 
 def provide(**estimators):
-    """Make the modules of earlier versions importable, with the classes that saved models name."""
+    """Make the modules of earlier versions importable, with the classes that saved models name.
+
+    A module that exists today does not list them: it only finds them when asked for one by name.
+    """
     former = {
         "regressor": {"NGDSVGPRegressor": estimators["regressor"]},
         "classifier": {"NGDSVGPClassifier": estimators["classifier"]},
@@ -46,7 +50,17 @@ def provide(**estimators):
         module = sys.modules.get(f"{package}.{name}")
         if module is None:
             module = sys.modules[f"{package}.{name}"] = types.ModuleType(f"{package}.{name}", __doc__)
-        vars(module).update(contents)
+            vars(module).update(contents)
+        else:
+            module.__getattr__ = functools.partial(_find, module.__name__, contents)
+
+
+def _find(module, contents, name):
+    """The ``__getattr__`` of a module."""
+    try:
+        return contents[name]
+    except KeyError:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
 
 
 def _kernels_of(module):

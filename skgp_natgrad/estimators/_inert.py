@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from inspect import signature
 
-from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS
+from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
 
 def warn_of_inert(estimator, plan, stacklevel):
@@ -44,10 +44,18 @@ def _reasons(plan):
     if "learning_rate" not in solver.step_sizes:
         yield "learning_rate", f"{here} finds its step sizes"
     elif algorithm.optimizer is None and not plan.n_mean_inducing and solver.natural:
-        yield "learning_rate", "optimizer=None moves nothing"
+        yield "learning_rate", "optimizer=None updates nothing"
     if not BASES[algorithm.basis].natural:
         yield "parameterization", f"basis={algorithm.basis!r} has no natural parameters"
+    elif is_collapsed(algorithm, plan.likelihood.conjugate and plan.objective.closed_form):
+        yield "parameterization", f"{here} computes the best q in closed form here"
+    # An array is not named: it is refused, or belongs to an earlier call of partial_fit.
+    if plan.n_inducing is None and isinstance(plan.inducing_init, str):
+        yield "inducing_init", "n_inducing puts a point at every row"
     if not plan.n_mean_inducing:
+        # The decoupled basis differs even then: its mean rests on a copy of the inducing points.
+        if BASES[algorithm.basis].natural:
+            yield "basis", "n_mean_inducing=0"
         yield "mean_columns", "n_mean_inducing=0"
         if algorithm.mean_solver in NATURAL_MEAN_SOLVERS:
             yield "mean_solver", "n_mean_inducing=0"

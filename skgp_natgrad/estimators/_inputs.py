@@ -17,7 +17,7 @@ _NOT_A_NUMBER = "is not a number; encode such values first, for instance with On
 
 @contextlib.contextmanager
 def locate(labels=None, **tables):
-    """Context manager around a check: its error also says where the first bad value is.
+    """Context manager around a check: its error also names the position of the first bad value.
 
     Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
     searched only after its check has failed, since it may have a million rows.

@@ -13,7 +13,10 @@ def of_fit(estimator, y, previous):
     """The sorted labels of ``y``; a warm start requires the labels of the fit before."""
     classes = np.unique(y)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
-        raise ValueError(f"warm_start=True, but y has the classes {classes!r} and had {estimator.classes_!r}.")
+        raise ValueError(
+            f"warm_start=True, but y has the classes {classes!r}, and had {estimator.classes_!r} in the fit before; "
+            "set warm_start=False to start anew."
+        )
     return classes
 
 
@@ -21,8 +24,8 @@ def of_stream(estimator, y, classes, previous):
     """The sorted labels of a stream, which its first call determines."""
     if isinstance(estimator.class_weight, str):
         raise ValueError(
-            f"class_weight={estimator.class_weight!r} depends on all rows, and partial_fit sees a part of them; give "
-            "a dict of label to weight."
+            f"class_weight={estimator.class_weight!r} depends on all rows, but partial_fit sees only a part of them; "
+            "give a dict of label to weight."
         )
     known = np.unique(y if classes is None else classes) if previous is None else estimator.classes_
     if len(known) < 2:
@@ -31,7 +34,10 @@ def of_stream(estimator, y, classes, previous):
             f"{known.tolist()}. Give all labels that will occur as classes=..."
         )
     if classes is not None and not np.array_equal(np.unique(classes), known):
-        raise ValueError(f"classes={np.unique(classes).tolist()} differs from the first call's, {known.tolist()}.")
+        raise ValueError(
+            f"classes={np.unique(classes).tolist()} differs from the first call's, {known.tolist()}; "
+            "give the same labels, or leave classes out."
+        )
     unseen = sorted(set(y.tolist()) - set(known.tolist()), key=str)
     if unseen:
         raise ValueError(
@@ -58,9 +64,12 @@ def weights(given, classes, position, weight):
     unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
     if unknown and missing:
         raise ValueError(
-            f"class_weight={given!r} names {sorted(unknown, key=str)}, of which y has none, and not "
-            f"{sorted(missing, key=str)}; give the labels as they are in y, whose classes are {classes.tolist()}."
+            f"class_weight={given!r} names {sorted(unknown, key=str)}, which do not occur in y, but not "
+            f"{sorted(missing, key=str)}; use the labels of y, which are {classes.tolist()}."
         )
     if np.any(weight) and not np.any(weight * factors[position]):
-        raise ValueError(f"class_weight={given!r} leaves no row of y with a weight above zero.")
+        raise ValueError(
+            f"class_weight={given!r} leaves no row of y with a weight above zero; give at least one of "
+            f"the labels {classes.tolist()} a positive weight."
+        )
     return factors

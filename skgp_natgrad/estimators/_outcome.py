@@ -125,15 +125,15 @@ def _not_converged(status, settings, step_sizes):
     change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
     return {
         None: None,
-        "too few": f"max_iter={settings.max_iter} is too few iterations to tell whether the ELBO has converged: "
-        f"that takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
+        "too few": f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: "
+        f"this takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
         "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise "
-        f"{' or '.join(['max_iter', *step_sizes[-1:]])}, or accept it with a larger tol.",
+        f"{' or '.join(['max_iter', *step_sizes[-1:]])}, or accept the result by a larger tol.",
         "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
         f"{' or '.join(step_sizes)}.",
-        "unsound": "The ELBO of some minibatches is not finite, whatever the steps; the last sound state is kept. "
+        "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
-        "no step": "The line search found no step that raises the ELBO while the hyperparameters move; lower "
+        "no step": "The line search found no step that raises the ELBO while the hyperparameters change; lower "
         f"{' or '.join(step_sizes[-1:])}.",
     }[status]
 
@@ -144,8 +144,8 @@ def _rejections(report, settings, step_sizes):
     if n_rejected <= max(1, few * n_steps):
         return None
     return (
-        f"{n_rejected} of {n_steps} steps were rejected, shortened or taken back, since they lowered the ELBO or left "
-        f"the Gaussians. {_smaller(step_sizes)}; larger minibatches may help, too."
+        f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or did not "
+        f"end at a Gaussian. {_smaller(step_sizes)}; a larger batch_size may also help."
     )
 
 
@@ -153,8 +153,8 @@ def _too_coarse(lost):
     if not lost > _COARSE:
         return None
     return (
-        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, since "
-        "the noise is small beside the signal. Use dtype='float64'."
+        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, "
+        "because the noise is small compared with the signal. Use dtype='float64'."
     )
 
 
@@ -163,8 +163,8 @@ def _no_better(result, weight, constant, step_sizes):
         return None
     return (
         f"The ELBO, {result.elbo / weight:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X "
-        "may say nothing about y; or train for longer, start from shorter lengthscales (kernel) and less noise "
-        f"(likelihood), or take smaller steps. {_smaller(step_sizes)}."
+        "may contain no information about y. Otherwise train for longer, start from shorter lengthscales (kernel) and "
+        f"less noise (likelihood), or take smaller steps. {_smaller(step_sizes)}."
     )
 
 
@@ -173,8 +173,8 @@ def _warn_of_mean(lost, stacklevel):
     kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
     if kept is not None:
         warnings.warn(
-            f'mean_solver="exact": rounding spoils the {lost}, and {kept} is kept. Lower n_mean_inducing, or raise '
-            "jitter.",
+            f'mean_solver="exact": rounding errors make the {lost} useless, so that {kept} is kept. Lower '
+            "n_mean_inducing, or raise jitter.",
             ConvergenceWarning,
             stacklevel=stacklevel + 1,
         )

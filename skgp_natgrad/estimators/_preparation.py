@@ -130,8 +130,8 @@ def _as_before(estimator, likelihood):
     """The likelihood for the next rows of a stream, with everything that the first rows determined."""
     if len(estimator.mean_inducing_points_):
         raise ValueError(
-            f"partial_fit cannot go on from a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
-            "they know cannot be told to later rows. Call fit to start anew."
+            f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
+            "they have learned cannot be passed on to later rows. Call fit to start anew."
         )
     fitted = estimator.likelihood_
     if type(likelihood) is not type(fitted):
@@ -145,7 +145,10 @@ def _scales_before(estimator, table, streams):
     x, y = estimator._x_scale, estimator._y_scale
     if len(y.scale) != len(table.y):
         reason = _warm_start.reason(streams)
-        raise ValueError(f"{reason}, but y has {len(table.y)} columns and had {len(y.scale)}.")
+        raise ValueError(
+            f"{reason}, but y has {len(table.y)} columns, and had {len(y.scale)} in the fit before; give it the same "
+            f"columns, or {_warm_start.anew(streams)} to start anew."
+        )
     return _table.Scales(x, y)
 
 
@@ -167,12 +170,12 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
-        identity["the fit that the warm start goes on from"] = found
+        identity["the previous fit, which the warm start continues"] = found
     return Checkpoint(estimator.checkpoint, identity)
 
 
 def _of_functions(settings):
-    """The values of schedules that are functions, which do not say what they are."""
+    """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
     schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
     iteration = np.arange(settings.max_iter)
     return {

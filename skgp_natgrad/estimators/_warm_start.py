@@ -23,7 +23,12 @@ _LONGEST_SHOWN = 200
 
 def reason(streams):
     """The reason why a fit continues the last one, for messages."""
-    return "partial_fit goes on from the rows before" if streams else "warm_start=True"
+    return "partial_fit continues the fit before" if streams else "warm_start=True"
+
+
+def anew(streams):
+    """The remedy for a fit that cannot continue the last one, for messages."""
+    return "call fit" if streams else "set warm_start=False"
 
 
 def check(before, now, streams):
@@ -75,10 +80,9 @@ def _one_is_exact(before, now):
 
 
 def _changed(name, before, now, streams):
-    anew = "call fit" if streams else "set warm_start=False"
     return ValueError(
         f"{reason(streams)}, but {name}={_shown(now[name])}, and the fit before had {name}={_shown(before[name])}, "
-        f"which cannot be changed while going on; set it back, or {anew} to start anew."
+        f"and {name} cannot change when a fit is continued; set it back, or {anew(streams)} to start anew."
     )
 
 
@@ -102,7 +106,7 @@ def recorded(arguments, likelihood, objective, normalize_y):
     """
     names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
     record = {name: arguments[name] for name in names}
-    # "all" is another name of None.
+    # "all" means the same as None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
     return copy.deepcopy(record)

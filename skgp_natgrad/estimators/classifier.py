@@ -8,10 +8,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..svgp import can_stream
 from . import _checks, _inputs, _labels
 from ._base import BaseNGDSVGP
 from ._documentation import documented
+from ._streams import can_stream
 from ._targets import CLASSIFICATION, Targets
 
 # Names in the constructor's scope that are not arguments shared with the regressor.

@@ -10,10 +10,10 @@ from sklearn.utils.validation import validate_data
 
 from .. import svgp
 from .._backend import memory
-from ..svgp import can_stream
 from . import _checks, _fitted, _inputs
 from ._base import BaseNGDSVGP
 from ._documentation import documented
+from ._streams import can_stream
 from ._targets import REGRESSION, Targets
 
 
@@ -193,8 +193,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         X = self._check_rows(X)
         if return_cov and not self.likelihood_.additive_noise:
             raise ValueError(
-                f"return_cov=True: under {self.likelihood_} y is not a latent function plus noise, and has no joint "
-                "covariance in closed form; draw from the joint prediction with sample_y instead."
+                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
+                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
             )
         if return_cov:
             n_bytes = 8 * len(self._y_scale.scale) * len(X) ** 2
@@ -233,7 +233,8 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         y = y.reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):
             raise ValueError(
-                f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}."
+                f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}; "
+                "give as many."
             )
         self.likelihood_.check_targets(y.T)
         standardised = self._y_scale.forward(y).T

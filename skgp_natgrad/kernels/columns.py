@@ -232,8 +232,8 @@ def _position(column, inputs, given):
 def _position_of_name(name, inputs, given):
     if inputs.names is None:
         raise ValueError(
-            f"{given}, but X has no column names: it is no data frame, or its names are not strings; give positions, "
-            "or give an estimator of skgp_natgrad a data frame."
+            f"{given}, but X has no column names: it is not a data frame, or its names are not strings; give "
+            "positions, or pass a data frame to an estimator of skgp_natgrad."
         )
     same = inputs.names.count(name)
     if same != 1:
@@ -241,7 +241,7 @@ def _position_of_name(name, inputs, given):
         more = ", ..." if len(inputs.names) > _LISTED_NAMES else ""
         raise ValueError(
             f"{given}: {same or 'no'} columns are named {name!r} in {inputs.description}, whose names are "
-            f"{listed}{more}; give one of these that is there once, or a position."
+            f"{listed}{more}; give a name that occurs once, or a position."
         )
     return inputs.names.index(name)
 

@@ -78,8 +78,8 @@ def _convert(kernel, inputs):
 def _unsupported(kernel):
     if isinstance(kernel, sklearn_kernels.WhiteKernel):
         return ValueError(
-            f"kernel contains {kernel!r}: the likelihood owns the noise here. Leave the "
-            "WhiteKernel out and start the noise with likelihoods.Gaussian(variance=...)."
+            f"kernel contains {kernel!r}: the noise belongs to the likelihood. Leave the "
+            "WhiteKernel out, and set the initial noise by likelihood=likelihoods.Gaussian(variance=...)."
         )
     if not isinstance(kernel, sklearn_kernels.Kernel):
         return TypeError(
@@ -100,16 +100,17 @@ def _parameter(kernel, name, inputs, per_column):
         value = np.asarray(getattr(kernel, name), dtype=float)
     except (TypeError, ValueError):
         raise ValueError(
-            f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}: not a number."
+            f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}; it must be a number."
         ) from None
     if not per_column and value.size > 1:
         raise ValueError(
-            f"kernel contains {given}, which takes one number for all columns; give one, or use a kernel with a value "
-            "for each, such as RBF."
+            f"kernel contains {given}, which takes one number for all columns; give one number, or use a kernel with a "
+            "value for each column, such as RBF."
         )
     if value.ndim > 1 or value.size not in (1, inputs.n_columns):
         raise ValueError(
-            f"kernel contains {given}: {value.size} values for {inputs.description}; give one value, or one a column."
+            f"kernel contains {given}: {value.size} values for {inputs.description}; give one value, or one for each "
+            "column."
         )
     if not (np.all(np.isfinite(value)) and np.all(value >= 0)):
         raise ValueError(f"kernel contains {type(kernel).__name__}({name}={value}): must be positive and finite.")

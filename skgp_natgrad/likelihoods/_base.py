@@ -86,7 +86,7 @@ class Likelihood(BaseEstimator):
             taken = REGISTRY.setdefault(cls.name, cls)
             if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(
-                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; take another."
+                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; choose another name."
                 )
             REGISTRY[cls.name] = cls
 
@@ -211,7 +211,7 @@ class Likelihood(BaseEstimator):
                 f'{transform.bounds}, the lower first, or "fixed".'
             )
         if np.any(value < lower) or np.any(value > upper):
-            raise ValueError(f"{label}: outside of {name}_bounds={bounds!r}; widen the bounds or move the value.")
+            raise ValueError(f"{label}: outside of {name}_bounds={bounds!r}; widen the bounds or change the value.")
         return value, np.full(shape, lower), np.full(shape, upper)
 
     def _parameter_shape(self, name, n_targets):

@@ -18,7 +18,7 @@ N_NODES = 128
 # The trapezoidal rule's error for a function that is analytic within the distance d of the real line
 # falls as exp(-2 pi d / spacing). For the links of two classes d is 2.8 (a zero of the normal
 # distribution function) and pi: 18.5 nodes for each unit of deviation are exact to 1e-9, and the most
-# there are to 1e-6 at a deviation of ten. Seven deviations from the mean the weights are as small.
+# there are to 1e-6 at a deviation of ten. Seven deviations from the mean the weights are negligible.
 _WIDTH = 14.0
 _BLOCK = 32
 _MOST_BLOCKS = 4
@@ -29,8 +29,8 @@ _NODES_PER_DEVIATION = 18.5
 def expectation(function, mean, deviation):
     """E[function(f)] under N(mean, deviation^2), elementwise, for a function that is smooth on the scale of one.
 
-    The number of nodes is what the largest deviation needs: a posterior is mostly narrower
-    than the function, and then a quarter of the nodes for a wide one is enough. Value and
+    The number of nodes depends on the largest deviation: a posterior is mostly narrower
+    than the function, and then needs a quarter of the nodes of a wide one. Value and
     derivatives come from the same nodes.
 
     Parameters
@@ -55,7 +55,7 @@ def _(function, primals, tangents):
 def _weighted_sums(integrands, n_integrands, mean, deviation):
     """The expectations of ``integrands(f, u)`` for f = mean + deviation u, of a standard normal u."""
     needed = _NODES_PER_DEVIATION * deviation.max()
-    # Not more than: a deviation that is NaN is its own row's, and must not cost the others nodes.
+    # Negated, so that a deviation of NaN gives the most blocks: the other rows must not lose nodes by it.
     n_blocks = 1 + (~(needed <= _BLOCK * np.arange(1, _MOST_BLOCKS))).sum()
     spacing = _WIDTH / (n_blocks * _BLOCK - 1)
 

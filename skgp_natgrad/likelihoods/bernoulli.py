@@ -37,7 +37,7 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
     def n_latent(self, n_targets, n_classes):
         if n_classes != 2:
             raise ValueError(
-                f'likelihood="bernoulli" is for two classes, y has {n_classes}; use "softmax" or "robust_max".'
+                f'likelihood="bernoulli" is for two classes, but y has {n_classes}; use "softmax" or "robust_max".'
             )
         return 1
 

@@ -83,7 +83,9 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         if n_levels is None:
             n_levels = n_classes or max(2, int(np.max(y)) + 1)
         if n_classes not in (0, n_levels):
-            raise ValueError(f"likelihood Ordinal(n_levels={n_levels}): y has {n_classes} classes; leave n_levels out.")
+            raise ValueError(
+                f"likelihood Ordinal(n_levels={n_levels}), but y has {n_classes} classes; leave n_levels out."
+            )
         widths = self.widths
         if widths is None:
             widths = 2.0 * self.half_width / max(n_levels - 2, 1)

@@ -12,9 +12,9 @@ from scipy.stats import qmc
 
 from ._base import ClassLikelihood
 
-# Factor of the number of points in prediction, which happens only once, over a training step.
+# Number of points in prediction, as a multiple of that in training: prediction happens only once.
 _PREDICTION_BLOCKS = 16
-# So does the log of an average in training, which varies more than the average of a log.
+# The same for the log of an average in training, which varies more than the average of a log.
 _DENSITY_BLOCKS = 4
 
 
@@ -90,7 +90,7 @@ class Softmax(ClassLikelihood):
         return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(blocks[..., 0].size))
 
     def class_probabilities(self, mean, var):
-        # Without the logarithm, which keeps what underflows, one exponential a point is enough.
+        # One exponential per point is enough here: only logarithms of probabilities must not underflow.
         def average(block):
             return _logsumexp_and_softmax(_spread(mean, var, block))[1].mean(0)
 

@@ -65,7 +65,7 @@ class ZeroInflatedPoisson(CountLikelihood):
         return jnp.logaddexp(jnp.log(self.zero_probability), self._log_counted() - rate)
 
     def _log_prob_of_count(self, f, log_rate, y):
-        """Of a positive count, where exp(f) or its expectation is exp(log_rate)."""
+        """The log probability of a positive count, where exp(f) or its expectation is exp(log_rate)."""
         # Not taken where y is zero, but its derivative must be finite there too.
         log_rate = jnp.where(y > 0.0, log_rate, jnp.minimum(log_rate, _NEVER_ZERO))
         return self._log_counted() + y * f - bounded_exp(log_rate) - gammaln(y + 1.0)

@@ -43,7 +43,7 @@ class Objective(BaseEstimator):
             taken = REGISTRY.setdefault(cls.name, cls)
             if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(
-                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; take another."
+                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; choose another name."
                 )
 
     def check(self, likelihood):

@@ -56,8 +56,8 @@ class Predictive(Objective):
             raise ValueError(f"objective Predictive(kl_weight={weight!r}): kl_weight must be positive and finite.")
         if not hasattr(likelihood, "log_predictive_density"):
             raise ValueError(
-                f"objective 'predictive' needs a predictive density, and likelihood {type(likelihood).__name__} has no "
-                "log_predictive_density; give it one, or use objective='elbo'."
+                f"objective 'predictive' needs a predictive density, but likelihood {type(likelihood).__name__} has no "
+                "log_predictive_density; define this method, or use objective='elbo'."
             )
 
     def data_term(self, likelihood, mean, var, residual, y):

@@ -128,19 +128,109 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
 
 
 def covariance(model, X, device="auto"):
-    """Return the joint posterior covariance of the latent functions at the rows of ``X``: (K, N, N)."""
+    """Return the joint posterior covariance of the latent functions at the rows of ``X``.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    device : str
+
+    Returns
+    -------
+    covariance : ndarray of shape (K, N, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> joint = svgp.covariance(model, X[:5])
+    >>> joint.shape
+    (1, 5, 5)
+    >>> var = svgp.predict(model, X[:5])[1]
+    >>> bool(np.allclose(np.diag(joint[0]), var[0]))
+    True
+    """
     with _device.computation(device, required=False):
         return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
 def sample_latent(model, X, n_samples, random_state, device="auto"):
-    """Return joint draws of the latent functions at the rows of ``X``: (K, N, n_samples)."""
+    """Return joint draws of the latent functions at the rows of ``X``.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    n_samples : int
+    random_state : int, RandomState instance or None
+    device : str
+
+    Returns
+    -------
+    draws : ndarray of shape (K, N, n_samples)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> draws = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
+    >>> draws.shape
+    (1, 5, 1000)
+    >>> bool(np.abs(draws.mean(axis=-1) - svgp.predict(model, X[:5], "latent_mean")).max() < 0.05)
+    True
+    """
     mean = predict(model, X, "latent_mean", device=device)
     return samples.draws(mean, covariance(model, X, device), n_samples, check_random_state(random_state))
 
 
 def sample_targets(model, X, n_samples, random_state, device="auto"):
-    """Return joint draws of the targets at the rows of ``X``: (T, N, n_samples)."""
+    """Return joint draws of the targets at the rows of ``X``, noise included.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    n_samples : int
+    random_state : int, RandomState instance or None
+    device : str
+
+    Returns
+    -------
+    draws : ndarray of shape (T, N, n_samples)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> draws = svgp.sample_targets(model, X[:5], n_samples=1000, random_state=0)
+    >>> draws.shape
+    (1, 5, 1000)
+    >>> latent = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
+    >>> bool(np.all(draws.var(axis=-1) > latent.var(axis=-1)))
+    True
+    """
     random_state = check_random_state(random_state)
     f = sample_latent(model, X, n_samples, random_state, device)
     with _device.computation(device, required=False):

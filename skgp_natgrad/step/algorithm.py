@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import optax
 
-from .. import objectives
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -115,51 +114,38 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
     _check_objective(algorithm, objective, basis)
 
 
-def can_stream(estimator):
-    """Whether an estimator has ``partial_fit``: its q must contain all information from the data.
+def refused_in_stream(n_mean_inducing, basis, mean_solver):
+    """The arguments under which q does not contain all information from the data, so that no stream can continue it.
 
     Mean-only weights move the mean but do not describe its uncertainty, so that they
     leave no factor for later rows. A second part of q with its own covariance would
     leave one, but under other points it would be correlated with the first part.
 
-    Raises
-    ------
-    AttributeError
-        Names the arguments and the remedy.
+    Parameters
+    ----------
+    n_mean_inducing : int
+    basis : str
+        A name that is not in `BASES` is not refused here.
+    mean_solver : str
+
+    Returns
+    -------
+    names : list of str
     """
-    needs_q_alone = {
-        "n_mean_inducing": estimator.n_mean_inducing != 0,
-        "basis": estimator.basis in BASES and not BASES[estimator.basis].natural,
-        "mean_solver": estimator.mean_solver == "exact",
+    refused = {
+        "n_mean_inducing": n_mean_inducing != 0,
+        "basis": basis in BASES and not BASES[basis].natural,
+        "mean_solver": mean_solver == "exact",
     }
-    given = [f"{name}={getattr(estimator, name)!r}" for name, refused in needs_q_alone.items() if refused]
-    here = f"{type(estimator).__name__} has no partial_fit with"
-    if given:
-        raise AttributeError(
-            f"{here} {', '.join(given)}: later rows can be told what the inducing points know, not what further "
-            "points do. Use n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
-        )
-    if not _q_is_posterior(estimator.objective):
-        raise AttributeError(
-            f"{here} objective={estimator.objective!r}: its q is no posterior that later rows could start from. Use "
-            "objective='elbo'."
-        )
-    return True
-
-
-def _q_is_posterior(objective):
-    """Whether the objective leaves a posterior; True for an invalid argument, which `fit` refuses later."""
-    if not isinstance(objective, objectives.Objective):
-        objective = objectives.by_name(objective if objective in objectives.names() else "elbo")
-    return objective.closed_form
+    return [name for name, is_refused in refused.items() if is_refused]
 
 
 def _check_unconstrained(algorithm, likelihood, objective):
     if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
         cause = f"likelihood {type(likelihood).__name__}" if objective.closed_form else f"objective {objective.name!r}"
         raise ValueError(
-            f"solver={algorithm.solver!r} with {cause} moves q itself, and "
-            f"parameterization={algorithm.parameterization!r} has values that stand for no Gaussian; use "
+            f"solver={algorithm.solver!r} with {cause} updates q itself, but some values of "
+            f"parameterization={algorithm.parameterization!r} represent no Gaussian; use "
             "parameterization='mean_var_sqrt'."
         )
 
@@ -183,13 +169,14 @@ def _check_one_step(algorithm, likelihood, objective):
 def _check_objective(algorithm, objective, basis):
     if objective.needs_residual and not basis.natural:
         raise ValueError(
-            f"objective={objective.name!r} needs what the inducing points leave open of the prior variance, which "
-            f"basis={algorithm.basis!r} does not tell apart; use basis='orthogonal', or objective='elbo'."
+            f"objective={objective.name!r} needs the part of the prior variance that the inducing points leave "
+            f"unexplained, which basis={algorithm.basis!r} does not compute; use "
+            "basis='orthogonal', or objective='elbo'."
         )
     if algorithm.mean_solver == "exact" and not objective.closed_form:
         raise ValueError(
-            f"mean_solver='exact' solves for the mean of largest expected log-likelihood, which "
-            f"objective={objective.name!r} does not raise; use mean_solver='adam', or objective='elbo'."
+            f"mean_solver='exact' finds the mean with the largest expected log-likelihood, which "
+            f"objective={objective.name!r} does not maximise; use mean_solver='adam', or objective='elbo'."
         )
 
 
@@ -197,15 +184,15 @@ def _check_mean_solver(algorithm, solver, basis):
     here = f"mean_solver={algorithm.mean_solver!r}"
     if algorithm.mean_solver != "adam" and basis.second_part:
         raise ValueError(
-            f"{here} is for points of the mean alone, and basis={algorithm.basis!r} has none: its further points have "
-            "a covariance too, and natural gradients with the inducing points. Use mean_solver='adam', the default."
+            f"{here} is for mean-only points, but basis={algorithm.basis!r} has none: its further points also have a "
+            "covariance, and take natural gradient steps with the inducing points. Use mean_solver='adam', the default."
         )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
-            f"{here} takes natural gradient steps, solver={algorithm.solver!r} has none; use solver='ngd'."
+            f"{here} takes natural gradient steps, but solver={algorithm.solver!r} does not; use solver='ngd'."
         )
     if algorithm.mean_solver != "adam" and not basis.orthogonal:
         raise ValueError(
-            f"{here} needs a mean-only part that is orthogonal to the rest, which basis={algorithm.basis!r} has not. "
-            "Use basis='orthogonal': it stands for the same functions."
+            f"{here} needs a mean-only part that is orthogonal to the rest, but basis={algorithm.basis!r} has none. "
+            "Use basis='orthogonal', which represents the same functions."
         )

@@ -46,12 +46,12 @@ def coordinates(q, parameters, algorithm):
 
 def fresh_optimizer(q, parameters, algorithm):
     """The optimizer's state before its first step."""
-    # For one vector that holds everything: a program with few operations compiles faster.
+    # Everything is in one vector: a program with few operations compiles faster.
     return _transformation(algorithm).init(ravel_pytree((coordinates(q, parameters, algorithm), parameters))[0])
 
 
 def restarted_optimizer(q, parameters, algorithm, before):
-    """The optimizer's state after a step that was taken back; a user's transformation goes on counting."""
+    """The optimizer's state after a step that was undone; a user's transformation keeps its step count."""
     fresh = fresh_optimizer(q, parameters, algorithm)
     if not is_transformation(algorithm.optimizer):
         return fresh
@@ -101,7 +101,7 @@ def optimizer_step(state, constants, gradient, rate, algorithm, point_rate):
     # The update of a user's transformation is added as it is: it includes step size and sign.
     xi, direction = unravel(jnp.where(finite, -update if here is None else update, 0.0))
     if here is not None:
-        # It may move what has no gradient, as decay does.
+        # It may change parameters that have no gradient, as weight decay does.
         direction = direction._replace(points=jax.tree.map(lambda d: constants.train_points * d, direction.points))
     direction = with_a(direction, direction.weights.a / scale)
     if SOLVERS[algorithm.solver].natural:

@@ -72,8 +72,8 @@ class Checkpoint:
         fresh, structure = _named_leaves(tree)
         if {name: _kind(leaf) for name, leaf in fresh.items()} != {n: _kind(leaf) for n, leaf in self._arrays.items()}:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} holds another structure than this fit makes: it was written under "
-                "another version of JAX, optax or NumPy. Go on with that one, or delete the file to start anew."
+                f"checkpoint={str(self.path)!r} does not have the structure of this fit: it was written with another "
+                "version of JAX, optax or NumPy. Continue with that version, or delete the file to start anew."
             )
         return structure.unflatten([self._arrays[name] for name in fresh]), self._header.values
 
@@ -107,8 +107,8 @@ class Checkpoint:
         if names:
             differences = ", ".join(_difference(name, theirs.get(name), self.identity.get(name)) for name in names)
             raise ValueError(
-                f"checkpoint={str(self.path)!r} is of another fit, which differs in {differences}. To go on with that "
-                "fit, give it the same data and arguments again; to start anew, delete the file or name another one."
+                f"checkpoint={str(self.path)!r} belongs to another fit, which differs in {differences}. To continue "
+                "that fit, give the same data and arguments again; to start anew, delete the file or name another one."
             )
 
 
@@ -155,7 +155,7 @@ def _read(path):
         return _Header(**json.loads(str(arrays.pop("header")))), arrays
     except _DAMAGE as error:
         raise ValueError(
-            f"checkpoint={str(path)!r} is no checkpoint of skgp_natgrad, or it is damaged. Delete the file to "
+            f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to "
             "start anew, or name another one."
         ) from error
 
@@ -212,4 +212,4 @@ def _as_read(value):
 
 def _difference(name, theirs, ours):
     short = all(len(repr(value)) <= _LONGEST_SHOWN for value in (theirs, ours))
-    return f"{name} ({theirs!r} there, {ours!r} here)" if short else name
+    return f"{name} ({theirs!r} in the file, {ours!r} now)" if short else name

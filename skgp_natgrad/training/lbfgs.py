@@ -55,7 +55,9 @@ def minimise(state, constants, batches, settings, monitor):
 
     lowest = evaluate(start[free])[0]
     if not np.isfinite(lowest):
-        raise FloatingPointError(f"The ELBO is not finite ({-lowest * weight}) where L-BFGS starts; rescale the data.")
+        raise FloatingPointError(
+            f"The ELBO is not finite ({-lowest * weight}) at the start of L-BFGS; rescale X and y."
+        )
 
     def loss(x):
         nonlocal lowest

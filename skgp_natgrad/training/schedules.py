@@ -253,7 +253,7 @@ class FromFunction(Schedule):
         try:
             numbers_ = np.array(values, dtype=float)
         except ValueError as error:
-            raise TypeError(f"it must return a number, and not {values[0]!r}") from error
+            raise TypeError(f"it must return a number, not {values[0]!r}") from error
         return np.reshape(numbers_, np.shape(iteration))
 
 

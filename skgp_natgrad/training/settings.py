@@ -62,7 +62,7 @@ def step_sizes(settings):
 
 
 def counted_iterations(settings):
-    """Which iterations say something about convergence."""
+    """Which iterations count for the test of convergence."""
     rates = step_sizes(settings)[1]
     algorithm = settings.algorithm
     always = algorithm.optimizer is None or algorithm.solver == "lbfgs" or settings.searched is not None

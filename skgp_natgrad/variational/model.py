@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     weight : array of shape (B,)
         Zero for padding.
     columns : array of int of shape (C,) or None
-        Random columns of Kgg that represent all; None stands for all, and nothing is random.
+        Random columns of Kgg that represent all; with None all are used.
     correlation : scalar
         Correlation of the noise of the preceding batch with this one's (`batches.noise_correlation`).
     """

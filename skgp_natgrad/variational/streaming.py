@@ -85,7 +85,7 @@ def of_posterior(Z_old, whiten, q, Z):
     goes_on = np.ones((len(Z), len(Z_old)), bool)
     for column, old in zip(Z.T, Z_old.T, strict=True):
         goes_on &= column[:, None] == old
-    # Of several points at one place (or padding), each continues one: the second continues the second.
+    # If several points coincide, or are padding, each continues one old point: the first the first, and so on.
     goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
     return PastPosterior(Z_old, whiten, nat1, T, constant, goes_on.astype(float))
 
