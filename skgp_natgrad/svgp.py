@@ -19,7 +19,8 @@ from sklearn.utils import check_random_state
 from ._backend import blas
 from ._backend import device as _device
 from .mean_solve import closed_form, exact_mean
-from .prediction.model import Model, condition, covariance, predict, sample_latent, sample_targets
+from .prediction.calibration import Calibration
+from .prediction.model import Model, calibrated, condition, covariance, predict, sample_latent, sample_targets
 from .prediction.posterior import Posterior
 from .prediction.samples import memory_of_draws
 from .start import placement
@@ -64,6 +65,7 @@ __all__ = [
     "STEPS_PER_CALL",
     "Algorithm",
     "Batch",
+    "Calibration",
     "Constants",
     "Gaussian",
     "Masks",
@@ -81,6 +83,7 @@ __all__ = [
     "Weights",
     "batch",
     "bound_of_constants",
+    "calibrated",
     "check_plan",
     "choose_kernel",
     "complete",

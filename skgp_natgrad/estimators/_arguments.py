@@ -126,8 +126,8 @@ def _settings(estimator, solver):
     _checks.choice("device", estimator.device, DEVICES)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
-    for name in ("normalize_y", "warm_start"):
-        _checks.boolean(name, getattr(estimator, name))
+    for name in ("normalize_y", "warm_start", "calibrate"):
+        _checks.boolean(name, getattr(estimator, name, True))
     _checks.choice("normalize_X", estimator.normalize_X, (True, False, np.True_, np.False_, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")

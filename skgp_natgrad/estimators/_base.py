@@ -116,11 +116,15 @@ class BaseNGDSVGP(BaseEstimator):
         with _callbacks.of(self, fit, constants) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
-        _fitted.store(self, fit, result)
+        _fitted.store(self, fit, result, self._calibrates())
         if fit.checkpoint is not None:
             fit.checkpoint.remove()
         outcome.warn(stacklevel=4)
         return self
+
+    def _calibrates(self):
+        """Whether class probabilities are to be calibrated; regressors have none."""
+        return getattr(self, "calibrate", False)
 
     def _previous(self, streams=False):
         """The earlier fit that a warm start or a stream continues; None if there is none."""

@@ -7,7 +7,7 @@ import re
 
 # The arguments in the order in which they are documented.
 GROUPS = {
-    "model": ("kernel", "likelihood", "objective", "class_weight", "normalize_X", "normalize_y"),
+    "model": ("kernel", "likelihood", "objective", "class_weight", "calibrate", "normalize_X", "normalize_y"),
     "points": ("n_inducing", "n_mean_inducing", "basis", "inducing_init"),
     "training": (
         "solver",
@@ -241,6 +241,7 @@ REFERENCES = r"""
 
 _ATTRIBUTES_IN_ORDER = (
     "classes_",
+    "calibration_",
     "kernel_",
     "likelihood_",
     "inducing_points_",

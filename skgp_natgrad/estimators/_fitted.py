@@ -12,10 +12,10 @@ from ..kernels import from_sklearn, to_sklearn
 from ._arguments import by_position, one_or_each
 
 # Attributes that predictions and continued fits need, besides the public ones.
-PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_warm_state", "_trained_with")
+PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_calibration", "_warm_state", "_trained_with")
 
 
-def store(estimator, fit, result):
+def store(estimator, fit, result, calibrates=False):
     """Set the fitted attributes if all values are finite.
 
     Parameters
@@ -23,9 +23,13 @@ def store(estimator, fit, result):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : _preparation.Fit
     result : svgp.Result
+    calibrates : bool, default=False
+        Whether class probabilities are calibrated, which takes a second.
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
+    if calibrates:
+        model = svgp.calibrated(model, fit.table, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -47,6 +51,7 @@ def store(estimator, fit, result):
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior,
+        _calibration=model.calibration,
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
@@ -103,4 +108,4 @@ def model_of(estimator):
     """The `svgp.Model` that a fitted estimator predicts with."""
     likelihood = estimator.likelihood_.value_and_bounds(len(estimator._y_scale.scale))[0]
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
-    return svgp.Model(kernels, likelihood, estimator._posterior)
+    return svgp.Model(kernels, likelihood, estimator._posterior, getattr(estimator, "_calibration", None))

@@ -34,6 +34,8 @@ def plain(state):
     if "_posterior" in state:
         state["_posterior"] = dict(state["_posterior"]._asdict())
         state["_warm_state"] = _plain_previous(state["_warm_state"])
+        if state.get("_calibration") is not None:
+            state["_calibration"] = dict(state["_calibration"]._asdict())
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
     return state
 
@@ -67,6 +69,8 @@ def restored(name, state):
     if stamp["format"] < 3:
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])
+    if state.get("_calibration") is not None:
+        state["_calibration"] = svgp.Calibration(**state["_calibration"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     return state | {name: _restored_scale(state[name]) for name in _SCALES}
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _checks, _inputs, _labels
 from ._base import BaseNGDSVGP
@@ -15,7 +15,7 @@ from ._streams import can_stream
 from ._targets import CLASSIFICATION, Targets
 
 # Names in the constructor's scope that are not arguments shared with the regressor.
-_NOT_SHARED = ("self", "__class__", "class_weight")
+_NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
 
 
 @documented
@@ -39,8 +39,17 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``.
 
+    calibrate : bool, default=True
+        Whether `predict_proba`, `predict_log_proba` and `predict` multiply the
+        latent mean and deviation by two numbers, found after training: those
+        under which training labels, each predicted without itself, have the
+        largest density. Other predictions do not change.
+
     Attributes
     ----------
+    calibration_ : tuple of float
+        What the latent mean and deviation are multiplied by; ones without
+        ``calibrate``.
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted.
 
@@ -65,6 +74,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         likelihood="auto",
         objective="elbo",
         class_weight=None,
+        calibrate=True,
         normalize_X="auto",
         normalize_y=True,
         n_inducing="auto",
@@ -94,6 +104,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
         self.class_weight = class_weight
+        self.calibrate = calibrate
 
     def fit(self, X, y, sample_weight=None):
         """Fit the Gaussian process.
@@ -194,6 +205,12 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
             attributes={"classes_": classes},
         )
         return self._fit(X, _inputs.column_types(given), targets, streams)
+
+    @property
+    def calibration_(self):
+        """What the latent mean and deviation are multiplied by in class probabilities."""
+        check_is_fitted(self)
+        return tuple(self._calibration or (1.0, 1.0))
 
     def predict_proba(self, X):
         """Predict the probability of each class.

@@ -24,7 +24,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from .._backend.linalg import definite_cholesky, weighted_gram
-from ..training.batches import Table, padded
+from ..training.batches import Table, bucket, padded
 from ..kernels import amplitudes
 from ..variational import gaussian, model
 from .mean_system import prior_of, rows_of
@@ -116,13 +116,14 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     What a row at an inducing point is predicted with says little about the rows between the points.
     """
     n_rows = min(len(table.weight), _HELD_OUT_ROWS)
+    missing = bucket(n_rows) - n_rows
     chosen = np.sort(random_state.choice(len(table.weight), n_rows, replace=False))
-    X = np.pad(table.X[chosen], ((0, _HELD_OUT_ROWS - n_rows), (0, 0)))
+    X = np.pad(table.X[chosen], ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
-    weight = np.pad(table.weight[chosen], (0, _HELD_OUT_ROWS - n_rows))
+    weight = np.pad(table.weight[chosen], (0, missing))
     share = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
     apart = (share > _APART) & (weight > 0.0)
-    y = np.pad(table.y[:, chosen] - np.asarray(constants.prior_mean), ((0, 0), (0, _HELD_OUT_ROWS - n_rows)))
+    y = np.pad(table.y[:, chosen] - np.asarray(constants.prior_mean), ((0, 0), (0, missing)))
     return HeldOut(A, residual, y, np.where(apart, weight, 0.0) if apart.sum() >= _FEWEST else weight)
 
 

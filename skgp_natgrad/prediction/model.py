@@ -13,7 +13,9 @@ from .._backend import blas
 from .._backend import device as _device
 from ..likelihoods import Likelihood
 from . import evaluate, samples
+from . import calibration as calibration_of
 from . import posterior as _posterior
+from .calibration import Calibrated, Calibration
 from .posterior import Posterior
 
 _QUANTITIES = {
@@ -30,6 +32,9 @@ _QUANTITIES = {
 }
 
 
+_CALIBRATED = (evaluate.class_probabilities, evaluate.log_class_probabilities)
+
+
 class Model(NamedTuple):
     """A trained model, ready for prediction.
 
@@ -40,11 +45,14 @@ class Model(NamedTuple):
     likelihood : Likelihood
         With the trained parameters, not their raw values.
     posterior : Posterior
+    calibration : Calibration, optional
+        Scales of the latent functions in class probabilities: see `calibrated`.
     """
 
     kernels: tuple
     likelihood: Likelihood
     posterior: Posterior
+    calibration: Calibration | None = None
 
 
 def condition(state, constants, plan):
@@ -120,11 +128,51 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     """
     if quantity not in _QUANTITIES:
         raise ValueError(f"quantity={quantity!r} must be one of {', '.join(map(repr, _QUANTITIES))}.")
-    function = _QUANTITIES[quantity]
+    function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
+    if calibration is not None and function in _CALIBRATED:
+        likelihood = Calibrated(likelihood, calibration)
     with _device.computation(device, required=False):
         if len(X) <= evaluate.FEW_ROWS:
-            return evaluate.at_few_rows(function, *model, X, *targets)
-        return evaluate.in_chunks(function, _computing(model.kernels, X), *model[1:], X, *targets)
+            return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
+        return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)
+
+
+def calibrated(model, table, random_state=None, device="auto"):
+    """The model with the scales of the latent functions that calibrate its class probabilities.
+
+    Parameters
+    ----------
+    model : Model
+        With a likelihood of classes.
+    table : Table
+        The rows that it was trained on.
+    random_state : int, RandomState instance or None
+        Draws the rows whose labels are predicted, each without itself.
+    device : str
+
+    Returns
+    -------
+    model : Model
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import likelihoods, svgp
+    >>> X = np.random.default_rng(0).normal(size=(200, 1))
+    >>> table = svgp.Table(X, (X.T > 0).astype(float), np.ones(200))
+    >>> plan = svgp.Plan((10.0 * RBF(),), likelihoods.Bernoulli(), 2, n_inducing=10)
+    >>> plan = svgp.complete(plan, table)
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> svgp.calibrated(model, table, random_state=0).calibration is not None
+    True
+    """
+    rows = calibration_of.some_rows(table, check_random_state(random_state))
+    mean, var = predict(model, table.X[rows], device=device)
+    with _device.computation(device, required=False):
+        found = calibration_of.calibrate(model.likelihood, mean, var, table.y[:, rows], table.weight[rows])
+    return model._replace(calibration=found)
 
 
 def covariance(model, X, device="auto"):

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from scipy import linalg, optimize
 
 from .._backend import blas
@@ -56,10 +55,19 @@ def _variance(kernel, X):
     return jax.tree.map(jnp.exp, kernel).diag(X)
 
 
+def _of_rows(kernel, X):
+    """The covariance of ``X`` with itself; a distance of zero is not zero after rounding, and its root less so."""
+    kernel = jax.tree.map(jnp.exp, kernel)
+    return jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False)
+
+
+_covariance_of_rows = quick_jit(_of_rows)
+
+
 @quick_jit
 def _pull_back(kernel, X, cotangent):
     """The gradient in the kernel's logarithms, from the one in the covariance of ``X`` with itself."""
-    return jax.vjp(lambda logs: jax.tree.map(jnp.exp, logs)(X, X), kernel)[1](cotangent)[0]
+    return jax.vjp(lambda logs: _of_rows(logs, X), kernel)[1](cotangent)[0]
 
 
 def _padded(X):
@@ -79,7 +87,7 @@ def _factored(hyperparameters, rows):
     """Factorise the covariance of ``rows``; None if double precision finds no factor."""
     kernel, noise = hyperparameters
     n, X = len(rows.X), _padded(rows.X)
-    covariance = np.array(_covariance(kernel, X, X)[:n, :n])
+    covariance = np.array(_covariance_of_rows(kernel, X)[:n, :n])
     covariance[np.diag_indices(n)] += np.exp(noise) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None
@@ -137,20 +145,19 @@ def maximise(start, bounds, rows, max_iter, centre=None):
     -------
     best : Best
     """
-    x0, rebuilt = ravel_pytree(jax.tree.map(jnp.asarray, start))
-    low, high = (np.asarray(ravel_pytree(end)[0]) for end in bounds)
-    x0 = np.clip(np.asarray(x0), low, high)
-    middle = x0 if centre is None else np.asarray(ravel_pytree(centre)[0])
+    low, high = map(_flat, bounds)
+    x0 = np.clip(_flat(start), low, high)
+    middle = x0 if centre is None else _flat(centre)
     precision = 0.0 if centre is None else _PRIOR_DEVIATION**-2
 
     def negative_prior(x):
         return 0.5 * precision * float(((x - middle) ** 2).sum())
 
     def loss(x):
-        value, gradient = value_and_gradient(jax.tree.map(np.asarray, rebuilt(x)), rows)
+        value, gradient = value_and_gradient(_rebuilt(start, x), rows)
         if not np.isfinite(value):
             return _IMPOSSIBLE, np.zeros_like(x)
-        gradient = precision * (x - middle) - np.asarray(ravel_pytree(gradient)[0])
+        gradient = precision * (x - middle) - _flat(gradient)
         return negative_prior(x) - value, np.where(low < high, gradient, 0.0)
 
     options = {"maxiter": max_iter, "maxcor": 20}
@@ -158,7 +165,20 @@ def maximise(start, bounds, rows, max_iter, centre=None):
     with blas.single_threaded(len(rows.X)):
         found = optimize.minimize(loss, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     evidence = -np.inf if found.fun >= _IMPOSSIBLE else negative_prior(found.x) - float(found.fun)
-    return Best(jax.tree.map(np.asarray, rebuilt(found.x)), evidence)
+    return Best(_rebuilt(start, found.x), evidence)
+
+
+def _flat(tree):
+    """The leaves of a tree as one vector."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(float)
+
+
+def _rebuilt(like, vector):
+    """A tree of the form of ``like`` with the numbers of a vector."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([np.size(leaf) for leaf in leaves])
+    parts = np.split(vector, ends[:-1])
+    return jax.tree.unflatten(structure, [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 def _log_density(error, variance, weight):

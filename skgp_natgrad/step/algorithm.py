@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import optax
 
+from ..objectives import ELBO
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -157,7 +158,7 @@ def _check_one_step(algorithm, likelihood, objective):
             f"{here}, which likelihood {type(likelihood).__name__} does not have in closed form; use solver='ngd', or "
             "likelihood='gaussian'."
         )
-    if type(objective) is not objectives.ELBO:
+    if type(objective) is not ELBO:
         raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
     if algorithm.basis != "orthogonal" or algorithm.mean_solver != "adam":
         raise ValueError(

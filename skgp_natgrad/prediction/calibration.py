@@ -1,0 +1,124 @@
+"""Scales of the latent mean and deviation under which class probabilities are calibrated.
+
+A mean-field q of several latent functions, or one that training has not yet made narrow, has more
+variance than the labels leave open, and probabilities that are too even: the classifier is
+under-confident. Two numbers mend it: the latent mean times one, the deviation times the other, in
+class probabilities alone. They have the largest density of training labels, each predicted without
+itself: removing a row's own factor from q leaves its cavity,
+
+    v_c = 1 / (1 / v - w h),    m_c = v_c (m / v - w h m - w g)
+
+with g = dE/dm and h = -2 dE/dv of its expected log-likelihood E and its weight w (the form of
+expectation propagation's cavity under a Gaussian approximation of the factor).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize
+
+from .._backend.device import quick_jit
+
+# Rows of training whose labels are predicted.
+_ROWS = 1000
+# The cavity is at most this many times as wide as q: no factor can narrow it by more without rounding.
+_WIDEST = 100.0
+# Largest logarithms of the scales, and nats per row by which they must raise the density to be used.
+_RANGE, _WORTH = 3.0, 1e-3
+# Where the search starts, in logarithms: with half the deviation.
+_START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
+
+
+class Calibration(NamedTuple):
+    """What the latent mean and the latent deviation are multiplied by in class probabilities."""
+
+    mean: float = 1.0
+    deviation: float = 1.0
+
+
+@jax.tree_util.register_pytree_node_class
+class Calibrated:
+    """A likelihood whose class probabilities are those of scaled latent functions."""
+
+    def __init__(self, likelihood, calibration):
+        self.likelihood, self.calibration = likelihood, calibration
+
+    def tree_flatten(self):
+        """Parts for JAX."""
+        return (self.likelihood, self.calibration), None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        """The likelihood from its parts."""
+        return cls(*parts)
+
+    def _scaled(self, mean, var):
+        return self.calibration.mean * mean, self.calibration.deviation**2 * var
+
+    def class_probabilities(self, mean, var):
+        """p(y = c) (C, B)."""
+        return self.likelihood.class_probabilities(*self._scaled(mean, var))
+
+    def log_class_probabilities(self, mean, var):
+        """log p(y = c) (C, B)."""
+        return self.likelihood.log_class_probabilities(*self._scaled(mean, var))
+
+
+@quick_jit
+def cavities(likelihood, mean, var, y, weight):
+    """Latent moments (K, B) of each row's prediction without its own label ``y`` (T, B) of weight (B,)."""
+
+    def total(mean, var):
+        return (weight * likelihood.expected_log_prob(mean, var, y)).sum()
+
+    g, v = jax.grad(total, argnums=(0, 1))(mean, var)
+    h = -2.0 * v
+    cavity = 1.0 / jnp.maximum(1.0 / var - h, 1.0 / (_WIDEST * var))
+    return cavity * (mean / var - h * mean - g), cavity
+
+
+@quick_jit
+def _density(likelihood, mean, var, y, weight):
+    return weight @ likelihood.training_log_density(mean, var, y) / weight.sum()
+
+
+def calibrate(likelihood, mean, var, y, weight):
+    """The `Calibration` with the largest leave-one-out density of the labels.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of classes.
+    mean, var : ndarray of shape (K, B)
+        Latent moments at training rows.
+    y : ndarray of shape (1, B)
+        Positions of their labels.
+    weight : ndarray of shape (B,)
+
+    Returns
+    -------
+    calibration : Calibration
+    """
+    mean, var = cavities(likelihood, mean, var, y, weight)
+
+    def loss(logs):
+        a, c = np.exp(logs)
+        value = float(_density(likelihood, a * mean, c**2 * var, y, weight))
+        return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.inf
+
+    start = loss(np.zeros(2))
+    options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-5, "maxfev": 80}
+    found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options=options)
+    if not found.fun < start - _WORTH:
+        return Calibration()
+    return Calibration(*map(float, np.exp(found.x)))
+
+
+def some_rows(table, random_state):
+    """Positions of the training rows whose labels are predicted."""
+    n_rows = len(table.weight)
+    return np.sort(random_state.choice(n_rows, min(n_rows, _ROWS), replace=False))

@@ -1,0 +1,153 @@
+"""q in closed form: against the collapsed bound, exact processes and refits without a row."""
+
+import jax
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from skgp_natgrad import svgp
+from skgp_natgrad.kernels import amplitudes, from_sklearn
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.mean_solve import closed_form
+from skgp_natgrad.mean_solve.mean_system import prior_of
+
+KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
+FIXED = Gaussian(0.2, "fixed")
+STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+
+
+def table_of(rng, n=50, n_targets=1):
+    X = rng.normal(size=(n, 2))
+    y = np.sin(2.0 * X.sum(1)) + 0.4 * rng.normal(size=(n_targets, n))
+    return svgp.Table(X, y, rng.uniform(0.5, 2.0, size=n))
+
+
+def plan_of(likelihood=FIXED, n_inducing=None, kernels=(KERNEL,)):
+    return svgp.Plan(kernels=kernels, likelihood=likelihood, n_inducing=n_inducing, jitter=1e-12, settings=STEP)
+
+
+def trained(plan, table):
+    return svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+
+
+def test_every_row_an_inducing_point_is_the_exact_process(rng):
+    table, X = table_of(rng), rng.normal(size=(20, 2))
+    result = trained(plan_of(), table)
+    model, _ = svgp.condition(result.state, result.constants, plan_of())
+    exact = GaussianProcessRegressor(KERNEL, alpha=0.2 / table.weight, optimizer=None).fit(table.X, table.y[0])
+    mean, deviation = exact.predict(X, return_std=True)
+    found = svgp.predict(model, X)
+    np.testing.assert_allclose(found[0][0], mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(found[1][0], deviation**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_bound_is_the_collapsed_one(rng, shared):
+    table = table_of(rng, n_targets=2)
+    kernels = (KERNEL,) if shared else (KERNEL, ConstantKernel(0.8) * RBF(1.1))
+    plan = plan_of(Gaussian([0.2, 0.5], "fixed"), 12, kernels)
+    state, constants = svgp.init(plan, table, random_state=0)
+    result = svgp.train(state, constants, table, plan, random_state=0)
+    Z, expected = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0], 0.0
+    for k, noise in enumerate((0.2, 0.5)):
+        kernel = kernels[0 if shared else k]
+        Kzz = kernel(Z) + 1e-12 * np.mean(kernel.diag(Z)) * np.eye(len(Z))
+        Q = kernel(table.X, Z) @ np.linalg.solve(Kzz, kernel(Z, table.X))
+        C = Q + np.diag(noise / table.weight)
+        # Titsias 2009; a weight multiplies a row's log density, its normalising constant included.
+        log_det = np.linalg.slogdet(C)[1] + (table.weight * np.log(noise) - np.log(noise / table.weight)).sum()
+        log_det += (table.weight - 1.0).sum() * np.log(2.0 * np.pi)
+        fit = table.y[k] @ np.linalg.solve(C, table.y[k])
+        trace = (table.weight * (kernel.diag(table.X) - np.diag(Q))).sum() / noise
+        expected += -0.5 * (len(C) * np.log(2.0 * np.pi) + log_det + fit + trace)
+    assert result.elbo == pytest.approx(expected, rel=1e-8)
+
+
+def test_it_is_a_natural_gradient_step_of_size_one(rng):
+    table = table_of(rng)
+    result = trained(plan_of(n_inducing=12), table)
+    steps = plan_of(n_inducing=12)._replace(settings=svgp.Settings(algorithm=svgp.Algorithm(optimizer=None)))
+    state, constants = svgp.init(steps, table, random_state=0)
+    state, _ = svgp.step(state, constants, svgp.batch(table), steps, gamma=1.0, rate=0.0)
+    np.testing.assert_allclose(result.state.q.mean, state.q.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(result.state.q.cov, state.q.cov, rtol=1e-9, atol=1e-10)
+    _, report = svgp.step(state, constants, svgp.batch(table), steps, gamma=1.0, rate=0.0)
+    assert result.elbo == pytest.approx(float(report.elbo), rel=1e-10)
+
+
+@pytest.mark.parametrize("n_inducing", [None, 12])
+def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
+    table, noise = table_of(rng, n=30), 0.2
+    plan = plan_of(n_inducing=n_inducing)
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    sums = closed_form.sums_of(state.parameters, prior, constants, table)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    found, _ = closed_form.leave_one_out(sums, held, 0, 0, np.log(noise), scales=False)
+    points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
+    each = []
+    for i in range(30):
+        rest = np.delete(np.arange(30), i)
+        part = svgp.Table(table.X[rest], table.y[:, rest], table.weight[rest])
+        fixed = plan._replace(n_inducing=len(points), inducing_init=points)
+        without = trained(fixed, part)
+        model, _ = svgp.condition(without.state, without.constants, fixed)
+        mean, var = (value[0, 0] for value in svgp.predict(model, table.X[i : i + 1], "target_moments"))
+        each.append(-0.5 * (np.log(2.0 * np.pi * var) + (table.y[0, i] - mean) ** 2 / var))
+    assert found == pytest.approx(np.average(each, weights=table.weight), rel=1e-6)
+
+
+def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
+    table = table_of(rng, n=60)
+    plan = plan_of(Gaussian(0.05))
+    state, constants = svgp.init(plan, table, random_state=0)
+    solved = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
+
+    def density(log_noise, log_scale):
+        logs = jax.tree.map(
+            lambda value, part: value + log_scale * part,
+            solved.parameters.log_kernels[0],
+            amplitudes(solved.parameters.log_kernels[0]),
+        )
+        raw = solved.parameters.raw_likelihood
+        raw = raw.with_leaves([raw.variance + log_noise + log_scale])
+        at = solved.parameters._replace(log_kernels=(logs,), raw_likelihood=raw)
+        prior = prior_of(at, constants.masks, constants.jitter)
+        sums = closed_form.sums_of(at, prior, constants, table)
+        held = closed_form.held_out_rows(at, prior, constants, table, np.random.RandomState(0))
+        return closed_form.leave_one_out(sums, held, 0, 0, float(np.ravel(raw.variance)[0]), scales=False)[0]
+
+    best = density(0.0, 0.0)
+    assert best == pytest.approx(solved.density, rel=1e-6)
+    for log_noise, log_scale in ((0.4, 0.0), (-0.4, 0.0), (0.0, 0.1), (0.0, -0.1)):
+        assert density(log_noise, log_scale) < best
+
+
+def test_bounds_hold(rng):
+    table = table_of(rng)
+    kernel = ConstantKernel(1.3, "fixed") * Matern([1.0, 0.7], nu=1.5)
+    result = trained(plan_of(Gaussian(0.2, (0.15, 0.25)), kernels=(kernel,)), table)
+    assert float(np.exp(result.state.parameters.log_kernels[0].k1.constant_value)) == pytest.approx(1.3, rel=1e-14)
+    assert 0.15 <= float(np.exp(result.state.parameters.raw_likelihood.variance).ravel()[0]) <= 0.25
+    result = trained(plan_of(FIXED), table)
+    assert float(np.exp(result.state.parameters.raw_likelihood.variance).ravel()[0]) == pytest.approx(0.2, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        KERNEL,
+        Matern(1.0, nu=0.5) * ConstantKernel(2.0) + ConstantKernel(0.5) * DotProduct(1.0),
+        ConstantKernel(2.0) + ConstantKernel(3.0) * RBF(1.0) * Matern(1.0),
+    ],
+)
+def test_amplitudes_multiply_the_whole_kernel(kernel, rng, x64):
+    value, X = from_sklearn(kernel, 2).value, rng.normal(size=(6, 2))
+    scaled = jax.tree.map(lambda each, part: each * 1.7**part, value, amplitudes(value))
+    np.testing.assert_allclose(scaled(X, X), 1.7 * np.asarray(value(X, X)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0), RBF(1.0) + ConstantKernel(1.0) * RBF(2.0)])
+def test_a_kernel_without_a_factor_has_no_amplitude(kernel):
+    assert not any(map(np.any, jax.tree.leaves(amplitudes(from_sklearn(kernel, 2).value))))

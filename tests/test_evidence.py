@@ -1,0 +1,117 @@
+"""The evidence of an exact Gaussian process, its gradient and its maximum, against scikit-learn's."""
+
+import jax
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
+
+from skgp_natgrad import kernels
+from skgp_natgrad.start import evidence
+from skgp_natgrad.start.candidates import CANDIDATES
+from skgp_natgrad.start.evidence import Hyperparameters
+from skgp_natgrad.training.batches import Table
+
+pytestmark = pytest.mark.usefixtures("x64")
+NOISE = 0.07
+
+
+@pytest.fixture
+def rows(rng):
+    X = rng.normal(size=(40, 3))
+    return Table(X, np.sin(X @ [1.0, 0.5, 0.0])[None] + 0.2 * rng.normal(size=(1, 40)), np.ones(40))
+
+
+def hyperparameters_of(kernel, noise=NOISE):
+    logs = [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, 3)]
+    noises = np.log([noise, 1e-5, 1e5])
+    return [Hyperparameters(*each) for each in zip(logs, noises, strict=True)]
+
+
+@pytest.mark.parametrize("make", CANDIDATES)
+def test_value_and_gradient_equal_those_of_scikit_learn(make, rows):
+    kernel = make(np.array([1.3, 0.8, 2.0]), (1e-3, 1e3))
+    exact = GaussianProcessRegressor(kernel + WhiteKernel(NOISE), optimizer=None, alpha=0.0).fit(rows.X, rows.y[0])
+    expected, slope = exact.log_marginal_likelihood(exact.kernel_.theta, eval_gradient=True)
+    value, gradient = evidence.value_and_gradient(hyperparameters_of(kernel)[0], rows)
+    assert value == pytest.approx(expected, rel=1e-10)
+    # In scikit-learn's order: each kernel's parameters by name, the noise last.
+    found = np.concatenate([*map(np.ravel, jax.tree.leaves(gradient.kernel)), [gradient.noise]])
+    np.testing.assert_allclose(np.sort(found), np.sort(slope), rtol=1e-7, atol=1e-9)
+
+
+def test_gradient_equals_finite_differences_with_weights_and_several_targets(rows, rng):
+    weight = rng.uniform(0.5, 3.0, size=40)
+    table = rows._replace(weight=weight, y=np.vstack([rows.y, rng.normal(size=(2, 40))]))
+    kernel = ConstantKernel(1.4) * Matern([1.0, 2.0, 0.7], nu=1.5) + ConstantKernel(0.2) * DotProduct(0.9)
+    at, _, _ = hyperparameters_of(kernel)
+    flat, rebuilt = jax.flatten_util.ravel_pytree(at)
+    _, gradient = evidence.value_and_gradient(at, table)
+    for i, slope in enumerate(jax.flatten_util.ravel_pytree(gradient)[0]):
+        ends = [evidence.value_and_gradient(rebuilt(flat.at[i].add(step)), table)[0] for step in (1e-5, -1e-5)]
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-7)
+
+
+def test_a_weight_divides_the_noise(rows, rng):
+    weight = rng.uniform(0.5, 3.0, size=40)
+    kernel = ConstantKernel(1.4) * RBF([1.0, 2.0, 0.7])
+    exact = GaussianProcessRegressor(kernel, optimizer=None, alpha=NOISE / weight).fit(rows.X, rows.y[0])
+    value, _ = evidence.value_and_gradient(hyperparameters_of(kernel)[0], rows._replace(weight=weight))
+    assert value == pytest.approx(exact.log_marginal_likelihood(), rel=1e-10)
+
+
+def test_maximum_equals_that_of_scikit_learn(rows):
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
+    exact = GaussianProcessRegressor(kernel + WhiteKernel(NOISE, (1e-5, 1e5)), alpha=0.0).fit(rows.X, rows.y[0])
+    start, *bounds = hyperparameters_of(kernel)
+    best = evidence.maximise(start, bounds, rows, 200)
+    assert best.evidence == pytest.approx(exact.log_marginal_likelihood_value_, abs=1e-3)
+
+
+def test_prior_pulls_and_is_not_in_the_evidence(rows):
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
+    start, *bounds = hyperparameters_of(kernel)
+    free = evidence.maximise(start, bounds, rows, 200)
+    held = evidence.maximise(start, bounds, rows, 200, centre=start)
+    value, _ = evidence.value_and_gradient(held.hyperparameters, rows)
+    assert held.evidence == pytest.approx(value, rel=1e-9)
+    assert held.evidence < free.evidence
+    # The third column has no effect: only the prior holds its lengthscale.
+    assert held.hyperparameters.kernel.k2.length_scale[2] < free.hyperparameters.kernel.k2.length_scale[2]
+
+
+def test_fixed_hyperparameters_stay(rows):
+    kernel = ConstantKernel(1.3, "fixed") * RBF([1.0, 1.0, 1.0])
+    start, *bounds = hyperparameters_of(kernel)
+    bounds = [each._replace(noise=np.log(NOISE)) for each in bounds]
+    best = evidence.maximise(start, bounds, rows, 200).hyperparameters
+    assert best.kernel.k1.constant_value == start.kernel.k1.constant_value
+    assert best.noise == pytest.approx(np.log(NOISE), rel=1e-14)
+    assert not np.allclose(best.kernel.k2.length_scale, 0.0)
+
+
+def test_densities_equal_predictions_of_scikit_learn(rows, rng):
+    kernel = ConstantKernel(1.4) * Matern([1.0, 2.0, 0.7], nu=2.5)
+    weight = rng.uniform(0.5, 3.0, size=40)
+    rows, at = rows._replace(weight=weight), hyperparameters_of(kernel)[0]
+
+    def density(train, test):
+        gp = GaussianProcessRegressor(kernel, optimizer=None, alpha=NOISE / weight[train])
+        mean, deviation = gp.fit(rows.X[train], rows.y[0, train]).predict(rows.X[test], return_std=True)
+        variance = deviation**2 + NOISE
+        return -0.5 * (np.log(2.0 * np.pi * variance) + (rows.y[0, test] - mean) ** 2 / variance)
+
+    first, last = np.arange(30), np.arange(30, 40)
+    found = evidence.held_out_density(at, evidence.part(rows, first), evidence.part(rows, last))
+    assert found == pytest.approx(np.average(density(first, last), weights=weight[last]), rel=1e-9)
+    each = [density(np.delete(np.arange(40), i), [i])[0] for i in range(40)]
+    assert evidence.leave_one_out_density(at, rows) == pytest.approx(np.average(each, weights=weight), rel=1e-8)
+
+
+def test_a_covariance_without_a_factor_is_no_maximum(rows):
+    kernel = ConstantKernel(1.0, (1e-5, 1e300)) * RBF([1e8, 1e8, 1e8], (1e-5, 1e9))
+    at = hyperparameters_of(kernel, noise=1e-30)[0]
+    value, gradient = evidence.value_and_gradient(at, rows)
+    assert value == -np.inf
+    assert not np.any(jax.flatten_util.ravel_pytree(gradient)[0])
+    assert evidence.leave_one_out_density(at, rows) == evidence.held_out_density(at, rows, rows) == -np.inf

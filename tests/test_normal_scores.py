@@ -1,0 +1,57 @@
+"""Normal scores: monotone, invertible, weighted, and close to scikit-learn's quantile transformer."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.preprocessing import QuantileTransformer
+
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.start.normal_scores import fit_normal_scores
+
+
+def test_equal_those_of_ranks_up_to_scale(rng):
+    X = rng.exponential(size=(200, 2))
+    scores = fit_normal_scores(X, np.ones(200)).forward(X)
+    expected = norm.ppf((X.argsort(0).argsort(0) + 0.5) / 200)
+    np.testing.assert_allclose(scores, (expected - expected.mean(0)) / expected.std(0), rtol=1e-10, atol=1e-10)
+
+
+def test_close_to_the_quantile_transformer(rng):
+    X = rng.exponential(size=(5000, 1))
+    scores = fit_normal_scores(X, np.ones(5000)).forward(X)
+    reference = QuantileTransformer(n_quantiles=500, output_distribution="normal", subsample=None).fit_transform(X)
+    inner = np.abs(reference) < 2.0
+    assert np.abs(scores - reference)[inner].max() < 0.05
+
+
+def test_repeated_rows_are_weights(rng):
+    X, weight = rng.integers(0, 9, size=(60, 3)).astype(float), rng.integers(1, 4, size=60)
+    repeated = fit_normal_scores(np.repeat(X, weight, axis=0), np.ones(weight.sum()))
+    np.testing.assert_allclose(fit_normal_scores(X, weight.astype(float)).forward(X), repeated.forward(X), rtol=1e-12)
+
+
+def test_backward_undoes_forward_and_the_ends_are_clipped(rng):
+    X = np.column_stack([rng.lognormal(size=2000), rng.integers(0, 3, size=2000), np.full(2000, 7.0)])
+    scale = fit_normal_scores(X, np.ones(2000))
+    assert scale.n_columns == 3
+    np.testing.assert_allclose(scale.backward(scale.forward(X)), X, rtol=1e-9)
+    ends = scale.forward(np.array([[-1e9, -5.0, 3.0], [1e9, 5.0, 9.0]]))
+    np.testing.assert_array_equal(ends, [scale.forward(X).min(0), scale.forward(X).max(0)])
+    assert np.all(np.diff(scale.forward(np.sort(X, axis=0)), axis=0) >= 0.0)
+    np.testing.assert_allclose(scale.forward(X)[:, :2].std(0), 1.0, rtol=1e-2)
+
+
+def test_a_fit_sees_the_order_of_a_column_alone(rng):
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X.sum(1)) + 0.1 * rng.normal(size=60)
+    arguments = {"normalize_X": "quantile", "n_inducing": 10, "max_iter": 20, "tol": 1.0, "random_state": 0, "optimizer": None}
+    first = NGDSVGPRegressor(**arguments).fit(X, y)
+    second = NGDSVGPRegressor(**arguments).fit(np.exp(3.0 * X), y)
+    np.testing.assert_allclose(first.predict(X), second.predict(np.exp(3.0 * X)), rtol=1e-6)
+    assert np.all(np.isin(np.round(second.inducing_points_, 9), np.round(np.exp(3.0 * X), 9)))
+
+
+@pytest.mark.parametrize("value", ["rank", None, 2])
+def test_other_values_of_normalize_X_are_refused(value):
+    with pytest.raises(ValueError, match=r"normalize_X=.*is not available; use one of"):
+        NGDSVGPRegressor(normalize_X=value).fit(np.arange(10.0)[:, None], np.arange(10.0))
