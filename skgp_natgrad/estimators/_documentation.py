@@ -40,8 +40,10 @@ kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     list holds one for each: one per column of y, or one per class for
     "softmax" and "robust_max"; for a likelihood with two latent functions f
     and g, first those of f and then those of g.
-    None is ``ConstantKernel() * Matern(nu=2.5)`` with one lengthscale per
-    column, started from the data.
+    None chooses one from the data, with one lengthscale per column: Matern
+    5/2, Matern 1/2, Matern 1/2 plus RBF, or Matern 5/2 plus a linear function,
+    each at the maximum of the log marginal likelihood of some hundreds of
+    rows, compared by the density of rows outside these.
 objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     What training maximises. "elbo": the evidence lower bound. "tightened": a
     bound that is never looser, at the same cost, for Gaussian noise only [4]_.
@@ -49,15 +51,20 @@ objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     KL divergence, for calibrated predictions where the model is
     wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` holds
     the weight of the divergence, tunable as ``objective__kl_weight``.
-normalize_X : bool, default=True
-    Standardise the columns of X; a constant column is left as it is. A column
+normalize_X : bool, "quantile" or "auto", default="auto"
+    True standardises the columns of X; a constant column is left as it is.
+    "quantile" maps each column to normal scores, monotone and constant beyond
+    the training data, which suits columns with long tails. "auto" chooses
+    between the two together with the kernel; it is True if ``kernel`` is
+    given. A column
     whose values span at most four units of rounding of its type counts as
     constant, whether X is standardised or not.
-n_inducing : int, None or "all", default=100
+n_inducing : int, "auto", None or "all", default="auto"
     Number of inducing points (the papers' \|beta\|), M: they carry mean and
     covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
-    distinct rows; a UserWarning says so, except at the default, which is an
-    upper limit. None and "all" put a point at every distinct row, where it
+    distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
+    steps, and with ``solver="evidence"`` as many random rows as half a
+    minute allows on two cores: all rows of a table of up to 5000. None and "all" put a point at every distinct row, where it
     stays: the full variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0
     Number of further points for the mean alone (the papers' \|gamma\|), at a
@@ -80,8 +87,17 @@ inducing_init : {"greedy_variance", "k-means", "random"} or array, default="gree
     of X: the inducing points, or, if there are ``n_inducing +
     n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
     the inducing points only.
-solver : {"ngd", "adam", "gd", "lbfgs"}, default="ngd"
-    "ngd": natural gradient steps on the variational distribution q, and steps
+solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
+    "evidence": hyperparameters at the maximum of the exact log marginal
+    likelihood of up to 1000 random rows (a given ``kernel`` starts at its
+    values and keeps its bounds), then one natural gradient step of size one on
+    all rows, which for a Gaussian likelihood ends at the best q [1]_. The
+    noise, and the scale of kernel and noise together, have the largest density
+    of rows that are each predicted from all others. "auto" is "evidence" for
+    ``likelihood="gaussian"`` as long as no argument of the points or of
+    iterative training is set (``objective``, ``n_inducing`` to
+    ``n_iter_no_change``, ``warm_start``, ``dtype``, ``callback``,
+    ``checkpoint``), and "ngd" otherwise, and for ``partial_fit``. "ngd": natural gradient steps on the variational distribution q, and steps
     of ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
     a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
@@ -126,11 +142,11 @@ mean_columns : int or "auto", default="auto"
     minibatch, to estimate the mean's part of the divergence without bias.
     "auto" is all of them, but at most ``batch_size``. The full batch, and
     the mean solvers "natural" and "diagonal", use all.
-batch_size : int, default=1024
+batch_size : int or "auto", default="auto"
     Number of rows in a minibatch. A table with at most this many rows is used
-    whole.
-max_iter : int, default=1000
-    Largest number of iterations.
+    whole. "auto" is 1024.
+max_iter : int or "auto", default="auto"
+    Largest number of iterations. "auto" is 1000.
 tol : float, default=1e-3
     Training stops when the ELBO, averaged over ``n_iter_no_change``
     iterations, has risen by less than ``tol`` nats per row since the
@@ -197,7 +213,7 @@ mean_inducing_points_ : ndarray of shape (G, n_features)
     inducing points comes last. With ``basis="solve"`` they carry a
     covariance too.
 elbo_curve_ : ndarray of shape (n_iter,)
-    The bound before each iteration (with "lbfgs" after it); with minibatches
+    The bound before each iteration (with "lbfgs" and "evidence" after it); with minibatches
     an unbiased estimate.
 n_iter_ : int
     Number of iterations.
@@ -217,6 +233,8 @@ n_clipped_steps_ : int
     curvature of a likelihood that is not log-concave.
 jitter_ : float
     The value added to the covariance's diagonal.
+plan_ : str
+    The solver, kernel, scaling and sizes that were used, in one paragraph.
 n_features_in_ : int
     Number of columns of X.
 feature_names_in_ : ndarray of shape (n_features,)
@@ -253,6 +271,7 @@ _ATTRIBUTES_IN_ORDER = (
     "n_rejected_steps_",
     "n_clipped_steps_",
     "jitter_",
+    "plan_",
     "n_features_in_",
     "feature_names_in_",
 )

@@ -6,9 +6,11 @@ import warnings
 from inspect import signature
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Product
 
 from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
+from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
 
 # Attributes that predictions and continued fits need, besides the public ones.
@@ -48,6 +50,7 @@ def store(estimator, fit, result, calibrates=False):
         n_rejected_steps_=int(report.rejected.sum()),
         n_clipped_steps_=int(report.clipped.sum()),
         jitter_=jitter,
+        plan_=_paragraph(fit.plan, scales, model, result),
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior,
@@ -55,6 +58,32 @@ def store(estimator, fit, result, calibrates=False):
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
+
+
+def _paragraph(plan, scales, model, result):
+    """What was fitted, and how, for people."""
+    settings, masks = plan.settings, result.constants.masks
+    algorithm, n_further = settings.algorithm, n_points(masks.further)
+    scaling = "normal scores of X" if isinstance(scales.x, NormalScores) else "X, standardised or as it is"
+    points = f"{n_points(masks.Z)} inducing points"
+    if n_further:
+        points += f" and {n_further} further points (basis {algorithm.basis!r}, mean solver {algorithm.mean_solver!r})"
+    n_iter = len(result.trained.report.elbo)
+    steps = {
+        "evidence": "hyperparameters from the evidence of some rows, then one natural gradient step on all rows",
+        "lbfgs": f"{n_iter} iterations of L-BFGS",
+    }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, batches of {settings.batch_size}")
+    kernels = ", ".join(map(_form, model.kernels))
+    return f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}."
+
+
+def _form(kernel):
+    """A kernel without its numbers."""
+    if hasattr(kernel, "k1"):
+        sign = " * " if isinstance(kernel, Product) else " + "
+        return sign.join(map(_form, (kernel.k1, kernel.k2)))
+    nu = f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else ""
+    return f"{type(kernel).__name__}{nu}"
 
 
 def _as_given(estimator, trained):

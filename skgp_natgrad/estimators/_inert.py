@@ -8,6 +8,23 @@ from inspect import signature
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
 
+# Arguments that say how many steps are taken, and how.
+_OF_STEPS = (
+    "n_mean_inducing",
+    "parameterization",
+    "gamma_schedule",
+    "optimizer",
+    "learning_rate",
+    "mean_columns",
+    "batch_size",
+    "max_iter",
+    "tol",
+    "n_iter_no_change",
+    "dtype",
+    "callback",
+)
+
+
 def warn_of_inert(estimator, plan, stacklevel):
     """Give one UserWarning for the arguments that were set and have no effect, with the reason for each.
 
@@ -37,6 +54,10 @@ def _reasons(plan):
     """Pairs of an argument and the reason why it has no effect under this plan."""
     algorithm = plan.settings.algorithm
     solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
+    if solver.one_step:
+        for name in _OF_STEPS:
+            yield name, f"{here} takes one step of size one on all rows"
+        return
     if not solver.natural:
         yield "gamma_schedule", f"{here} takes no natural gradient steps"
     if algorithm.solver in ("gd", "lbfgs") and algorithm.optimizer is not None:

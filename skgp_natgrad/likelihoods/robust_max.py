@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from .._backend.linalg import normal_nodes
@@ -78,9 +79,16 @@ class RobustMax(ClassLikelihood):
 
 def _win_probability(mean, var, label, n_nodes):
     """P(f_label is the largest): a one-dimensional integral over f_label, (B,)."""
-    nodes, weights = normal_nodes(n_nodes)
     own = label[None, :] == jnp.arange(mean.shape[0])[:, None]
     own_mean, own_var = (jnp.where(own, x, 0.0).sum(0) for x in (mean, var))
-    f = own_mean[:, None] + jnp.sqrt(own_var)[:, None] * nodes
-    below = log_ndtr((f[None] - mean[..., None]) / jnp.sqrt(var)[..., None])
-    return jnp.exp(jnp.where(own[..., None], 0.0, below).sum(0)) @ weights
+    own_deviation, deviation = jnp.sqrt(own_var), jnp.sqrt(var)
+
+    @jax.checkpoint
+    def add(total, node):
+        f = own_mean + own_deviation * node[0]
+        below = log_ndtr((f - mean) / deviation)
+        return total + node[1] * jnp.exp(jnp.where(own, 0.0, below).sum(0)), None
+
+    # One node after the other, and once more for derivatives: arrays of this size stay in the cache of a processor.
+    nodes = jnp.stack([jnp.asarray(each, mean.dtype) for each in normal_nodes(n_nodes)], axis=1)
+    return jax.lax.scan(add, jnp.zeros_like(own_mean), nodes)[0]

@@ -112,7 +112,7 @@ def _spread(mean, var, points):
 
 @jax.custom_jvp
 def _expected_logsumexp(mean, var, points):
-    return _logsumexp_and_softmax(_spread(mean, var, points))[0].mean(0)
+    return _averages(mean, var, points, lambda logsumexp, p: (logsumexp,))[0]
 
 
 @_expected_logsumexp.defjvp
@@ -120,9 +120,24 @@ def _(primals, tangents):
     # Bonnet's and Price's theorems: E'[mean] = E[p], E'[var] = E[p (1 - p)] / 2, under the
     # same points. The second is positive for every p, so that the natural gradient step
     # keeps its precision positive definite; the pathwise derivative is not.
-    logsumexp, p = _logsumexp_and_softmax(_spread(*primals))
-    first, second = p.mean(0), 0.5 * (p * (1.0 - p)).mean(0)
-    return logsumexp.mean(0), (first * tangents[0]).sum(0) + (second * tangents[1]).sum(0)
+    value, first, second = _averages(*primals, lambda logsumexp, p: (logsumexp, p, p * (1.0 - p)))
+    return value, (first * tangents[0]).sum(0) + 0.5 * (second * tangents[1]).sum(0)
+
+
+def _averages(mean, var, points, functions):
+    """Averages over the points of functions of logsumexp(f) (B,) and softmax(f) (K, B).
+
+    One point after the other: arrays of this size stay in the cache of a processor.
+    """
+    deviation = jnp.sqrt(var)
+
+    def add(sums, point):
+        logsumexp, p = _logsumexp_and_softmax((mean + deviation * point[:, None])[None])
+        return [total + each for total, each in zip(sums, functions(logsumexp[0], p[0]), strict=True)], None
+
+    zeros = [jnp.zeros_like(each) for each in functions(mean[0], mean)]
+    sums, _ = jax.lax.scan(add, zeros, jnp.asarray(points, mean.dtype))
+    return [total / len(points) for total in sums]
 
 
 def _logsumexp_and_softmax(f):
