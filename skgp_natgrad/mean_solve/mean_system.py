@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
+from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import Table, padded
 from ..variational import gaussian
@@ -167,10 +168,10 @@ def _add_expectations(totals, candidates, parameters, prior, constants, batch):
 
 def bounds(candidates, parameters, prior, constants, rows):
     """The bound for each pair of a likelihood and a position, in one pass over the rows."""
-    totals = [jnp.zeros(()) for _ in candidates]
+    totals = [np.zeros(()) for _ in candidates]
     for batch in _blocks(rows):
         totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
-    return [float(total - divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
+    return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
 def _blocks(rows):
@@ -217,6 +218,7 @@ def between(start, end, t):
     return Iterate(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.nat1, precision))
 
 
+@quick_jit
 def rescaled(statistics, before, after, constants):
     """The statistics of a conjugate likelihood (one curvature per latent function) under other parameters."""
     now, then = (_curvature(parameters, constants, len(statistics.nat1)) for parameters in (after, before))

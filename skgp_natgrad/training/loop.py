@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-
 from ..step.state import Report, State
 from ..step.step import bound_of_batch
 from . import lbfgs, line_search, scheduled
-from .batches import BatchStream
+from .batches import BatchStream, first
 from .monitor import Monitor
 from .settings import counted_iterations
 from .stopping import StoppingRule
@@ -75,7 +73,7 @@ def run(state, constants, table, settings, random_state, callbacks=()):
 def _lost(state, constants, batches, settings):
     if settings.dtype == "float64":
         return 0.0
-    batch = jax.tree.map(lambda x: x[0], next(batches))
+    batch = first(next(batches))
     single, double = (
         float(bound_of_batch(state.q, state.parameters, constants, rows, settings.algorithm))
         for rows in (batch, batch._replace(X=batch.X.astype("float64")))
