@@ -41,7 +41,7 @@ def test_collapsed_bound_is_titsias(rng):
     parameters, q, batch, constants = make_problem(Gaussian(0.2), rng, n_targets=1)
     batch = batch._replace(weight=np.ones(25))
     method = Algorithm(solver="lbfgs")
-    value, (_, gradient) = lbfgs.value_and_gradient((None, parameters), q, constants, batch, method)
+    value, (_, gradient) = jax.device_get(lbfgs.value_and_gradient((None, parameters), q, constants, batch, method))
     kernel = sk.ConstantKernel(1.3) * sk.Matern([1.1, 0.7, 1.6], nu=2.5) + sk.RBF(0.9)
     want = titsias(kernel, parameters.points.Z, batch.X, batch.y[0], 0.2, JITTER, batch.X)[0]
     assert_allclose(value, want, rtol=1e-9)
