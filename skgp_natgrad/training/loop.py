@@ -56,6 +56,7 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     -------
     result : Result
     """
+    settings = settings._replace(algorithm=settings.algorithm.of_steps)
     table = table._replace(X=table.X.astype(settings.dtype))
     n_mean = len(constants.masks.Z_mean)
     n_columns = n_mean if settings.n_columns is None else settings.n_columns
