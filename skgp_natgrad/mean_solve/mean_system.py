@@ -31,7 +31,7 @@ from jax.scipy.linalg import cho_solve
 
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
-from ..training.batches import Table, padded
+from ..training.batches import Table, bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
@@ -175,9 +175,11 @@ def bounds(candidates, parameters, prior, constants, rows):
 
 
 def _blocks(rows):
-    for start in range(0, len(rows.weight), BLOCK_ROWS):
-        part = slice(start, start + BLOCK_ROWS)
-        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), BLOCK_ROWS)
+    # A small table is filled up to a size that similar tables share, not to a whole block.
+    size = min(BLOCK_ROWS, bucket(len(rows.weight)))
+    for start in range(0, len(rows.weight), size):
+        part = slice(start, start + size)
+        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), size)
 
 
 def pass_over(parameters, prior, position, constants, rows):
