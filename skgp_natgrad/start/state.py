@@ -88,7 +88,7 @@ def init(plan, table, random_state, previous=None, posterior=None):
         q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
     elif previous is not None:
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
-    return initial_state(q, parameters, constants, plan.settings.algorithm), constants
+    return initial_state(q, parameters, constants, plan.settings.algorithm.of_steps), constants
 
 
 def _first(plan, table, random_state):
