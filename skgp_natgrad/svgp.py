@@ -326,7 +326,7 @@ def interim(state, constants, report, plan):
     result : Result
     """
     with _device.computation(plan.device):
-        state, elbo = settled(state, constants, plan.settings.algorithm), float(report.elbo[-1])
+        state, elbo = settled(state, constants, plan.settings.algorithm.of_steps), float(report.elbo[-1])
         trained = loop.Result(state, report, elbo, None, 0.0)
         return Result(state, constants, elbo, trained, previous_of(state, constants), None)
 
@@ -412,5 +412,5 @@ def step(state, constants, batch, plan, gamma, rate):
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         # By the array's own method, so that rows on the device stay there.
         batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
-        found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm)
+        found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm.of_steps)
         return jax.block_until_ready(found)

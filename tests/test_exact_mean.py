@@ -1,7 +1,6 @@
 """The exact solve of the mean: appendix D, Newton's method, leave-one-out predictions."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -20,6 +19,7 @@ from skgp_natgrad.variational import gaussian
 from .conftest import JITTER, make_problem
 from .reference import dense_elbo
 
+at_rows = jax.jit(latent)
 diagonal = jax.jit(lambda kernel, X: kernel.diag(X))
 _matrix = jax.jit(lambda kernel, *rows: kernel(*rows))
 
@@ -112,17 +112,16 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)
     prior = prior_of(parameters, constants.masks, JITTER)
     start = Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
-    start = jax.tree.map(jnp.asarray, start)
     position, statistics = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
     factor = target(statistics)[1]
     open_variance = unexplained(parameters, prior, batch)
-    mean, _, own = predictions(parameters, prior, factor, position, constants, batch)
-    var = open_variance + own
+    mean, _, own = jax.device_get(predictions(parameters, prior, factor, position, constants, batch))
+    var = np.asarray(open_variance) + own
     for i in (0, 7, 24):
         rest = np.arange(len(batch.weight)) != i
         others = Table(batch.X[rest], batch.y[:, rest], batch.weight[rest])
         refit, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
-        (left_out, _, _), _ = latent(parameters, prior, refit, constants, batch.X[i : i + 1])
+        (left_out, _, _), _ = at_rows(parameters, prior, refit, constants, batch.X[i : i + 1])
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
         (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)
@@ -141,7 +140,7 @@ def test_rescaled_statistics_are_those_of_the_other_noise(rng):
     parameters, _, constants, rows, _ = fixed(Gaussian(0.2), rng)
     other = parameters._replace(raw_likelihood=jax.tree.map(lambda x: x - 1.3, parameters.raw_likelihood))
     prior = prior_of(parameters, constants.masks, JITTER)
-    start = jax.tree.map(jnp.asarray, Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6)))
+    start = Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
     statistics = pass_over(parameters, prior, start, constants, rows)
     want = pass_over(other, prior, start, constants, rows)
     for got, theirs in zip(rescaled(statistics, parameters, other, constants)[:3], want[:3], strict=True):

@@ -579,8 +579,8 @@ def test_fit_refuses_bad_targets(rng):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_log_density_refuses_bad_targets(rng):
-    X, y = rng.normal(size=(20, 1)), rng.uniform(0.1, 0.9, size=20)
-    reg = NGDSVGPRegressor(likelihood="beta", n_inducing=3, max_iter=2, tol=1e9).fit(X, y)
+    X, y = rng.normal(size=(200, 1)), rng.uniform(0.1, 0.9, size=200)
+    reg = NGDSVGPRegressor(likelihood="beta", n_inducing=15, max_iter=2, tol=1e9).fit(X, y)
     with pytest.raises(ValueError, match=r"Beta: y must hold numbers in the open interval \(0, 1\).* value 1;"):
         reg.predict_log_density(X, np.r_[1.0, y[1:]])
 
@@ -757,9 +757,9 @@ def test_a_name_belongs_to_one_class():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_bounds_hold_while_training(rng):
-    X = rng.normal(size=(60, 1))
-    y = X[:, 0] + 0.5 * rng.normal(size=60)
-    options = {"n_inducing": 8, "max_iter": 60, "random_state": 0}
+    X = rng.normal(size=(100, 1))
+    y = X[:, 0] + 0.5 * rng.normal(size=100)
+    options = {"n_inducing": 15, "max_iter": 60, "random_state": 0}
     fixed = NGDSVGPRegressor(likelihood=StudentT(scale=0.1, scale_bounds="fixed"), **options).fit(X, y)
     assert fixed.likelihood_.scale == pytest.approx(0.1, rel=1e-12)
     bounded = NGDSVGPRegressor(likelihood=Gaussian(0.01, (0.005, 0.02)), learning_rate=0.1, **options).fit(X, y)
@@ -776,7 +776,7 @@ def test_student_t_ignores_outliers(rng):
     f = np.sin(2 * X[:, 0])
     y = f + 0.1 * rng.normal(size=120)
     y[::10] += 8.0
-    options = {"n_inducing": 20, "max_iter": 400, "random_state": 0}
+    options = {"n_inducing": 15, "max_iter": 400, "random_state": 0}
     robust = NGDSVGPRegressor(likelihood="student_t", **options).fit(X, y)
     plain = NGDSVGPRegressor(likelihood="gaussian", **options).fit(X, y)
     robust_error, plain_error = (np.sqrt(np.mean((m.predict(X) - f) ** 2)) for m in (robust, plain))
@@ -785,6 +785,7 @@ def test_student_t_ignores_outliers(rng):
 
 
 # -- recovery -----------------------------------------------------------------------------
+# Tables and points have the sizes of the other fits in this file, so that each likelihood has one program.
 
 RECOVERED = [
     Gaussian(0.05),
@@ -797,8 +798,8 @@ RECOVERED = [
     Beta(20.0),
     HeteroscedasticGaussian(),
     ChainedBeta(),
-    Ordinal(scale=0.3, n_levels=6),
-    Ordinal("learned", scale=0.3, n_levels=6),
+    Ordinal(scale=0.3, n_levels=5),
+    Ordinal("learned", scale=0.3, n_levels=5),
 ]
 
 

@@ -10,7 +10,7 @@ from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators._outcome import refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from skgp_natgrad.step.state import Report
@@ -182,15 +182,17 @@ def test_a_bound_far_below_the_constant_models_is_an_error():
 
 def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
     """The error comes before anything is stored."""
-    run = loop.run
+    train = svgp.train
 
     def spoiled(*arguments):
-        found = run(*arguments)
-        curve = found.report.elbo.copy()
+        result = train(*arguments)
+        report = result.trained.report
+        curve = report.elbo.copy()
         curve[1:] = -1e9
-        return found._replace(elbo=-1e9, report=found.report._replace(elbo=curve))
+        trained = result.trained._replace(elbo=-1e9, report=report._replace(elbo=curve))
+        return result._replace(elbo=-1e9, trained=trained)
 
-    monkeypatch.setattr(loop, "run", spoiled)
+    monkeypatch.setattr(svgp, "train", spoiled)
     model = NGDSVGPRegressor(**SMALL)
     with pytest.raises(FloatingPointError, match="diverged"):
         model.fit(*table)

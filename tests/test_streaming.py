@@ -384,5 +384,5 @@ def test_kernels_of_their_own_go_on_and_are_not_made_anew():
 
 def test_a_stream_keeps_the_form_of_its_first_targets(table):
     X, y = table
-    model = regressor(n_inducing=5, max_iter=10).partial_fit(X[:40], y[:40])
+    model = regressor(max_iter=10).partial_fit(X[:40], y[:40])
     assert model.partial_fit(X[40:80], y[40:80, None]).predict(X).shape == (len(X),)

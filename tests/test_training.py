@@ -294,7 +294,7 @@ def test_bad_arguments_are_named_with_their_value(argument, value, table):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_failed_fit_is_not_fitted(table):
     X, y = table
-    model = NGDSVGPRegressor(n_inducing=5, max_iter=10, tol=1e9).fit(X, y)
+    model = NGDSVGPRegressor(n_inducing=20, max_iter=10, tol=1e9).fit(X, y)
     with pytest.raises(ValueError, match="NaN"):
         model.fit(np.where(X > 1, np.nan, X), y)
     with pytest.raises(ValueError, match="solver"):
@@ -319,7 +319,7 @@ def test_an_interrupted_fit_is_not_fitted_or_the_last_one(warm_start, place, tab
         raise KeyboardInterrupt
 
     X, y = table
-    model = NGDSVGPRegressor(RBF(1.0), n_inducing=5, max_iter=20, warm_start=warm_start).fit(X, y)
+    model = NGDSVGPRegressor(RBF(1.0), n_inducing=20, max_iter=20, warm_start=warm_start).fit(X, y)
     mean, before = model.predict(X), dict(vars(model))
     if place == "the start" and warm_start:
         place = "a chunk"  # a warm start places no points
@@ -390,7 +390,7 @@ def test_tiny_tables(n):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_verbose_prints(table, capsys):
-    NGDSVGPRegressor(n_inducing=5, max_iter=40, verbose=2).fit(*table)
+    NGDSVGPRegressor(n_inducing=20, max_iter=40, verbose=2).fit(*table)
     assert "iteration 20: ELBO per row" in capsys.readouterr().out
 
 
@@ -401,7 +401,7 @@ def test_verbose_shows_a_bar_where_rich_is_installed(table, capsys, monkeypatch,
         pytest.importorskip("rich")
     else:
         monkeypatch.setitem(__import__("sys").modules, "rich", None)
-    NGDSVGPRegressor(n_inducing=5, max_iter=100, verbose=1).fit(*table)
+    NGDSVGPRegressor(n_inducing=20, max_iter=100, verbose=1).fit(*table)
     shown = capsys.readouterr().out
     assert ("100/100" in shown) == installed
     assert ("iteration 100: ELBO per row" in shown) != installed

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
+from .._backend.flat import flat
 from ..variational import gaussian, model
 from . import leave_one_out
 from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, target
@@ -89,14 +89,14 @@ def optimum(parameters, prior, position, constants, rows, tol):
     statistics = pass_over(parameters, prior, position, constants, rows)
     if model.has_closed_form(parameters, constants):
         return target(statistics)[0], statistics
-    bound = float(statistics.expectation - divergence(position))
+    bound = float(statistics.expectation) - float(divergence(position))
     for _ in range(_MAX_PASSES):
         end = target(statistics)[0]
         rise = -np.inf
         for halving in range(_NEWTON_HALVINGS):
             moved = between(position, end, 0.5**halving)
             ahead = pass_over(parameters, prior, moved, constants, rows)
-            rise = float(ahead.expectation - divergence(moved)) - bound
+            rise = float(ahead.expectation) - float(divergence(moved)) - bound
             if rise >= 0.0:
                 position, statistics, bound = moved, ahead, bound + rise
                 break
@@ -119,7 +119,7 @@ def _alternate(parameters, prior, position, statistics, constants, rows, tol, he
         mean, _, own = leave_one_out.predictions(parameters, prior, factor, position, constants, held_out)
         parameters = leave_one_out.estimate_likelihood(parameters, mean, unexplained + own, constants, held_out)
         position, statistics = optimum(parameters, prior, position, constants, rows, tol)
-        first, last = (ravel_pytree(each.raw_likelihood)[0] for each in (before, parameters))
+        first, last = (flat(each.raw_likelihood) for each in (before, parameters))
         if np.max(np.abs(first - last)) < leave_one_out.SETTLED:
             break
     return parameters, position

@@ -12,10 +12,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import solve_triangular
 from scipy import optimize
 
+from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
 from ..training.batches import Table, bucket, padded
@@ -75,19 +75,19 @@ def _held_out_density(raw_likelihood, mean, var, batch):
 
 def estimate_likelihood(parameters, mean, var, constants, batch):
     """The likelihood's parameters with the largest leave-one-out density, within their bounds."""
-    start, rebuilt = ravel_pytree(parameters.raw_likelihood)
+    like = parameters.raw_likelihood
 
     def loss(x):
-        return -float(_held_out_density(rebuilt(x), mean, var, batch))
+        return -float(_held_out_density(rebuilt(x, like), mean, var, batch))
 
     # By finite differences: a predictive density need not have a reverse-mode derivative.
-    found = optimize.minimize(loss, np.asarray(start), method="L-BFGS-B", bounds=optimize.Bounds(*limits(constants)))
-    return parameters._replace(raw_likelihood=rebuilt(found.x)) if np.isfinite(found.fun) else parameters
+    found = optimize.minimize(loss, flat(like), method="L-BFGS-B", bounds=optimize.Bounds(*limits(constants)))
+    return parameters._replace(raw_likelihood=rebuilt(found.x, like)) if np.isfinite(found.fun) else parameters
 
 
 def limits(constants):
     """Lower and upper bounds of the likelihood's parameters, flat."""
-    return [np.asarray(ravel_pytree(likelihood)[0]) for _, likelihood in constants.log_bounds]
+    return [flat(likelihood) for _, likelihood in constants.log_bounds]
 
 
 def search_noise(parameters, prior, statistics, constants, held_out):
@@ -96,11 +96,10 @@ def search_noise(parameters, prior, statistics, constants, held_out):
     It compensates for a predicted variance that is too large, and can be smaller than
     the noise of the data. Parameters that are not positive are not noise, and keep their values.
     """
-    start, rebuilt = ravel_pytree(parameters.raw_likelihood)
-    (lower, upper), best = limits(constants), np.array(start)
+    (lower, upper), best = limits(constants), flat(parameters.raw_likelihood)
 
     def solved(x):
-        tried = parameters._replace(raw_likelihood=rebuilt(x))
+        tried = parameters._replace(raw_likelihood=rebuilt(x, parameters.raw_likelihood))
         return tried, *target(rescaled(statistics, parameters, tried, constants))
 
     def loss(value, i):

@@ -29,8 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
+from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
-from ..training.batches import Table, padded
+from ..training.batches import Table, bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
@@ -167,16 +168,18 @@ def _add_expectations(totals, candidates, parameters, prior, constants, batch):
 
 def bounds(candidates, parameters, prior, constants, rows):
     """The bound for each pair of a likelihood and a position, in one pass over the rows."""
-    totals = [jnp.zeros(()) for _ in candidates]
+    totals = [np.zeros(()) for _ in candidates]
     for batch in _blocks(rows):
         totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
-    return [float(total - divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
+    return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
 def _blocks(rows):
-    for start in range(0, len(rows.weight), BLOCK_ROWS):
-        part = slice(start, start + BLOCK_ROWS)
-        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), BLOCK_ROWS)
+    # A small table is filled up to a size that similar tables share, not to a whole block.
+    size = min(BLOCK_ROWS, bucket(len(rows.weight)))
+    for start in range(0, len(rows.weight), size):
+        part = slice(start, start + size)
+        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), size)
 
 
 def pass_over(parameters, prior, position, constants, rows):
@@ -217,6 +220,7 @@ def between(start, end, t):
     return Iterate(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.nat1, precision))
 
 
+@quick_jit
 def rescaled(statistics, before, after, constants):
     """The statistics of a conjugate likelihood (one curvature per latent function) under other parameters."""
     now, then = (_curvature(parameters, constants, len(statistics.nat1)) for parameters in (after, before))

@@ -91,7 +91,7 @@ def init(plan, table, random_state, previous=None, posterior=None):
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
     if SOLVERS[plan.settings.algorithm.solver].one_step:
         return untrained_state(q, parameters), constants
-    return initial_state(q, parameters, constants, plan.settings.algorithm), constants
+    return initial_state(q, parameters, constants, plan.settings.algorithm.of_steps), constants
 
 
 def _first(plan, table, random_state):

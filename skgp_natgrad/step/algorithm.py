@@ -28,6 +28,11 @@ class Algorithm(NamedTuple):
     optimizer: str | optax.GradientTransformation | None = "adam"
     adaptive: bool = False
 
+    @property
+    def of_steps(self):
+        """The algorithm of the steps, for which the exact mean, that comes after them, makes no other program."""
+        return self._replace(mean_solver="adam") if self.mean_solver == "exact" else self
+
 
 class Solver(NamedTuple):
     """The requirements of a solver.

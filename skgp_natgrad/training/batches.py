@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from .._backend.device import quick_jit
 from ..step.chunk import STEPS_PER_CALL
 from ..variational.model import Batch
 
@@ -53,6 +54,12 @@ def padded(rows, size, n_columns=0):
         np.arange(n_columns),
         np.zeros(()),
     )
+
+
+@quick_jit
+def first(batches):
+    """The first of the batches that `BatchStream` yields together."""
+    return jax.tree.map(lambda x: x[0], batches)
 
 
 def noise_correlation(n_rows, size, seen):

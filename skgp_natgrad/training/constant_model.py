@@ -12,6 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from .._backend.device import quick_jit
+from .._backend.flat import flat, rebuilt
 from ..variational.bound import data_term
 from ..variational.model import Parameters
 from .batches import Table, padded
@@ -48,34 +49,19 @@ def best_log_likelihood(raw_likelihood, constants, rows):
     at = np.asarray(constants.prior_mean), raw_likelihood
 
     def loss(x):
-        value, gradient = _loss(*_rebuilt(x, at), seen, batch)
-        value, gradient = float(value), _flat(gradient)
+        value, gradient = _loss(*rebuilt(x, at), seen, batch)
+        value, gradient = float(value), flat(gradient)
         # A huge value, from which the line search turns back.
         return (value, gradient) if np.isfinite(value + gradient.sum()) else (np.finfo(float).max, 0.0 * gradient)
 
     lower, upper = (
-        _flat((np.full_like(at[0], infinity), bounds[1]))
+        flat((np.full_like(at[0], infinity), bounds[1]))
         for infinity, bounds in zip((-np.inf, np.inf), constants.log_bounds, strict=True)
     )
     options = {"maxiter": _MAX_ITERATIONS}
     bounds = optimize.Bounds(lower, upper)
-    found = optimize.minimize(loss, _flat(at), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = optimize.minimize(loss, flat(at), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return -found.fun if found.fun < np.finfo(float).max else -np.inf
-
-
-def _flat(tree):
-    """The leaves of ``tree`` in one vector; in NumPy, so that nothing is compiled."""
-    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
-
-
-def _rebuilt(x, like):
-    """The vector of `_flat` as a tree with the structure of ``like``."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([np.size(leaf) for leaf in leaves])
-    parts = np.split(x, ends[:-1])
-    return jax.tree.unflatten(
-        structure, [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
-    )
 
 
 @quick_jit

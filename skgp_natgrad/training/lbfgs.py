@@ -13,12 +13,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import cho_solve
 from scipy import optimize
 
 from .._backend import blas
 from .._backend.device import quick_jit
+from .._backend.flat import flat, rebuilt
 from .._backend.linalg import definite_cholesky, one_by_one
 from ..step.algorithm import is_collapsed
 from ..step.state import best_of
@@ -28,6 +28,7 @@ from ..variational.bases import BASES
 from ..variational.bound import bound_and_moments, bound_given_q, whole_curvature
 from ..variational.model import has_closed_form
 from ..variational.parameterizations import within_blocks
+from .batches import first
 
 _MEMORY = 20
 _EVALUATIONS_PER_ITERATION = 20
@@ -35,23 +36,22 @@ _EVALUATIONS_PER_ITERATION = 20
 
 def minimise(state, constants, batches, settings, monitor):
     """Ascend from ``state``; see `loop.run` for the arguments."""
-    batch = jax.tree.map(lambda x: x[0], next(batches))
+    batch = first(next(batches))
     algorithm, weight = settings.algorithm, float(constants.weight)
     position = _coordinates(state, constants, algorithm), state.parameters
-    start, unravel = ravel_pytree(position)
-    lower, upper = _bounds(position, constants, algorithm)
-    free, start = lower < upper, np.asarray(start)
+    start, (lower, upper) = flat(position), _bounds(position, constants, algorithm)
+    free = lower < upper
 
     def whole(x):
         everything = start.copy()
         everything[free] = x
-        return unravel(everything)
+        return rebuilt(everything, position)
 
     def evaluate(x):
         with blas.single_threaded(state.q.mean.shape[-1]):
             found = value_and_gradient(whole(x), state.q, constants, batch, algorithm)
             value, gradient = jax.block_until_ready(found)
-        return -float(value) / weight, -np.asarray(ravel_pytree(gradient)[0])[free] / weight
+        return -float(value) / weight, -flat(gradient)[free] / weight
 
     lowest = evaluate(start[free])[0]
     if not np.isfinite(lowest):
@@ -111,7 +111,12 @@ def _coordinates(state, constants, algorithm):
     """Coordinates of q that L-BFGS updates; None if q has a closed form, or is not used."""
     if is_collapsed(algorithm, has_closed_form(state.parameters, constants)) or not BASES[algorithm.basis].natural:
         return None
-    return within_blocks(algorithm.parameterization, state.parameters.points.sizes).from_gaussian(state.q)
+    return _from_gaussian(state.q, algorithm.parameterization, state.parameters.points.sizes)
+
+
+@functools.partial(quick_jit, static_argnames=("parameterization", "sizes"))
+def _from_gaussian(q, parameterization, sizes):
+    return within_blocks(parameterization, sizes).from_gaussian(q)
 
 
 def _solution(position, q, constants, batch, algorithm):
@@ -169,5 +174,5 @@ def _bounds(position, constants, algorithm):
             parameters = parameters._replace(points=position[1].points)
         if algorithm.optimizer is None:
             parameters = position[1]._replace(weights=parameters.weights)
-        bounds.append(np.asarray(ravel_pytree((xi, parameters))[0]))
+        bounds.append(flat((xi, parameters)))
     return bounds

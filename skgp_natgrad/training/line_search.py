@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from ..step import chunk, mean_weights
 from ..step.algorithm import SOLVERS
 from ..step.state import best_of
+from .batches import first
 from .settings import step_sizes
 
 
 def searched_steps(state, constants, batches, settings, monitor):
     """Full-batch steps, each of the size that raises the bound most (Brent's method)."""
-    batch = jax.tree.map(lambda x: x[0], next(batches))
+    batch = first(next(batches))
     gammas, rates = step_sizes(settings)
     natural, alone = SOLVERS[settings.algorithm.solver].natural, settings.algorithm.optimizer is None
     while monitor.running:
@@ -26,7 +26,7 @@ def searched_steps(state, constants, batches, settings, monitor):
 
         size = settings.searched.best(lambda size: float(attempt(size)[2]))
         moved, report, bound = attempt(size)
-        improved = bool(bound > report.elbo)
+        improved = float(bound) > float(report.elbo)
         if improved:
             state = moved._replace(best=best_of(moved, bound))
         elif i == 0:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-
 from ..step.state import Report, State
 from ..step.step import bound_of_batch
 from . import lbfgs, line_search, scheduled
-from .batches import BatchStream
+from .batches import BatchStream, first
 from .monitor import Monitor
 from .settings import counted_iterations
 from .stopping import StoppingRule
@@ -58,6 +56,7 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     -------
     result : Result
     """
+    settings = settings._replace(algorithm=settings.algorithm.of_steps)
     table = table._replace(X=table.X.astype(settings.dtype))
     n_mean = len(constants.masks.Z_mean)
     n_columns = n_mean if settings.n_columns is None else settings.n_columns
@@ -75,7 +74,7 @@ def run(state, constants, table, settings, random_state, callbacks=()):
 def _lost(state, constants, batches, settings):
     if settings.dtype == "float64":
         return 0.0
-    batch = jax.tree.map(lambda x: x[0], next(batches))
+    batch = first(next(batches))
     single, double = (
         float(bound_of_batch(state.q, state.parameters, constants, rows, settings.algorithm))
         for rows in (batch, batch._replace(X=batch.X.astype("float64")))

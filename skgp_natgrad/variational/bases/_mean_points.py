@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ..points import covariance
+
 
 def in_precision_of(X, tree):
     """The leaves of ``tree`` as numbers of the type of ``X``."""
@@ -20,7 +22,7 @@ def quadratic(kernel, points, a, beta, Kgz, columns=None):
     """
     some = slice(None) if columns is None else columns
     Z_mean, own = points.Z_mean[some], a[:, some]
-    f = a @ kernel(points.Z_mean, Z_mean) - beta @ Kgz[some].T
+    f = a @ covariance(kernel, points.Z_mean, Z_mean) - beta @ Kgz[some].T
     return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
 
 

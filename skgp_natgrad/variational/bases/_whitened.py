@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._backend.linalg import definite_cholesky, triangular_inverse
-from ..points import factor_of_q, inducing_covariance
+from ..points import covariance, factor_of_q, inducing_covariance
 from ..projection import project, project_with_residual
 from ._mean_points import in_precision_of, quadratic
 from ._record import Weights
@@ -29,12 +29,12 @@ def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_resi
     Z, mask = points.of_q, masks.of_q
     Kzz = inducing_covariance(kernel, Z, mask)
     a = weights.a * masks.Z_mean
-    Kgz = kernel(points.Z_mean, Z) * mask
+    Kgz = covariance(kernel, points.Z_mean, Z) * mask
     row_kernel, (row_Z, row_Z_mean) = in_precision_of(X, (kernel, (Z, points.Z_mean)))
     Kzx = row_kernel(row_Z, X) * mask.astype(X.dtype)[:, None]
     seen = Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse, points.sizes
     mean, var, w, beta, rows, residual = project_with_residual(*seen) if needs_residual else (*project(*seen), None)
-    mean = mean + a.astype(X.dtype) @ row_kernel(row_Z_mean, X)
+    mean = mean + a.astype(X.dtype) @ covariance(row_kernel, row_Z_mean, X)
     beta = beta * mask if removed else jnp.zeros_like(beta)
     return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, residual
 

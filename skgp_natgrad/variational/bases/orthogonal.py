@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from ..._backend.linalg import symmetrize
+from ..points import covariance
 from . import _whitened
 from ._record import Basis, Dependence
 
@@ -22,15 +23,15 @@ def _moments(*arguments):
 
 
 def _prediction_factors(kernel, points, masks, weights, q, jitter):
-    at_Z = ((weights.a * masks.Z_mean) @ kernel(points.Z_mean, points.Z)) * masks.Z
+    at_Z = ((weights.a * masks.Z_mean) @ covariance(kernel, points.Z_mean, points.Z)) * masks.Z
     return _whitened.prediction_factors(kernel, points, masks, q, jitter, at_Z)
 
 
 def _change_of_mean(kernel, factor, points, masks, a, m, Z_new):
     """The change of the whole mean, since the mean-only part vanishes at the inducing points wherever they are."""
-    a, at_Z = a * masks.Z_mean, kernel(points.Z_mean, points.Z)
+    a, at_Z = a * masks.Z_mean, covariance(kernel, points.Z_mean, points.Z)
     m = m - (a @ at_Z * masks.Z) @ factor.inverse.T
-    change = a @ (kernel(points.Z_mean, Z_new) - at_Z)
+    change = a @ (covariance(kernel, points.Z_mean, Z_new) - at_Z)
     return change * masks.Z + _whitened.change_along_mean(kernel, factor, points, masks, m, Z_new)
 
 
@@ -40,16 +41,16 @@ def residual_variance(kernel, factor, points, masks):
     Clamped to a thousandth of the prior variance: a mean-only point that nearly
     coincides with an inducing point adds nothing.
     """
-    A = factor.inverse @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
+    A = factor.inverse @ (covariance(kernel, points.Z, points.Z_mean) * masks.Z[:, None])
     diag = kernel.diag(points.Z_mean)
     return jnp.maximum(diag - (A * A).sum(0), _MIN_RESIDUAL * diag)
 
 
 def residual_covariance(kernel, factor, points, masks):
     """Kgg - Kgz Kzz^-1 Kzg with an identity block for masked points: (G, G)."""
-    A = factor.inverse @ (kernel(points.Z, points.Z_mean) * masks.Z[:, None])
+    A = factor.inverse @ (covariance(kernel, points.Z, points.Z_mean) * masks.Z[:, None])
     mask = masks.Z_mean
-    K = (kernel(points.Z_mean, points.Z_mean) - A.T @ A) * (mask[:, None] * mask[None, :])
+    K = (covariance(kernel, points.Z_mean, points.Z_mean) - A.T @ A) * (mask[:, None] * mask[None, :])
     return symmetrize(K) + jnp.diag(1.0 - mask)
 
 
