@@ -23,11 +23,10 @@ from .prediction.calibration import Calibration
 from .prediction.model import Model, calibrated, condition, covariance, predict, sample_latent, sample_targets
 from .prediction.posterior import Posterior
 from .prediction.samples import memory_of_draws
-from .start import placement
+from .start import choice, placement
+from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start import choice
-from .start.choice import sized, some_rows
 from .start.plan import Plan
 from .start.state import Previous, previous_of
 from .start.state import init as _init

@@ -30,6 +30,7 @@ Y = X[:, 0] + np.sin(X[:, 1])
 OPTIONS = {"n_inducing": 6, "max_iter": 20, "random_state": 0}
 MODELS = {
     "regressor": (NGDSVGPRegressor(**OPTIONS), Y),
+    "nothing set": (NGDSVGPRegressor(random_state=0), Y),
     "classifier": (NGDSVGPClassifier(likelihood=RobustMax(), **OPTIONS), np.array(["a", "b", "c"])[np.arange(60) % 3]),
     "many parts": (
         NGDSVGPRegressor(
@@ -107,7 +108,8 @@ def test_fitted_attributes_are_plain(fitted):
 
 def test_what_a_callback_sees_is_plain():
     seen = []
-    model = clone(MODELS["regressor"][0]).set_params(callback=lambda n_iter, model: seen.append(model)).fit(X, Y)
+    model = clone(MODELS["regressor"][0]).set_params(kernel=RBF(), callback=lambda n_iter, model: seen.append(model))
+    model.fit(X, Y)
     check_plain({name: value for name, value in vars(seen[0]).items() if name != "callback"}, "model")
     assert_same(pickle.loads(pickle.dumps(model.set_params(callback=None))), seen[0])
 

@@ -98,6 +98,7 @@ OWN = {
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
         "class_weight": [{False: 1.0, True: 3.0}, "balanced"],
+        "calibrate": [False],
     },
 }
 # What cannot be seen from scores: that it did what it says.

@@ -143,7 +143,7 @@ class BaseNGDSVGP(BaseEstimator):
         return _persistence.plain(super().__getstate__())
 
     def __setstate__(self, state):
-        super().__setstate__(_persistence.restored(type(self).__name__, state))
+        super().__setstate__(_persistence.restored(type(self), state))
 
     # -- prediction ----------------------------------------------------------------------
 

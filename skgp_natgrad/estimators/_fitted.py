@@ -117,9 +117,8 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     """
     if not isinstance(plan.inducing_init, str):
         return
-    n_inducing = plan.n_inducing or 0
-    if n_inducing == signature(type(estimator)).parameters["n_inducing"].default:
-        n_inducing = 0
+    asks = estimator.n_inducing != signature(type(estimator)).parameters["n_inducing"].default
+    n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0

@@ -8,6 +8,8 @@ instead of failing at some later call.
 
 from __future__ import annotations
 
+from inspect import signature
+
 import jax
 import numpy as np
 from sklearn.base import clone
@@ -21,7 +23,7 @@ from . import _warm_start
 from ._arguments import one_or_each
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 3
+FORMAT = 4
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
@@ -40,13 +42,13 @@ def plain(state):
     return state
 
 
-def restored(name, state):
+def restored(cls, state):
     """Undo `plain`: return the state of the estimator.
 
     Parameters
     ----------
-    name : str
-        The estimator's class, for the error.
+    cls : type
+        The estimator's class.
     state : dict
         A state without a stamp is returned unchanged: a subclass may have its own ``__getstate__``.
 
@@ -61,9 +63,12 @@ def restored(name, state):
         return state
     if stamp["format"] > FORMAT:
         raise ValueError(
-            f"This {name} was saved by skgp_natgrad {stamp['skgp_natgrad']} in format {stamp['format']}, and version "
+            f"This {cls.__name__} was saved by skgp_natgrad {stamp['skgp_natgrad']} in format {stamp['format']}, and version "
             f"{__version__} reads formats up to {FORMAT}; install skgp_natgrad>={stamp['skgp_natgrad']} to load it."
         )
+    # Arguments that the version which saved it did not have.
+    arguments = signature(cls).parameters.items()
+    state = {name: argument.default for name, argument in arguments if name not in state} | state
     if "_posterior" not in state:
         return state
     if stamp["format"] < 3:

@@ -40,10 +40,9 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Weights of the classes, which multiply ``sample_weight``.
 
     calibrate : bool, default=True
-        Whether `predict_proba`, `predict_log_proba` and `predict` multiply the
-        latent mean and deviation by two numbers, found after training: those
-        under which training labels, each predicted without itself, have the
-        largest density. Other predictions do not change.
+        Whether class probabilities and drawn labels multiply the latent mean and
+        deviation by two numbers, found after training: those under which training
+        labels, each predicted without itself, have the largest density.
 
     Attributes
     ----------
@@ -208,7 +207,6 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
 
     @property
     def calibration_(self):
-        """What the latent mean and deviation are multiplied by in class probabilities."""
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 

@@ -24,8 +24,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from .._backend.linalg import definite_cholesky, weighted_gram
-from ..training.batches import Table, bucket, padded
 from ..kernels import amplitudes
+from ..training.batches import Table, bucket, padded
 from ..variational import gaussian, model
 from .mean_system import prior_of, rows_of
 
@@ -202,9 +202,7 @@ def search_noise(sums, held, log_noise, bounds, scales):
 
         if lower < upper:
             within = np.clip(found[k] + np.array(_RANGE), lower, upper)
-            found[k] = optimize.minimize_scalar(
-                loss, bounds=within, method="bounded", options={"xatol": _PRECISION}
-            ).x
+            found[k] = optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x
         value, scale = leave_one_out(sums, held, k, j, found[k], scales)
         density.append(value)
         scale_of.append(scale)

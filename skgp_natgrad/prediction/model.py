@@ -12,8 +12,8 @@ from .. import kernels as _kernels
 from .._backend import blas
 from .._backend import device as _device
 from ..likelihoods import Likelihood
-from . import evaluate, samples
 from . import calibration as calibration_of
+from . import evaluate, samples
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .posterior import Posterior
@@ -281,6 +281,9 @@ def sample_targets(model, X, n_samples, random_state, device="auto"):
     """
     random_state = check_random_state(random_state)
     f = sample_latent(model, X, n_samples, random_state, device)
+    if model.calibration is not None:
+        mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
+        f = of_mean * mean + of_deviation * (f - mean)
     with _device.computation(device, required=False):
         y = model.likelihood.sample(f.reshape(len(f), -1), random_state)
     return np.reshape(y, (-1, *f.shape[1:]))

@@ -178,7 +178,9 @@ def _rebuilt(like, vector):
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
     parts = np.split(vector, ends[:-1])
-    return jax.tree.unflatten(structure, [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)])
+    return jax.tree.unflatten(
+        structure, [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+    )
 
 
 def _log_density(error, variance, weight):

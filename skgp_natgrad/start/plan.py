@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
 from ..training.settings import Settings
