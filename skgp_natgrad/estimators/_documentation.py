@@ -64,8 +64,8 @@ n_inducing : int, "auto", None or "all", default="auto"
     covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
-    minute allows on two cores: all rows of a table of up to 5000. None and "all" put a point at every distinct row, where it
-    stays: the full variational Gaussian process, of order N^3 per iteration.
+    minute allows on two cores: all rows of a table of up to 5000. None and
+    "all" put a point at every distinct row, where it stays: the full variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0
     Number of further points for the mean alone (the papers' \|gamma\|), at a
     linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
@@ -97,8 +97,9 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     ``likelihood="gaussian"`` as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
     ``n_iter_no_change``, ``warm_start``, ``dtype``, ``callback``,
-    ``checkpoint``), and "ngd" otherwise, and for ``partial_fit``. "ngd": natural gradient steps on the variational distribution q, and steps
-    of ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
+    ``checkpoint``), and "ngd" otherwise, and for ``partial_fit``. "ngd":
+    natural gradient steps on the variational distribution q, and steps of
+    ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
     a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
     kept at its optimum (the collapsed bound), with other likelihoods the

@@ -143,7 +143,8 @@ def maximise_evidence(plan, table, random_state):
     for k, kernel in enumerate(plan.kernels):
         targets = slice(None) if shared else slice(k, k + 1)
         logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
-        start, *bounds = (Hyperparameters(*each) for each in zip(logs, [each[targets].mean() for each in noise]))
+        noises = [each[targets].mean() for each in noise]
+        start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
         best = evidence.maximise(start, bounds, rows._replace(y=rows.y[targets]), _ITERATIONS)
         if np.isfinite(best.evidence):
             start = best.hyperparameters
