@@ -44,14 +44,8 @@ def test_backward_undoes_forward_and_the_ends_are_clipped(rng):
 def test_a_fit_sees_the_order_of_a_column_alone(rng):
     X = rng.normal(size=(60, 2))
     y = np.sin(X.sum(1)) + 0.1 * rng.normal(size=60)
-    arguments = {
-        "normalize_X": "quantile",
-        "n_inducing": 10,
-        "max_iter": 20,
-        "tol": 1.0,
-        "random_state": 0,
-        "optimizer": None,
-    }
+    arguments = {"normalize_X": "quantile", "n_inducing": 10, "optimizer": None, "max_iter": 20, "tol": 1.0}
+    arguments["random_state"] = 0
     first = NGDSVGPRegressor(**arguments).fit(X, y)
     second = NGDSVGPRegressor(**arguments).fit(np.exp(3.0 * X), y)
     np.testing.assert_allclose(first.predict(X), second.predict(np.exp(3.0 * X)), rtol=1e-6)

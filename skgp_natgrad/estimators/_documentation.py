@@ -65,7 +65,8 @@ n_inducing : int, "auto", None or "all", default="auto"
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
     minute allows on two cores: all rows of a table of up to 5000. None and
-    "all" put a point at every distinct row, where it stays: the full variational Gaussian process, of order N^3 per iteration.
+    "all" put a point at every distinct row, where it stays: the full
+    variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0
     Number of further points for the mean alone (the papers' \|gamma\|), at a
     linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is

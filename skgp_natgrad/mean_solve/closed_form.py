@@ -72,7 +72,7 @@ class Optimum(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Rows for leave-one-out predictions: whitened (J, M, B), with residual (J, B), y - prior_mean (K, B) and weight."""
+    """Rows for leave-one-out predictions: whitened (J, M, B), residual (J, B), y - prior_mean (K, B) and weight."""
 
     A: jax.Array
     residual: jax.Array

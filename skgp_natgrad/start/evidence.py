@@ -177,10 +177,8 @@ def _rebuilt(like, vector):
     """A tree of the form of ``like`` with the numbers of a vector."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
-    parts = np.split(vector, ends[:-1])
-    return jax.tree.unflatten(
-        structure, [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
-    )
+    parts = zip(np.split(vector, ends[:-1]), leaves, strict=True)
+    return jax.tree.unflatten(structure, [part.reshape(np.shape(leaf)) for part, leaf in parts])
 
 
 def _log_density(error, variance, weight):

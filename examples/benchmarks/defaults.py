@@ -1,0 +1,227 @@
+"""``fit(X, y)`` with nothing set, beside other libraries with nothing set: one JSON line for each data set and split.
+
+    python examples/benchmarks/defaults.py --datasets naval bike kin40k --splits 1 --rst
+
+Tables are shuffled by numpy's default_rng(split); the first tenth is held out (of more than 20,000 rows there is one
+split), and the target of a regression is standardised by the rest. Contenders:
+
+- ours: ``NGDSVGPRegressor()`` or ``NGDSVGPClassifier()``;
+- trees: scikit-learn's HistGradientBoosting; in regression with Gaussian noise, whose variance is the mean squared
+  error on a tenth of the training rows that is held out from it;
+- exact (regression): the exact process on min(n, 6000) rows, Matern 5/2 with the hyperparameters of largest evidence
+  of 1000 rows;
+- catboost and ngboost, where they are installed.
+
+Log density is in nats per held-out row; coverage is that of the 95 % interval; the calibration error is the expected
+one in fifteen bins of the largest probability. Seconds are those of the fit, imports not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from accuracy import DEFAULT_DATA, load
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+
+_LARGE, _EXACT_ROWS, _EVIDENCE_ROWS, _BINS = 20_000, 6000, 1000, 15
+
+
+def parse_arguments(argv=None):
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
+    p.add_argument("--datasets", nargs="+", required=True, help="names of files in regression/ or classification/")
+    p.add_argument("--splits", type=int, default=3, help="for tables of up to 20,000 rows")
+    p.add_argument("--contenders", nargs="+", default=["ours", "trees", "exact", "catboost", "ngboost"])
+    p.add_argument("--output", type=Path, default=Path("defaults.jsonl"), help="file of JSON lines, which is added to")
+    p.add_argument("--rst", action="store_true", help="print an rst table of the whole file")
+    return p.parse_args(argv)
+
+
+# -- regression: fit, and return mean and deviation at the held-out rows ---------------------------
+
+
+def _ours(X, y, X_test):
+    model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    return lambda: model.predict(X_test, return_std=True)
+
+
+def _trees(X, y, X_test):
+    part = np.random.default_rng(0).permutation(len(X)) < len(X) // 10
+    inner = HistGradientBoostingRegressor(random_state=0).fit(X[~part], y[~part])
+    deviation = np.sqrt(np.mean((inner.predict(X[part]) - y[part]) ** 2))
+    model = HistGradientBoostingRegressor(random_state=0).fit(X, y)
+    return lambda: (model.predict(X_test), np.full(len(X_test), deviation))
+
+
+def _exact(X, y, X_test):
+    scale = StandardScaler().fit(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    first, most = order[:_EVIDENCE_ROWS], order[:_EXACT_ROWS]
+    n_features = X.shape[1]
+    kernel = ConstantKernel(1.0) * Matern(np.full(n_features, n_features**0.5), (1e-3, 1e5), nu=2.5)
+    kernel += WhiteKernel(0.1, (1e-8, 10.0))
+    small = GaussianProcessRegressor(kernel, alpha=0.0, random_state=0).fit(scale.transform(X[first]), y[first])
+    model = GaussianProcessRegressor(small.kernel_, alpha=0.0, optimizer=None)
+    model.fit(scale.transform(X[most]), y[most])
+    return lambda: model.predict(scale.transform(X_test), return_std=True)
+
+
+def _catboost(X, y, X_test):
+    from catboost import CatBoostRegressor
+
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", verbose=False, random_seed=0).fit(X, y)
+
+    def predict():
+        mean, variance = model.predict(X_test).T
+        return mean, np.sqrt(variance)
+
+    return predict
+
+
+def _ngboost(X, y, X_test):
+    from ngboost import NGBRegressor
+
+    model = NGBRegressor(verbose=False, random_state=0).fit(X, y)
+
+    def predict():
+        found = model.pred_dist(X_test)
+        return found.loc, found.scale
+
+    return predict
+
+
+REGRESSORS = {"ours": _ours, "trees": _trees, "exact": _exact, "catboost": _catboost, "ngboost": _ngboost}
+
+
+def _classifier(make):
+    def fit(X, y, X_test):
+        model = make().fit(X, y)
+        return lambda: model.predict_proba(X_test)
+
+    return fit
+
+
+def _catboost_classes():
+    from catboost import CatBoostClassifier
+
+    return CatBoostClassifier(verbose=False, random_seed=0)
+
+
+CLASSIFIERS = {
+    "ours": _classifier(lambda: NGDSVGPClassifier(random_state=0)),
+    "trees": _classifier(lambda: HistGradientBoostingClassifier(random_state=0)),
+    "catboost": _classifier(_catboost_classes),
+}
+
+
+# -- scores ------------------------------------------------------------------------------------------
+
+
+def regression_scores(y, mean, deviation):
+    """Log density, RMSE and coverage of the 95 % interval."""
+    error = y - mean
+    density = -0.5 * np.log(2.0 * np.pi * deviation**2) - 0.5 * (error / deviation) ** 2
+    inside = np.abs(error) < 1.959963984540054 * deviation
+    return {"density": density.mean(), "error": np.sqrt(np.mean(error**2)), "calibration": inside.mean()}
+
+
+def class_scores(y, proba):
+    """Log density, error rate and expected calibration error."""
+    confidence, right = proba.max(1), proba.argmax(1) == y
+    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    gaps = [abs((confidence - right)[bins == i].sum()) for i in np.unique(bins)]
+    proba = np.clip(proba, 1e-15, 1.0)
+    density = -log_loss(y, proba / proba.sum(1, keepdims=True), labels=np.arange(proba.shape[1]))
+    return {"density": density, "error": 1.0 - right.mean(), "calibration": np.sum(gaps) / len(y)}
+
+
+def halves(X, y, task, seed):
+    """Training and held-out rows of one split."""
+    order = np.random.default_rng(seed).permutation(len(X))
+    test, train = np.split(order, [len(X) // 10])
+    if task == "regression":
+        y = (y - y[train].mean()) / y[train].std()
+    else:
+        y = np.unique(y, return_inverse=True)[1]
+    return X[train], y[train], X[test], y[test]
+
+
+def run(name, task, contender, split, parts):
+    """The record of one fit."""
+    X, y, X_test, y_test = parts
+    fit = (REGRESSORS if task == "regression" else CLASSIFIERS)[contender]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        predict = fit(X, y, X_test)
+        seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    predicted = predict()
+    prediction = time.perf_counter() - start
+    scores = regression_scores(y_test, *predicted) if task == "regression" else class_scores(y_test, predicted)
+    record = {"dataset": name, "task": task, "contender": contender, "split": split, "rows": len(X)}
+    record |= {"columns": X.shape[1], **{key: float(value) for key, value in scores.items()}}
+    kinds = sorted({w.category.__name__ for w in told})
+    return record | {"seconds": seconds, "prediction": prediction, "warnings": kinds}
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    installed = [
+        name
+        for name in args.contenders
+        if name not in ("catboost", "ngboost") or importlib.util.find_spec(name) is not None
+    ]
+    for name in args.datasets:
+        X, y, task = load(args.data_dir, name)
+        for split in range(args.splits if len(X) <= _LARGE else 1):
+            parts = halves(X, y, task, split)
+            for contender in installed:
+                if contender not in (REGRESSORS if task == "regression" else CLASSIFIERS):
+                    continue
+                record = run(name, task, contender, split, parts)
+                print(json.dumps(record), flush=True)
+                with args.output.open("a") as lines:
+                    lines.write(json.dumps(record) + "\n")
+    if args.rst:
+        print(table([json.loads(line) for line in args.output.read_text().splitlines()]))
+
+
+def table(records):
+    """Means over splits of the last record of each, as an rst table."""
+    last = {(r["dataset"], r["contender"], r["split"]): r for r in records}
+    found = {}
+    for (dataset, contender, _), record in last.items():
+        found.setdefault((record["task"], dataset, contender), []).append(record)
+    rows = [("data set", "contender", "rows, cols", "log density", "error", "coverage / ECE", "seconds")]
+    for (_, dataset, contender), each in found.items():
+        mean = {key: np.mean([r[key] for r in each]) for key in ("density", "error", "calibration", "seconds")}
+        size = f"{each[0]['rows']}, {each[0]['columns']}"
+        numbers = (
+            f"{mean['density']:.3f}",
+            f"{mean['error']:.4f}",
+            f"{mean['calibration']:.3f}",
+            f"{mean['seconds']:.1f}",
+        )
+        rows.append((dataset, contender, size, *numbers))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = "  ".join("=" * width for width in widths)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule])
+
+
+if __name__ == "__main__":
+    main()
