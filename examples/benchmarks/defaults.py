@@ -152,10 +152,7 @@ def halves(X, y, task, seed):
     """Training and held-out rows of one split."""
     order = np.random.default_rng(seed).permutation(len(X))
     test, train = np.split(order, [len(X) // 10])
-    if task == "regression":
-        y = (y - y[train].mean()) / y[train].std()
-    else:
-        y = np.unique(y, return_inverse=True)[1]
+    y = (y - y[train].mean()) / y[train].std() if task == "regression" else np.unique(y, return_inverse=True)[1]
     return X[train], y[train], X[test], y[test]
 
 

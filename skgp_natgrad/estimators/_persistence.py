@@ -64,8 +64,8 @@ def restored(cls, state):
     if stamp["format"] > FORMAT:
         raise ValueError(
             f"This {cls.__name__} was saved by skgp_natgrad {stamp['skgp_natgrad']} in format {stamp['format']}, and "
-            f"version {__version__} reads formats up to {FORMAT}; install skgp_natgrad>={stamp['skgp_natgrad']} to load "
-            "it."
+            f"version {__version__} reads formats up to {FORMAT}; to load it, install "
+            f"skgp_natgrad>={stamp['skgp_natgrad']}."
         )
     # Arguments that the version which saved it did not have.
     arguments = signature(cls).parameters.items()

@@ -61,10 +61,14 @@ class _Candidate(NamedTuple):
 
 
 class _View:
-    """A table under one scaling of X, with standardised targets: the parts on which candidates are fitted."""
+    """A table under one scaling of X, with standardised targets.
 
-    def __init__(self, table, order, kernel_bounds):
-        self.table, self.order, self.bounds = table, order, kernel_bounds
+    ``order`` is a random order of the rows, common to all scalings; ``longest`` are the lengthscales of columns
+    without effect, at first sqrt(D) times the column's deviation.
+    """
+
+    def __init__(self, table, order, longest):
+        self.table, self.order, self.longest = table, order, longest
 
     def rows(self, n_rows):
         """The first rows in the common random order, without rows of equal X."""
@@ -127,7 +131,7 @@ def _bounds_of(longest):
 
 def _smooth_one(view, n_rows):
     """The best Matern 5/2 of two starts."""
-    rows, longest = view.rows(n_rows), view.bounds
+    rows, longest = view.rows(n_rows), view.longest
     found = []
     for factor, noise in _STARTS:
         start, bounds, centre = _start(matern52, factor * longest, np.log(noise), longest)
@@ -137,7 +141,7 @@ def _smooth_one(view, n_rows):
 
 
 def _fitted(view, make, length_scale, noise, n_rows):
-    start, bounds, centre = _start(make, length_scale, noise, view.bounds)
+    start, bounds, centre = _start(make, length_scale, noise, view.longest)
     best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, centre)
     return _Candidate(make, best, view.density(best.hyperparameters, n_rows))
 
@@ -159,15 +163,15 @@ def _logarithms(kernel, n_columns):
 def _refined(view, candidate, length_scale, n_columns):
     """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
     make, best, density = candidate
-    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view.bounds)
+    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view.longest)
     n_rows = min(len(view.order), _REFINED)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
     refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, centre)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
-    limits = _bounds_of(view.bounds)
-    kernel = kernels.to_sklearn(make(view.bounds[:n_columns], limits), values)
+    limits = _bounds_of(view.longest)
+    kernel = kernels.to_sklearn(make(view.longest[:n_columns], limits), values)
     return Found(kernel, float(np.exp(best.hyperparameters.noise)), density)
 
 

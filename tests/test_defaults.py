@@ -1,0 +1,250 @@
+"""What is chosen where nothing is set: the solver, the kernel, the scaling of X, the sizes, the calibration."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+from sklearn.metrics import log_loss
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
+from skgp_natgrad.prediction import calibration
+from skgp_natgrad.start import search, sizes
+from skgp_natgrad.start.normal_scores import NormalScores
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return X[:300], y[:300], X[300:], y[300:]
+
+
+@pytest.fixture(scope="module")
+def fitted(diabetes):
+    X, y, _, _ = diabetes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return NGDSVGPRegressor(random_state=0).fit(X, y)
+
+
+def density(y, mean, std):
+    return stats.norm.logpdf(y, mean, std).mean()
+
+
+# -- regression ------------------------------------------------------------------------------
+
+
+def test_nothing_set_is_as_good_as_the_exact_process(fitted, diabetes):
+    X, y, X_test, y_test = diabetes
+    scale = X.std(0)
+    kernel = ConstantKernel(1.0) * Matern(np.full(10, 3.0), (1e-2, 1e4), nu=2.5) + WhiteKernel(0.3)
+    exact = GaussianProcessRegressor(kernel, alpha=0.0, normalize_y=True).fit(X / scale, y)
+    found = density(y_test, *fitted.predict(X_test, return_std=True))
+    assert found > density(y_test, *exact.predict(X_test / scale, return_std=True)) - 0.02
+    assert found > density(y_test, y.mean(), y.std()) + 0.1
+
+
+def test_what_a_fit_of_one_step_says_of_itself(fitted, diabetes):
+    assert fitted.n_iter_ == 1
+    assert fitted.elbo_curve_ == [fitted.elbo_]
+    assert fitted.step_sizes_ == [1.0]
+    assert fitted.n_rejected_steps_ == 0
+    assert fitted.inducing_points_.shape == (300, 10)
+    assert "300 inducing points" in fitted.plan_
+    np.testing.assert_allclose(
+        np.sort(fitted.inducing_points_, axis=0), np.sort(diabetes[0], axis=0), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
+    X, y, X_test, _ = diabetes
+    again = clone(fitted).fit(X[::-1], y[::-1])
+    np.testing.assert_array_equal(fitted.predict(X_test), again.predict(X_test))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "solver"),
+    [
+        ({}, "evidence"),
+        ({"jitter": 1e-9}, "evidence"),
+        ({"kernel": RBF()}, "evidence"),
+        ({"likelihood": Gaussian(0.3)}, "evidence"),
+        ({"n_inducing": 20}, "ngd"),
+        ({"max_iter": 50}, "ngd"),
+        ({"optimizer": None}, "ngd"),
+        ({"tol": 0.1}, "ngd"),
+        ({"likelihood": "student_t"}, "ngd"),
+        ({"objective": "tightened"}, "ngd"),
+        ({"warm_start": True}, "ngd"),
+        ({"solver": "evidence", "n_inducing": 20}, "evidence"),
+    ],
+)
+def test_arguments_of_many_steps_are_honoured(arguments, solver):
+    from skgp_natgrad.estimators import _arguments
+    from skgp_natgrad.estimators._targets import Targets
+
+    targets = Targets(np.zeros((5, 1)), None, [np.dtype(float)], "gaussian", 0, True, {})
+    plan = _arguments.read(NGDSVGPRegressor(**arguments), targets)
+    assert plan.settings.algorithm.solver == solver
+    assert _arguments.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"likelihood": "poisson"}, "which likelihood Poisson does not have in closed form; use solver='ngd'"),
+        ({"objective": "predictive"}, "of the ELBO, not of objective='predictive'"),
+        ({"basis": "solve", "n_mean_inducing": 3}, "on one set of points; leave basis='solve'"),
+    ],
+)
+def test_one_step_is_refused_where_it_has_no_end(arguments, message, rng):
+    X, y = rng.normal(size=(20, 1)), rng.poisson(1.0, size=20)
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPRegressor(solver="evidence", **arguments).fit(X, y)
+    with pytest.raises(ValueError, match="no iterations between which a file"):
+        NGDSVGPRegressor(solver="evidence", checkpoint="file").fit(X, y)
+
+
+def test_arguments_without_effect_on_one_step_are_named(rng):
+    X = rng.normal(size=(30, 1))
+    with pytest.warns(UserWarning, match=r"max_iter=7 \(solver='evidence' takes one step of size one on all rows\)"):
+        NGDSVGPRegressor(RBF(), solver="evidence", max_iter=7).fit(X, X[:, 0])
+
+
+def test_a_given_kernel_starts_at_its_values_and_keeps_its_bounds(rng):
+    X = rng.normal(size=(80, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.normal(size=80)
+    free = NGDSVGPRegressor(1.0 * RBF(1.0), normalize_X=False, random_state=0).fit(X, y)
+    kernel = 1.0 * RBF(1.0) + WhiteKernel(0.1)
+    exact = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, (y - y.mean()) / y.std())
+    assert free.kernel_.k2.length_scale == pytest.approx(exact.kernel_.k1.k2.length_scale, rel=1e-2)
+    fixed = NGDSVGPRegressor(1.3 * RBF(0.4, "fixed"), likelihood=Gaussian(0.2, "fixed")).fit(X, y)
+    assert fixed.kernel_.k2.length_scale == 0.4
+    assert fixed.likelihood_.variance == 0.2
+
+
+def test_one_kernel_for_each_target(rng):
+    X = rng.uniform(-2.0, 2.0, size=(120, 1))
+    y = np.column_stack([np.sin(6.0 * X[:, 0]), np.sin(X[:, 0])]) + 0.05 * rng.normal(size=(120, 2))
+    model = NGDSVGPRegressor([1.0 * RBF(1.0), 1.0 * RBF(1.0)], random_state=0).fit(X, y)
+    first, second = (kernel.k2.length_scale for kernel in model.kernel_)
+    assert first < 0.5 * second
+    assert model.score(X, y) > 0.98
+
+
+def test_the_columns_that_matter_are_found_among_many(rng):
+    X = rng.normal(size=(600, 20))
+    y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] ** 2 + 0.1 * rng.normal(size=600)
+    model = NGDSVGPRegressor(random_state=0).fit(X[:500], y[:500])
+    assert model.score(X[500:], y[500:]) > 0.9
+
+
+def test_long_tails_are_mapped_to_normal_scores(rng):
+    z = rng.normal(size=(300, 2))
+    y = np.sin(2.0 * z[:, 0]) + 0.05 * rng.normal(size=300)
+    model = NGDSVGPRegressor(random_state=0).fit(np.exp(3.0 * z), y)
+    assert isinstance(model._x_scale, NormalScores)
+    assert "normal scores" in model.plan_
+    assert model.score(np.exp(3.0 * z), y) > 0.95
+
+
+def test_repeated_rows_do_not_deceive(rng):
+    X = np.repeat(rng.normal(size=(100, 1)), 4, axis=0)
+    y = np.repeat(rng.normal(size=100), 4)
+    model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    X_test, y_test = rng.normal(size=(500, 1)), rng.normal(size=500)
+    assert density(y_test, *model.predict(X_test, return_std=True)) > -2.0
+
+
+def test_partial_fit_goes_on_from_one_step(diabetes, rng):
+    X = rng.uniform(0.0, 4.0, size=(200, 1))
+    y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.normal(size=200)
+    first = X[:, 0] < 2.0
+    model = NGDSVGPRegressor(random_state=0).fit(X[first], y[first])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.partial_fit(X[~first], y[~first])
+    assert model.score(X[first], y[first]) > 0.9
+    assert model.score(X[~first], y[~first]) > 0.9
+
+
+def test_sizes_keep_to_the_time():
+    assert sizes.n_inducing(True, 1000, 1) >= 1000
+    assert sizes.n_inducing(True, 36_000, 1) > sizes.n_inducing(True, 300_000, 1) > 1000
+    assert sizes.n_inducing(True, 10**8, 1) == 100
+    for n_rows, n_latent in ((40_000, 1), (300_000, 1), (40_000, 4)):
+        points = sizes.n_inducing(True, n_rows, n_latent)
+        assert 3.0 * n_rows * n_latent * points**2 < 3e12
+    assert sizes.n_inducing(False, 10**6, 3) == 100
+
+
+def test_targets_for_the_search():
+    table = svgp.Table(np.zeros((4, 1)), np.array([[2.0, 0.0, 1.0, 1.0]]), np.ones(4))
+    np.testing.assert_array_equal(search.regressed(table, 3, False).y, [[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(search.regressed(table, 2, False).y.shape, (2, 4))
+    scores = search.regressed(table, 0, False).y[0]
+    assert scores[1] < scores[2] == scores[3] < scores[0]
+    assert search.regressed(table, 0, True) is table
+
+
+# -- calibration -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Softmax(), RobustMax(0.1)], ids=repr)
+def test_a_cavity_times_the_label_is_the_posterior(likelihood, rng, x64):
+    """The factor that is taken out is the parabola whose slopes are those of the expected log-likelihood."""
+    n_latent = 1 if isinstance(likelihood, Bernoulli) else 3
+    mean, var = rng.normal(size=(n_latent, 8)), rng.uniform(0.05, 0.3, size=(n_latent, 8))
+    y, weight = rng.integers(0, 2, size=(1, 8)).astype(float), rng.uniform(0.5, 2.0, size=8)
+    cavity_mean, cavity_var = map(np.asarray, calibration.cavities(likelihood, mean, var, y, weight))
+
+    def slope(k, i, name, step=1e-5):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = {"mean": mean.copy(), "var": var.copy()}
+            moved[name][k, i] += sign * step
+            ends.append(float(likelihood.expected_log_prob(moved["mean"], moved["var"], y)[i]))
+        return weight[i] * (ends[0] - ends[1]) / (2.0 * step)
+
+    for k in range(n_latent):
+        for i in range(8):
+            g, h = slope(k, i, "mean"), -2.0 * slope(k, i, "var")
+            if 1.0 / var[k, i] - h < 0.02 / var[k, i]:
+                continue
+            precision = 1.0 / cavity_var[k, i] + h
+            assert precision == pytest.approx(1.0 / var[k, i], rel=1e-5)
+            together = (cavity_mean[k, i] / cavity_var[k, i] + h * mean[k, i] + g) / precision
+            assert together == pytest.approx(mean[k, i], rel=1e-4, abs=1e-6)
+
+
+def test_too_wide_latents_are_narrowed(rng, x64):
+    f = 2.0 * rng.normal(size=(3, 1000))
+    y = np.array([rng.choice(3, p=p) for p in np.exp(f - np.logaddexp.reduce(f)).T])[None].astype(float)
+    # Cavities are f with a variance that is not there; q is such that they are.
+    found = calibration.calibrate(Softmax(), f, np.full_like(f, 1e-6), y, np.ones(1000))
+    assert found.mean == pytest.approx(1.0, abs=0.2)
+    found = calibration.calibrate(Softmax(), 0.5 * f, np.full_like(f, 1e-6), y, np.ones(1000))
+    assert found.mean == pytest.approx(2.0, abs=0.4)
+
+
+def test_classes_are_calibrated(rng):
+    X, y = load_iris(return_X_y=True)
+    arguments = {"n_inducing": 15, "max_iter": 100, "tol": 0.05, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = NGDSVGPClassifier(**arguments).fit(X[::2], y[::2])
+        plain = NGDSVGPClassifier(calibrate=False, **arguments).fit(X[::2], y[::2])
+    assert plain.calibration_ == (1.0, 1.0)
+    assert model.calibration_ != (1.0, 1.0)
+    losses = [log_loss(y[1::2], each.predict_proba(X[1::2])) for each in (model, plain)]
+    assert losses[0] < losses[1]
+    np.testing.assert_allclose(np.log(model.predict_proba(X)), model.predict_log_proba(X), rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(1)])
+    draws = model.sample_y(X[:3], 2000, random_state=0)
+    for row, proba in zip(draws, model.predict_proba(X[:3]), strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / 2000, proba, atol=0.05)
