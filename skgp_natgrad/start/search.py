@@ -63,8 +63,8 @@ class _Candidate(NamedTuple):
 class _View:
     """A table under one scaling of X, with standardised targets.
 
-    ``order`` is a random order of the rows, common to all scalings; ``longest`` are the lengthscales of columns
-    without effect, at first sqrt(D) times the column's deviation.
+    ``order`` is a random order of the rows, common to all scalings; ``longest`` are sqrt(D) times the columns'
+    deviations, the lengthscales of the first start.
     """
 
     def __init__(self, table, order, longest):
