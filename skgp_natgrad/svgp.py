@@ -183,23 +183,7 @@ def complete(plan, table, random_state=None):
 
 
 def choose_kernel(plan, tables, random_state=None):
-    """Choose the default kernel, its initial hyperparameters, and the scaling of X.
-
-    Parameters
-    ----------
-    plan : Plan
-        Without kernels, and with a likelihood prepared for its targets.
-    tables : sequence of Table
-        The same rows under each scaling.
-    random_state : int, RandomState instance or None
-
-    Returns
-    -------
-    index : int
-        Position of the best scaling.
-    plan : Plan
-        With a kernel, and a Gaussian likelihood with the noise that goes with it.
-    """
+    """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
     with _device.computation(plan.device):
         return choice.choose_kernel(plan, tables, check_random_state(random_state))
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
@@ -53,9 +53,13 @@ def rmse(mean, y):
     return np.sqrt(np.mean((mean - y) ** 2))
 
 
+# The search for a kernel ends within its own precision, not to the last digits.
+GIVEN = {"kernel": 1.0 * Matern([1.0, 1.0, 1.0], nu=2.5)}
+
+
 @pytest.fixture(scope="module")
 def usual():
-    return check_regressor(X, Y), check_classifier(X)
+    return check_regressor(X, Y, **GIVEN), check_classifier(X, **GIVEN)
 
 
 # -- scales -------------------------------------------------------------------------------
@@ -65,30 +69,40 @@ def test_spreads_of_columns_do_not_matter(usual):
     """Nor do those of y."""
     (mean, std), proba = usual
     table = X * [1e-12, 1.0, 1e12]
-    assert_allclose(check_classifier(table), proba, atol=1e-6)
+    assert_allclose(check_classifier(table, **GIVEN), proba, atol=1e-6)
     for unit in (1.0, 1e-12, 1e12, 1e100):
-        got = check_regressor(table, unit * Y)
+        got = check_regressor(table, unit * Y, **GIVEN)
         assert_allclose(got[0] / unit, mean, atol=1e-6)
         assert_allclose(got[1] / unit, std, rtol=1e-6)
 
 
 def test_far_offsets_cost_only_digits(usual):
     (mean, _), proba = usual
-    assert_allclose(check_regressor(X + 1e6, Y - 1e6)[0] + 1e6, mean, atol=1e-4)
-    assert_allclose(check_classifier(X + 1e6), proba, atol=1e-4)
+    assert_allclose(check_regressor(X + 1e6, Y - 1e6, **GIVEN)[0] + 1e6, mean, atol=1e-4)
+    assert_allclose(check_classifier(X + 1e6, **GIVEN), proba, atol=1e-4)
+
+
+def test_units_hardly_matter_to_the_search_for_a_kernel():
+    mean, std = check_regressor(X, Y)
+    for table, shift, unit in ((X * [1e-12, 1.0, 1e12], 0.0, 1e12), (X + 1e6, -1e6, 1.0)):
+        got = check_regressor(table, unit * Y + shift)
+        assert_allclose((got[0] - shift) / unit, mean, atol=0.02)
+        assert_allclose(got[1] / unit, std, rtol=0.05)
 
 
 def test_precision_of_the_input(usual):
     """Integers are exact; of float32 nothing is lost but its own rounding."""
     (mean, std), proba = usual
-    got = check_regressor(X.astype(np.float32), Y.astype(np.float32))
+    got = check_regressor(X.astype(np.float32), Y.astype(np.float32), **GIVEN)
     assert_allclose(got[0], mean, atol=1e-4)
     assert_allclose(got[1], std, rtol=1e-4)
-    assert_allclose(check_classifier(X.astype(np.float32)), proba, atol=1e-4)
+    assert_allclose(check_classifier(X.astype(np.float32), **GIVEN), proba, atol=1e-4)
     whole = np.rint(10 * X)
     for dtype in (np.int8, np.int64):
-        assert_allclose(check_regressor(whole.astype(dtype), Y), check_regressor(whole, Y), rtol=1e-12)
-    assert_allclose(check_classifier(whole.astype(int)), check_classifier(whole), rtol=1e-12)
+        assert_allclose(
+            check_regressor(whole.astype(dtype), Y, **GIVEN), check_regressor(whole, Y, **GIVEN), rtol=1e-12
+        )
+    assert_allclose(check_classifier(whole.astype(int), **GIVEN), check_classifier(whole, **GIVEN), rtol=1e-12)
 
 
 def test_kernels_at_the_ends(usual):

@@ -77,13 +77,16 @@ def test_optimizer_none_keeps_hyperparameters_and_points(table):
 def test_default_kernel_starts_from_the_data(rng):
     X = rng.normal(size=(80, 3)) * [1.0, 1e-3, 50.0]
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=80)
-    scaled = NGDSVGPRegressor(n_inducing=10, optimizer=None, max_iter=5).fit(X, y)
-    assert_allclose(scaled.kernel_.k2.length_scale, np.sqrt(3), rtol=1e-10)
-    raw = NGDSVGPRegressor(n_inducing=10, optimizer=None, max_iter=5, normalize_X=False).fit(X, y)
-    assert_allclose(raw.kernel_.k2.length_scale, np.sqrt(3) * X.std(0), rtol=1e-10)
-    assert_allclose(raw.predict(X), scaled.predict(X), rtol=1e-6)
-    extreme = NGDSVGPRegressor(n_inducing=10, optimizer=None, max_iter=5, normalize_X=False).fit(1e7 * X, y)
-    assert_allclose(extreme.predict(1e7 * X), scaled.predict(X), rtol=1e-6)
+    arguments = {"n_inducing": 10, "optimizer": None, "max_iter": 5, "random_state": 0}
+    scaled = NGDSVGPRegressor(normalize_X=True, **arguments).fit(X, y)
+    lengths = [value for name, value in scaled.kernel_.get_params().items() if name.endswith("length_scale")]
+    # The first column alone has an effect.
+    assert all(length[0] < 0.2 * length[1:].min() for length in lengths)
+    # The search for the largest evidence sees other rounding in other units.
+    raw = NGDSVGPRegressor(normalize_X=False, **arguments).fit(X, y)
+    assert_allclose(raw.predict(X), scaled.predict(X), atol=1e-2)
+    extreme = NGDSVGPRegressor(normalize_X=False, **arguments).fit(1e7 * X, y)
+    assert_allclose(extreme.predict(1e7 * X), scaled.predict(X), atol=1e-2)
 
 
 @pytest.mark.parametrize(

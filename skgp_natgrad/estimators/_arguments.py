@@ -297,7 +297,8 @@ def with_points(plan, estimator, n_features, scale):
         )
     given = _given_points(plan.inducing_init, n_features)
     exact = plan.settings.algorithm.mean_solver == "exact"
-    if exact and plan.n_mean_inducing and len(given) == plan.n_inducing + plan.n_mean_inducing:
+    sized = plan.n_inducing != "auto"
+    if exact and plan.n_mean_inducing and sized and len(given) == plan.n_inducing + plan.n_mean_inducing:
         raise ValueError(
             f"inducing_init has {len(given)} points, but mean_solver='exact' places the mean-only points "
             "itself; give the inducing points alone."

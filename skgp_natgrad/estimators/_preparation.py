@@ -119,8 +119,8 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
         # A stream keeps the default kernel of its first rows.
         plan = plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
         return svgp.sized(plan, table)
-    plan = svgp.sized(plan, table) if estimator.kernel is None else svgp.complete(plan, table, random_state)
-    return _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
+    plan = _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
+    return svgp.sized(plan, table) if estimator.kernel is None else svgp.complete(plan, table, random_state)
 
 
 def _as_before(estimator, likelihood):

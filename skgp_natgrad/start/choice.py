@@ -11,7 +11,6 @@ from ..step.algorithm import SOLVERS
 from ..training.batches import Table
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
-from .scale import fit_scale
 from .state import init
 
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
@@ -89,8 +88,7 @@ def _density(plan, table, seed):
     if len(table.weight) <= _POINTS:
         kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
         noise = np.log(np.mean(plan.likelihood.variance))
-        y = table.y - np.average(table.y, axis=1, weights=table.weight)[:, None]
-        return evidence.leave_one_out_density(Hyperparameters(kernel, noise), table._replace(y=y))
+        return evidence.leave_one_out_density(Hyperparameters(kernel, noise), table)
     random_state = np.random.RandomState(seed)
     plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
     state, constants = init(plan, table, random_state)
@@ -104,7 +102,7 @@ def _started(plan, found, table):
         # A latent function of another likelihood starts with unit variance.
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
         return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total, table),))
-    variance = fit_scale("y", table.y.T, table.weight, active=True).scale ** 2
+    variance = search.scale_of(table) ** 2
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance)), table),))
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
         # The noise of the exact process is far too small for a few inducing points, which explain less.

@@ -61,7 +61,7 @@ class _Candidate(NamedTuple):
 
 
 class _View:
-    """A table under one scaling of X, with standardised targets.
+    """A table under one scaling of X.
 
     ``order`` is a random order of the rows, common to all scalings; ``longest`` are sqrt(D) times the columns'
     deviations, the lengthscales of the first start.
@@ -90,7 +90,7 @@ def best_kernels(tables, random_state, n_best=1):
     Parameters
     ----------
     tables : sequence of Table
-        The same targets and weights under each scaling.
+        The same targets and weights under each scaling. From `regressed`.
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
@@ -116,13 +116,12 @@ def best_kernels(tables, random_state, n_best=1):
 
 
 def _view(table, order):
-    """The view of a table; columns of zeros fill it up, and the targets are around zero with unit variance."""
-    y = fit_scale("y", table.y.T, table.weight, active=True).forward(table.y.T).T
+    """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
     X = np.pad(table.X, ((0, 0), (0, missing)))
     longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
-    return _View(table._replace(X=X, y=y), order, longest)
+    return _View(table._replace(X=X), order, longest)
 
 
 def _bounds_of(longest):
@@ -179,28 +178,38 @@ def _first_columns(values, n_columns):
     return values[:n_columns] if np.ndim(values) else values
 
 
-def regressed(table, n_classes, standardised):
-    """The targets as numbers that a Gaussian process can regress: for classes indicators, for others their ranks.
+def regressed(table, n_classes, gaussian):
+    """The table with targets that a Gaussian process of mean zero and unit variance can regress.
 
     Parameters
     ----------
     table : Table
     n_classes : int
         Zero in regression.
-    standardised : bool
-        Whether the likelihood is Gaussian noise, for which y stays as it is.
+    gaussian : bool
+        Whether the likelihood is Gaussian noise; then y is only divided by `scale_of`.
 
     Returns
     -------
     table : Table
     """
+    if gaussian:
+        return table._replace(y=table.y / scale_of(table)[:, None])
     if n_classes:
         labels = np.unique(table.y)
-        # Two indicators would say the same.
+        # Of two indicators one says all.
         labels = labels[1:] if len(labels) == 2 else labels
-        return table._replace(y=np.equal(table.y, labels[:, None]).astype(float))
-    if standardised:
-        return table
-    # Normal scores: whatever the support and the tails of y, they are monotone in it.
-    ranks = np.apply_along_axis(rankdata, 1, table.y)
-    return table._replace(y=norm.ppf((ranks - 0.5) / table.y.shape[1]))
+        y = np.equal(table.y, labels[:, None]).astype(float)
+    else:
+        # Normal scores: whatever the support and the tails of y, they are monotone in it.
+        ranks = np.apply_along_axis(rankdata, 1, table.y)
+        y = norm.ppf((ranks - 0.5) / table.y.shape[1])
+    return table._replace(y=fit_scale("y", y.T, table.weight, active=True).forward(y.T).T)
+
+
+def scale_of(table):
+    """The root mean square of each target (T,), as the prior mean is zero; one for a target of zeros."""
+    largest = np.abs(table.y).max(1)
+    largest = np.where(largest > 0.0, largest, 1.0)
+    root = largest * np.sqrt(np.average((table.y / largest[:, None]) ** 2, axis=1, weights=table.weight))
+    return np.where(root > 0.0, root, 1.0)
