@@ -61,7 +61,8 @@ def test_minibatch_fits_of_any_size_share_a_program(rng):
         for n in (300, 301, 499):
             model.fit(X[:n], y[:n]).predict_proba(X[: n // 3])
     assert counts["_chunk"] == 1
-    assert counts["_of_rows"] == 1
+    # Of latent moments, for the calibration, and of probabilities.
+    assert counts["_of_rows"] == 2
 
 
 def test_prediction_has_three_programs_at_most(rng):

@@ -58,6 +58,16 @@ def check_one_state(model):
         assert_allclose(np.ravel(np.exp(getattr(likelihood, name))), np.ravel(getattr(model.likelihood_, name)))
 
 
+def moved(kernel):
+    """The same kernel with other values."""
+    values = {
+        name: 1.2 * value
+        for name, value in kernel.get_params().items()
+        if name.endswith(("length_scale", "constant_value"))
+    }
+    return clone(kernel).set_params(**values)
+
+
 def getattr_nested(kernel, name):
     return kernel.get_params()[name]
 
@@ -108,12 +118,13 @@ SEEN = {
     "max_iter": lambda model, value: model.n_iter_ == value,
     "callback": lambda model, value: model.n_iter_ == 40,
     "jitter": lambda model, value: model.jitter_ > 1e-5,
+    "calibrate": lambda model, value: model.calibration_ == (1.0, 1.0),
 }
 # What need not change anything here: one batch of rows, no mean-only points, no stop before the last iteration; a
 # classifier has no y to normalise, and a stream goes on anyway.
 WITHOUT_EFFECT = {
     *("random_state", "mean_columns", "mean_solver", "verbose", "device", "checkpoint", "tol", "n_iter_no_change"),
-    (NGDSVGPClassifier, "normalize_y"),
+    *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate")),
     ("partial_fit", "warm_start"),
 }
 REMEDIES = (
@@ -270,7 +281,7 @@ def test_one_lengthscale_of_several():
 @each_call
 def test_from_the_default_kernel_to_one_of_its_form(call):
     model = again(made(NGDSVGPRegressor, kernel=None))
-    given = model.kernel_.clone_with_theta(model.kernel_.theta + 0.2)
+    given = moved(model.kernel_)
     again(model.set_params(optimizer=None, kernel=given), call)
     assert_allclose(model.kernel_.theta, given.theta)
     with pytest.raises(ValueError, match=r"kernel=None, and the fit before had kernel=.*Matern"):
@@ -387,10 +398,13 @@ def test_a_model_of_an_older_format_goes_on(call, estimator, own):
     assert_array_equal(older.predict(X), model.predict(X))
     changed = loaded(of_format_1(model))
     assert_array_equal(again(older, call).predict(X), again(model, call).predict(X))
-    given = model.kernel_.clone_with_theta(model.kernel_.theta + 0.2) if "kernel" in own else 1.0 * RBF(3.0, "fixed")
-    again(changed.set_params(kernel=given, optimizer=None), call)
-    assert_allclose(changed.kernel_.theta, given.theta, rtol=1e-12)
-    assert "kernel" in own or changed.kernel_.k2.length_scale == 3.0
+    if "kernel" in own:
+        given = moved(model.kernel_)
+        again(changed.set_params(kernel=given, optimizer=None), call)
+        assert_allclose(changed.kernel_.theta, given.theta, rtol=1e-12)
+    else:
+        again(changed.set_params(kernel=1.0 * RBF(3.0, "fixed")), call)
+        assert np.ravel(changed.kernel_.k2.length_scale) == 3.0
     check_one_state(changed)
     with pytest.raises(ValueError, match="basis='hybrid'"):
         again(changed.set_params(basis="hybrid"), call)
