@@ -84,7 +84,7 @@ def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
     prior = prior_of(state.parameters, constants.masks, constants.jitter)
     sums = closed_form.sums_of(state.parameters, prior, constants, table)
     held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = closed_form.leave_one_out(sums, held, 0, 0, np.log(noise), scales=False)
+    found, _ = closed_form.leave_one_out(sums, held, 0, np.log(noise))
     points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
     each = []
     for i in range(30):
@@ -116,12 +116,47 @@ def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
         prior = prior_of(at, constants.masks, constants.jitter)
         sums = closed_form.sums_of(at, prior, constants, table)
         held = closed_form.held_out_rows(at, prior, constants, table, np.random.RandomState(0))
-        return closed_form.leave_one_out(sums, held, 0, 0, float(np.ravel(raw.variance)[0]), scales=False)[0]
+        return closed_form.leave_one_out(sums, held, 0, float(np.ravel(raw.variance)[0]))[0]
 
     best = density(0.0, 0.0)
     assert best == pytest.approx(solved.density, rel=1e-6)
     for log_noise, log_scale in ((0.4, 0.0), (-0.4, 0.0), (0.0, 0.1), (0.0, -0.1)):
         assert density(log_noise, log_scale) < best
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_target_has_the_variance_of_its_errors(rng, shared):
+    """One is noisy and one is not; held-out errors, in predicted deviations, have a variance near one."""
+    X = rng.uniform(-2.0, 2.0, size=(300, 2))
+    y = np.stack([np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=300), X[:, 1]])
+    table, kernel = svgp.Table(X[:200], y[:, :200], np.ones(200)), ConstantKernel(1.0) * Matern([1.0, 1.0], nu=2.5)
+    plan = plan_of(Gaussian(0.01), kernels=(kernel,) if shared else (kernel, kernel))
+    result = trained(plan, table)
+    model, _ = svgp.condition(result.state, result.constants, plan)
+    mean, var = svgp.predict(model, X[200:], "target_moments")
+    spread = np.sqrt(np.mean((y[:, 200:] - mean) ** 2 / var, axis=1))
+    # One kernel has one scale for both.
+    assert np.all(spread > (0.3 if shared else 0.6))
+    assert np.all(spread < 1.5)
+    # The bound is that of the parameters that are stored.
+    raw = result.state.parameters.raw_likelihood.variance
+    held = plan_of(Gaussian(np.exp(np.ravel(raw)), "fixed"), kernels=model.kernels)
+    assert trained(held, table).elbo == pytest.approx(result.elbo, rel=1e-6)
+
+
+def test_a_fixed_kernel_gets_the_noise_that_suits_it(rng, x64):
+    """In place of the noise for a scale that it may not have."""
+    table, kernel = table_of(rng, n=80), ConstantKernel(50.0, "fixed") * Matern([1.0, 0.7], nu=1.5)
+    state, constants = svgp.init(plan_of(Gaussian(0.2), kernels=(kernel,)), table, random_state=0)
+    solved = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    sums = closed_form.sums_of(state.parameters, prior, constants, table)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    log_noise = float(np.ravel(solved.parameters.raw_likelihood.variance)[0])
+    others = np.linspace(np.log(0.2) - 4.0, np.log(0.2) + 10.0, 60)
+    best = max(closed_form.leave_one_out(sums, held, 0, each)[0] for each in others)
+    assert closed_form.leave_one_out(sums, held, 0, log_noise)[0] == pytest.approx(solved.density, rel=1e-9)
+    assert solved.density > best - 1e-3
 
 
 def test_bounds_hold(rng):

@@ -72,6 +72,7 @@ def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
     [
         ({}, "evidence"),
         ({"jitter": 1e-9}, "evidence"),
+        ({"dtype": np.float64, "warm_start": np.False_, "callback": print}, "evidence"),
         ({"kernel": RBF()}, "evidence"),
         ({"likelihood": Gaussian(0.3)}, "evidence"),
         ({"n_inducing": 20}, "ngd"),
@@ -106,8 +107,45 @@ def test_one_step_is_refused_where_it_has_no_end(arguments, message, rng):
     X, y = rng.normal(size=(20, 1)), rng.poisson(1.0, size=20)
     with pytest.raises(ValueError, match=message):
         NGDSVGPRegressor(solver="evidence", **arguments).fit(X, y)
-    with pytest.raises(ValueError, match="no iterations between which a file"):
-        NGDSVGPRegressor(solver="evidence", checkpoint="file").fit(X, y)
+
+
+def test_a_callback_is_called_once_and_changes_nothing(rng, tmp_path):
+    X, calls = rng.normal(size=(30, 1)), []
+    arguments = {"callback": lambda *call: calls.append(call), "checkpoint": tmp_path / "file"}
+    model = NGDSVGPRegressor(RBF(), random_state=0, **arguments).fit(X, X[:, 0])
+    assert [n_iter for n_iter, _ in calls] == [1]
+    np.testing.assert_array_equal(calls[0][1].predict(X), model.predict(X))
+    plain = NGDSVGPRegressor(RBF(), random_state=0).fit(X, X[:, 0])
+    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_function_that_goes_up_and_down_many_times_is_found(rng):
+    X = rng.uniform(0.0, 200.0, size=(1500, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.05 * rng.normal(size=1500)
+    model = NGDSVGPRegressor(random_state=0).fit(X[:1400], y[:1400])
+    assert model.score(X[1400:], y[1400:]) > 0.95
+
+
+def test_a_few_rows_leave_doubt(rng):
+    errors = []
+    for n in (1, 2, 3, 5):
+        X, y = rng.normal(size=(n + 50, 1)), rng.normal(size=n + 50)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = NGDSVGPRegressor(random_state=0, normalize_y=False).fit(X[:n], y[:n])
+        mean, std = model.predict(X[n:], return_std=True)
+        errors.append(np.sqrt(np.mean(((y[n:] - mean) / std) ** 2)))
+    assert max(errors) < 5.0
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+def test_units_of_y_may_be_left_as_they_are(rng, unit):
+    X = rng.normal(size=(200, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=200)
+    model = NGDSVGPRegressor(likelihood=Gaussian(0.1, (1e-20, 1e20)), normalize_y=False, random_state=0)
+    mean, std = model.fit(X[:150], unit * y[:150]).predict(X[150:], return_std=True)
+    assert 0.6 < np.sqrt(np.mean(((unit * y[150:] - mean) / std) ** 2)) < 1.6
 
 
 def test_arguments_without_effect_on_one_step_are_named(rng):

@@ -30,13 +30,17 @@ def test_repeated_rows_are_weights(rng):
     np.testing.assert_allclose(fit_normal_scores(X, weight.astype(float)).forward(X), repeated.forward(X), rtol=1e-12)
 
 
-def test_backward_undoes_forward_and_the_ends_are_clipped(rng):
+def test_backward_undoes_forward_and_the_ends_are_continued(rng):
     X = np.column_stack([rng.lognormal(size=2000), rng.integers(0, 3, size=2000), np.full(2000, 7.0)])
     scale = fit_normal_scores(X, np.ones(2000))
     assert scale.n_columns == 3
     np.testing.assert_allclose(scale.backward(scale.forward(X)), X, rtol=1e-9)
-    ends = scale.forward(np.array([[-1e9, -5.0, 3.0], [1e9, 5.0, 9.0]]))
-    np.testing.assert_array_equal(ends, [scale.forward(X).min(0), scale.forward(X).max(0)])
+    beyond = np.array([[-9.0, -5.0, 3.0], [1e9, 5.0, 9.0]])
+    assert np.all(scale.forward(beyond)[0] < scale.forward(X).min(0))
+    assert np.all(scale.forward(beyond)[1] > scale.forward(X).max(0))
+    np.testing.assert_allclose(scale.backward(scale.forward(beyond)), beyond, rtol=1e-9)
+    steps = scale.forward(X.max(0) + np.array([[0.0], [1.0], [2.0]]))
+    np.testing.assert_allclose(steps[2] - steps[1], steps[1] - steps[0], rtol=1e-9)
     assert np.all(np.diff(scale.forward(np.sort(X, axis=0)), axis=0) >= 0.0)
     np.testing.assert_allclose(scale.forward(X)[:, :2].std(0), 1.0, rtol=1e-2)
 

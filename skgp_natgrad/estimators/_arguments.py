@@ -50,8 +50,6 @@ _OF_STEPS = (
     "n_iter_no_change",
     "warm_start",
     "dtype",
-    "callback",
-    "checkpoint",
 )
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
@@ -116,7 +114,10 @@ def _solver(estimator, likelihood, by_parts):
 
 
 def _is_default(value, default):
-    return value is default or (isinstance(value, (str, int, float, np.number)) and value == default)
+    """Whether an argument has its default, under whatever name."""
+    if isinstance(value, objectives.ELBO) or value in (np.float64, float):
+        return True
+    return value is default or (isinstance(value, (str, int, float, np.number, np.bool_)) and value == default)
 
 
 def _settings(estimator, solver):
@@ -230,11 +231,6 @@ def _check_checkpoint(estimator):
     if estimator.checkpoint is None:
         return
     path = _checks.path("checkpoint", estimator.checkpoint)
-    if estimator.solver == "evidence":
-        raise ValueError(
-            f"checkpoint={str(path)!r} with solver='evidence', which has no iterations between which a file could be "
-            "written; use checkpoint=None, or solver='ngd'."
-        )
     if estimator.solver == "lbfgs":
         raise ValueError(
             f"checkpoint={str(path)!r} cannot be used with solver='lbfgs': scipy does not expose the state of L-BFGS, "

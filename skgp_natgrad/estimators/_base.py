@@ -120,6 +120,7 @@ class BaseNGDSVGP(BaseEstimator):
         if fit.checkpoint is not None:
             fit.checkpoint.remove()
         outcome.warn(stacklevel=4)
+        _callbacks.after_one_step(self, fit)
         return self
 
     def _calibrates(self):

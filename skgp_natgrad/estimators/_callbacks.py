@@ -30,3 +30,9 @@ def _users(estimator, fit, constants):
         return estimator.callback(monitor.n_iter, snapshot) is True
 
     return callback
+
+
+def after_one_step(estimator, fit):
+    """Call the user's callback once, if the fit has no iterations between which it could have been called."""
+    if estimator.callback is not None and svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
+        estimator.callback(estimator.n_iter_, copy.copy(estimator))

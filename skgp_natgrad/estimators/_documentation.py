@@ -53,8 +53,8 @@ objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     the weight of the divergence, tunable as ``objective__kl_weight``.
 normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
-    "quantile" maps each column to normal scores, monotone and constant beyond
-    the training data, which suits columns with long tails. "auto" chooses
+    "quantile" maps each column to normal scores by a monotone function, linear
+    beyond the training data, which suits columns with long tails. "auto" chooses
     between the two together with the kernel; it is True if ``kernel`` is
     given. A column
     whose values span at most four units of rounding of its type counts as
@@ -97,8 +97,7 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     of rows that are each predicted from all others. "auto" is "evidence" for
     ``likelihood="gaussian"`` as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
-    ``n_iter_no_change``, ``warm_start``, ``dtype``, ``callback``,
-    ``checkpoint``), and "ngd" otherwise, and for ``partial_fit``. "ngd":
+    ``n_iter_no_change``, ``warm_start``, ``dtype``), and "ngd" otherwise, and for ``partial_fit``. "ngd":
     natural gradient steps on the variational distribution q, and steps of
     ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
@@ -186,7 +185,7 @@ verbose : int, default=0
     line every 20 iterations.
 callback : callable or None, default=None
     Called as ``callback(n_iter, model)`` after every 20 iterations (after
-    every iteration of L-BFGS or a line search); ``model`` is a fitted copy of
+    every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of
     the estimator at that iteration. If it returns True, training ends there.
 checkpoint : str, os.PathLike or None, default=None
     A file that holds the state of the fit, written every few seconds during

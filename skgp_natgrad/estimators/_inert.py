@@ -20,7 +20,6 @@ _OF_STEPS = (
     "tol",
     "n_iter_no_change",
     "dtype",
-    "callback",
 )
 
 

@@ -72,6 +72,7 @@ def restored(cls, state):
     state = {name: argument.default for name, argument in arguments if name not in state} | state
     if "_posterior" not in state:
         return state
+    state.setdefault("_calibration", None)
     if stamp["format"] < 3:
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])

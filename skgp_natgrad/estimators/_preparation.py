@@ -18,6 +18,8 @@ from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
+# Of a stream that goes on from a fit, where the user leaves their number open.
+_FEWEST_POINTS, _MOST_POINTS = 100, 1000
 
 
 class Fit(NamedTuple):
@@ -118,7 +120,11 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
     if previous is not None:
         # A stream keeps the default kernel of its first rows.
         plan = plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
-        return svgp.sized(plan, table)
+        if plan.n_inducing == "auto":
+            # A fit of one step may have had thousands, too many for repeated steps.
+            n_before = len(previous.parameters.points.Z)
+            plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
+        return plan
     plan = _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
     return svgp.sized(plan, table) if estimator.kernel is None else svgp.complete(plan, table, random_state)
 

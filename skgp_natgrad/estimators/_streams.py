@@ -24,6 +24,10 @@ def can_stream(estimator):
             f"{here} {given}: only what the inducing points have learned can be passed on to later rows. Use "
             "n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
         )
+    if estimator.solver == "evidence":
+        raise AttributeError(
+            f"{here} solver='evidence': its one step takes all rows at once. Use solver='auto', which is 'ngd' here."
+        )
     if not _q_is_posterior(estimator.objective):
         raise AttributeError(
             f"{here} objective={estimator.objective!r}: its q is not a posterior, from which later rows could start. "

@@ -89,7 +89,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
     def partial_fit(self, X, y, sample_weight=None):
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an unfitted estimator it is the same as `fit`. In later calls the earlier
+        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier
         rows enter through their posterior at its inducing points [1]_. The
         inducing points are chosen anew from the old points and the new rows (if
         ``inducing_init`` is an array, they stay where they are), and

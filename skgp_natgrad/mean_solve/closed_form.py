@@ -38,6 +38,8 @@ _APART = 1e-6
 # is larger than that of the exact process, from which it starts.
 _RANGE, _PRECISION = (-4.0, 10.0), 0.2
 _MIN_REST = 1e-9
+# With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
+_FEWEST_FOR_NOISE, _ROWS_OF_PRIOR = 10, 3.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -78,6 +80,11 @@ class HeldOut(NamedTuple):
     residual: jax.Array
     y: jax.Array
     weight: jax.Array
+
+    @property
+    def n_rows(self):
+        """Number of rows that count."""
+        return int(np.count_nonzero(self.weight))
 
 
 @functools.partial(jax.jit, donate_argnames="sums")
@@ -129,7 +136,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
 
 @jax.jit
 def _leave_one_out(gram, cross, log_noise, A, residual, y, weight):
-    """Mean log density of held-out rows given all others, and the scale of all variances with the largest one.
+    """Means over held-out rows of the log variance and of squared error by variance, each row given all others.
 
     With s = a^T (I + gram / noise)^-1 a and the leverage h = weight s / noise, the error without
     the row is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise.
@@ -142,21 +149,31 @@ def _leave_one_out(gram, cross, log_noise, A, residual, y, weight):
     rest = jnp.maximum(1.0 - weight * s / noise, _MIN_REST)
     error = (y - w @ A) / rest
     variance = residual + s / rest + noise
-    scale = weight @ (error**2 / variance) / weight.sum()
-    return weight @ jnp.log(variance) / weight.sum(), scale
+    return weight @ jnp.log(variance) / weight.sum(), weight @ (error**2 / variance) / weight.sum()
 
 
-def leave_one_out(sums, held, k, j, log_noise, scales):
-    """The density of the k-th target, whose kernel is the j-th, and the scale that goes with it.
+def leave_one_out(sums, held, k, log_noise, free_scale=False):
+    """The density of the k-th target, and the scale of all its variances that goes with it.
 
-    ``scales`` tells whether kernel and noise may be scaled together: then by the factor of largest density.
+    Parameters
+    ----------
+    sums : Sums
+    held : HeldOut
+    k : int
+    log_noise : float
+    free_scale : bool, default=False
+        Whether kernel and noise may be scaled together, as `_scale` says; otherwise the scale is one.
+
+    Returns
+    -------
+    density : float
+    scale : float
     """
+    j = k if len(sums.gram) > 1 else 0
     arguments = held.A[j], held.residual[j], held.y[k], held.weight
-    log_variance, scale = map(float, _leave_one_out(sums.gram[j], sums.cross[k], log_noise, *arguments))
-    if scales:
-        scale = max(scale, np.finfo(float).tiny)
-        return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + 1.0), scale
-    return -0.5 * (_LOG_2PI + log_variance + scale), 1.0
+    log_variance, ratio = map(float, _leave_one_out(sums.gram[j], sums.cross[k], log_noise, *arguments))
+    scale = (ratio * held.n_rows + _ROWS_OF_PRIOR) / (held.n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
+    return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
 
 
 @jax.jit
@@ -171,42 +188,29 @@ def _optimum(sums, log_noise, weight):
     return q, -0.5 * each.sum()
 
 
-def search_noise(sums, held, log_noise, bounds, scales):
-    """The noise of each target with the largest leave-one-out density, and the common scale of all variances.
+def search_noise(sums, held, k, start, bounds, free_scale):
+    """The noise of the k-th target with the largest leave-one-out density, as a logarithm.
 
     Parameters
     ----------
     sums : Sums
     held : HeldOut
-    log_noise : ndarray of shape (K,)
-        Where the search starts.
-    bounds : tuple of ndarray of shape (K,)
-        Lower and upper, in logarithms; a noise with equal bounds stays.
-    scales : bool
-        Whether kernel and noise may be scaled together.
-
-    Returns
-    -------
-    log_noise : ndarray of shape (K,)
-        Before scaling.
-    scale : float
-    density : float
-        Mean over targets and rows.
+    k : int
+    start : float
+        Its range is around this value.
+    bounds : pair of float
+        The noise stays if they are equal.
+    free_scale : bool
+        As in `leave_one_out`.
     """
-    found, scale_of, density = np.array(log_noise), [], []
-    for k, (lower, upper) in enumerate(zip(*bounds, strict=True)):
-        j = k if len(sums.gram) > 1 else 0
+    if not bounds[0] < bounds[1] or held.n_rows < _FEWEST_FOR_NOISE:
+        return float(start)
+    within = np.clip(start + np.array(_RANGE), *bounds)
 
-        def loss(value, k=k, j=j):
-            return -leave_one_out(sums, held, k, j, value, scales)[0]
+    def loss(log_noise):
+        return -leave_one_out(sums, held, k, log_noise, free_scale)[0]
 
-        if lower < upper:
-            within = np.clip(found[k] + np.array(_RANGE), lower, upper)
-            found[k] = optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x
-        value, scale = leave_one_out(sums, held, k, j, found[k], scales)
-        density.append(value)
-        scale_of.append(scale)
-    return found, float(np.exp(np.mean(np.log(scale_of)))), float(np.mean(density))
+    return float(optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x)
 
 
 def solve(parameters, constants, table, random_state):
@@ -229,23 +233,49 @@ def solve(parameters, constants, table, random_state):
     sums = sums_of(parameters, prior, constants, table)
     held = held_out_rows(parameters, prior, constants, table, random_state)
     variance = parameters.raw_likelihood.variance
-    bounds = [np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds]
-    room = _room(parameters.log_kernels, [each for each, _ in constants.log_bounds])
-    scales = room[0] < room[1] and bool(np.all(bounds[0] < bounds[1]))
-    log_noise, scale, density = search_noise(sums, held, np.ravel(variance), bounds, scales)
-    log_scale = float(np.clip(np.log(scale), *_joint(room, log_noise, bounds))) if scales else 0.0
+    start = np.ravel(variance)
+    bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
+    log_scales = _scales(parameters, constants, sums, held, start, bounds)
+    sums, held = _in_units(sums, held, log_scales)
+    # For the scale that is used, which bounds or other targets may have moved.
+    log_noise = np.array([search_noise(sums, held, k, start[k], bounds[k], False) for k in range(len(start))])
+    density = np.mean([leave_one_out(sums, held, k, each)[0] for k, each in enumerate(log_noise)])
     parameters = parameters._replace(
-        log_kernels=tuple(_scaled(each, log_scale) for each in parameters.log_kernels),
-        raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise + log_scale, variance.shape)]),
+        log_kernels=tuple(map(_scaled, parameters.log_kernels, log_scales)),
+        raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
-    q, elbo = _optimum(_in_units(sums, log_scale), log_noise + log_scale, table.weight.sum())
-    return Optimum(q, parameters, float(elbo), density)
+    q, elbo = _optimum(sums, log_noise, table.weight.sum())
+    return Optimum(q, parameters, float(elbo), float(density))
 
 
-def _in_units(sums, log_scale):
-    """The sums for a kernel that is multiplied by a number: A grows by its root."""
-    factor = np.exp(log_scale)
-    return sums._replace(gram=sums.gram * factor, cross=sums.cross * factor**0.5, residual=sums.residual * factor)
+def _scales(parameters, constants, sums, held, start, bounds):
+    """Logarithms of what each kernel is multiplied by: for its targets' densities, within its bounds (J,)."""
+    n_kernels = len(sums.gram)
+    found = np.zeros(n_kernels)
+    for j, kernel in enumerate(parameters.log_kernels):
+        targets = range(len(start)) if n_kernels == 1 else [j]
+        room = _room(kernel, *(each[j] for each, _ in constants.log_bounds))
+        free = all(bounds[k][0] < bounds[k][1] for k in targets)
+        if not (room[0] < room[1] and free) or held.n_rows < _FEWEST_FOR_NOISE:
+            continue
+        each = []
+        for k in targets:
+            log_noise = search_noise(sums, held, k, start[k], bounds[k], True)
+            each.append(np.log(leave_one_out(sums, held, k, log_noise, True)[1]))
+        found[j] = np.clip(np.mean(each), *room)
+    return found
+
+
+def _in_units(sums, held, log_scales):
+    """The sums and the held-out rows for kernels that are multiplied: A grows by the root."""
+    factor = np.exp(log_scales)
+    of_targets = np.broadcast_to(factor, len(sums.cross))
+    sums = sums._replace(
+        gram=sums.gram * factor[:, None, None],
+        cross=sums.cross * of_targets[:, None] ** 0.5,
+        residual=sums.residual * factor,
+    )
+    return sums, held._replace(A=held.A * factor[:, None, None] ** 0.5, residual=held.residual * factor[:, None])
 
 
 def _scaled(log_kernel, log_scale):
@@ -253,21 +283,10 @@ def _scaled(log_kernel, log_scale):
     return jax.tree.map(lambda value, part: value + part * log_scale, log_kernel, amplitudes(log_kernel))
 
 
-def _room(log_kernels, bounds):
-    """The range of logarithms by which all kernels may be multiplied; zero to zero if one cannot be."""
+def _room(kernel, lower, upper):
+    """The range of logarithms by which a kernel may be multiplied; zero to zero if it has no factor."""
     low, high = -np.inf, np.inf
-    for kernel, lower, upper in zip(log_kernels, *bounds, strict=True):
-        parts = amplitudes(kernel)
-        leaves = zip(*map(jax.tree.leaves, (kernel, lower, upper, parts)), strict=True)
-        chosen = [np.broadcast_arrays(*each[:3]) for each in leaves if np.any(each[3])]
-        if not chosen:
-            return 0.0, 0.0
-        for value, least, most in chosen:
+    for value, least, most, part in zip(*map(jax.tree.leaves, (kernel, lower, upper, amplitudes(kernel))), strict=True):
+        if np.any(part):
             low, high = max(low, np.max(least - value)), min(high, np.min(most - value))
-    return min(low, 0.0), max(high, 0.0)
-
-
-def _joint(room, log_noise, bounds):
-    """The range of logarithms by which kernels and noise may be multiplied together."""
-    lower, upper = bounds
-    return max(room[0], np.max(lower - log_noise)), min(room[1], np.min(upper - log_noise))
+    return (min(low, 0.0), max(high, 0.0)) if np.isfinite([low, high]).all() else (0.0, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from ..mean_solve import closed_form
@@ -11,10 +12,11 @@ from ..step.algorithm import SOLVERS
 from ..training.batches import Table
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
+from .plan import Plan
 from .state import init
 
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
-_FINALISTS, _ROWS, _POINTS = 3, 20_000, 1000
+_FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 _ITERATIONS = 60
 
 
@@ -38,7 +40,9 @@ def sized(plan, table):
     n_inducing = sizes.n_inducing(one_step, n_rows, plan.n_latent(table))
     if not one_step:
         return plan._replace(n_inducing=n_inducing)
-    return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init="random")
+    # Greedy selection takes longer than the solution. A method that was asked for is used.
+    method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
+    return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)
 
 
 def some_rows(table, random_state):
@@ -101,20 +105,21 @@ def _started(plan, found, table):
     if not plan.likelihood.conjugate:
         # A latent function of another likelihood starts with unit variance.
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
-        return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total, table),))
+        return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total),))
     variance = search.scale_of(table) ** 2
-    plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance)), table),))
+    plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
         # The noise of the exact process is far too small for a few inducing points, which explain less.
         return plan
     return plan._replace(likelihood=_with_noise(plan.likelihood, found.noise * variance))
 
 
-def _multiplied(kernel, factor, table):
-    """The scikit-learn kernel times a number, within its bounds."""
-    value = _kernels.from_sklearn(kernel, table.X.shape[1]).value
-    parts = _kernels.amplitudes(value)
-    return _kernels.to_sklearn(kernel, jax.tree.map(lambda v, part: v * factor**part, value, parts))
+def _multiplied(kernel, factor):
+    """One of the candidates times a number, its bounds too: a sum of constants times kernels."""
+    if isinstance(kernel, Sum):
+        return _multiplied(kernel.k1, factor) + _multiplied(kernel.k2, factor)
+    bounds = tuple(factor * np.asarray(kernel.k1.constant_value_bounds))
+    return ConstantKernel(factor * kernel.k1.constant_value, bounds) * kernel.k2
 
 
 def _with_noise(likelihood, variance):

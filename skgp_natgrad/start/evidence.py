@@ -7,7 +7,9 @@ derivative of a factorisation: with alpha = C^-1 y for the covariance C of the r
 
     d evidence / d C = (alpha alpha^T - C^-1) / 2
 
-(Rasmussen and Williams 2006, eq. 5.9) is pulled back through the kernel alone.
+(Rasmussen and Williams 2006, eq. 5.9) is pulled back through the kernel alone. A row of weight w
+counts as one observation with noise s^2 / w, not as w of them: equal targets at repeated rows are often
+copies, and as observations of their own would be explained by a noise of nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ..training.batches import Table, bucket
 # Deviation of the normal prior on logarithms. It is weak: it holds only what the rows leave open.
 _PRIOR_DEVIATION = 3.0
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
-_IMPOSSIBLE = 1e10
+_IMPOSSIBLE = 1e100
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 

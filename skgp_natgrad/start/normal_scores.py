@@ -1,4 +1,4 @@
-"""A monotone map of each column of X to a normal distribution: clipped normal scores."""
+"""A monotone map of each column of X to a normal distribution: normal scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KNOTS = 500
 
 
 class NormalScores(NamedTuple):
-    """A monotone, piecewise linear map of columns; constant beyond the training data.
+    """A monotone, piecewise linear map of columns; beyond the training data it keeps the slope of its ends.
 
     Attributes
     ----------
@@ -40,13 +40,23 @@ class NormalScores(NamedTuple):
         return _interpolated(snapped(table, self.spans), self.knots, self.scores)
 
     def backward(self, table):
-        """Undo `forward` within the range of the training data."""
+        """Undo `forward`."""
         return _interpolated(table, self.scores, self.knots)
 
 
 def _interpolated(table, knots, values):
-    columns = [np.interp(*each) for each in zip(table.T, knots.T, values.T, strict=True)]
+    columns = [_extended(*each) for each in zip(table.T, knots.T, values.T, strict=True)]
     return np.column_stack(columns)
+
+
+def _extended(x, knots, values):
+    """Linear interpolation, continued with the slopes of its ends; with a slope of one from a single knot."""
+    last = int(np.searchsorted(knots, knots[-1]))
+    first_slope, last_slope = (
+        (values[b] - values[a]) / (knots[b] - knots[a]) if last else 1.0 for a, b in ((0, 1), (last - 1, last))
+    )
+    outside = first_slope * np.minimum(x - knots[0], 0.0) + last_slope * np.maximum(x - knots[-1], 0.0)
+    return np.interp(x, knots, values) + outside
 
 
 def fit_normal_scores(table, weight, spans=None):

@@ -28,9 +28,13 @@ _REFINED, _OUTSIDE = 1000, 1500
 # With fewer rows outside, each row is predicted from all others instead.
 _FEWEST_OUTSIDE = 100
 _ITERATIONS, _FINAL_ITERATIONS = 30, 20
-# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: two starts, and the prior's mean.
-_STARTS = ((1.0, 0.1), (0.3, 0.05))
+# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
+# columns, in which a function may go up and down many times, and the prior's mean.
+_STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05))
+_SHORT, _FEW_COLUMNS = ((0.03, 0.05), (0.01, 0.05)), 3
 _CENTRE = 0.03
+# A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
+_NOTHING = -1.4
 # Noise variances, as shares of the targets' variance.
 _NOISE_BOUNDS = (1e-6, 1e2)
 # Tables whose widths share a multiple of this share programs.
@@ -70,6 +74,11 @@ class _View:
     def __init__(self, table, order, longest):
         self.table, self.order, self.longest = table, order, longest
 
+    @property
+    def n_columns(self):
+        """Number of columns that are not filled up."""
+        return np.count_nonzero(np.ptp(self.table.X, axis=0))
+
     def rows(self, n_rows):
         """The first rows in the common random order, without rows of equal X."""
         index = np.sort(self.order[:n_rows])
@@ -107,6 +116,10 @@ def best_kernels(tables, random_state, n_best=1):
     views = [_view(table, order) for table in tables]
     n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
     firsts = [_smooth_one(view, n_rows) for view in views]
+    if max(first.density for first in firsts) < _NOTHING:
+        # More rows may show what few do not.
+        n_rows = _REFINED
+        firsts = [_smooth_one(view, n_rows) for view in views]
     index = int(np.argmax([first.density for first in firsts]))
     view, first = views[index], firsts[index]
     length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
@@ -129,10 +142,10 @@ def _bounds_of(longest):
 
 
 def _smooth_one(view, n_rows):
-    """The best Matern 5/2 of two starts."""
+    """The best Matern 5/2 of several starts."""
     rows, longest = view.rows(n_rows), view.longest
     found = []
-    for factor, noise in _STARTS:
+    for factor, noise in _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ()):
         start, bounds, centre = _start(matern52, factor * longest, np.log(noise), longest)
         found.append(evidence.maximise(start, bounds, rows, _ITERATIONS, centre))
     best = max(found, key=lambda each: each.evidence)
