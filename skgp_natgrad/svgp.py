@@ -149,6 +149,8 @@ def check_plan(plan, table):
             f"gamma_schedule={settings.gamma_schedule!r}: "
             "Auto() needs adaptive=True, any other schedule needs adaptive=False."
         )
+    if SOLVERS[settings.algorithm.solver].one_step and plan.n_mean_inducing:
+        raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
@@ -269,9 +271,8 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
         result = Result(trained.state, constants, trained.elbo, trained, previous_of(trained.state, constants), None)
-        return (
-            result if plan.settings.algorithm.mean_solver != "exact" else _with_mean(result, table, plan, random_state)
-        )
+        solves = plan.settings.algorithm.mean_solver == "exact"
+        return _with_mean(result, table, plan, random_state) if solves else result
 
 
 def _in_one_step(state, constants, table, random_state):

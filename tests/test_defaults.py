@@ -100,7 +100,8 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
     [
         ({"likelihood": "poisson"}, "which likelihood Poisson does not have in closed form; use solver='ngd'"),
         ({"objective": "predictive"}, "of the ELBO, not of objective='predictive'"),
-        ({"basis": "solve", "n_mean_inducing": 3}, "on one set of points; leave basis='solve'"),
+        ({"basis": "solve"}, "on one set of points; leave basis='solve'"),
+        ({"n_mean_inducing": 3}, "n_mean_inducing=3, but this solver has none; use solver='ngd'"),
     ],
 )
 def test_one_step_is_refused_where_it_has_no_end(arguments, message, rng):
@@ -212,13 +213,15 @@ def test_partial_fit_goes_on_from_one_step(diabetes, rng):
 
 
 def test_sizes_keep_to_the_time():
-    assert sizes.n_inducing(True, 1000, 1) >= 1000
-    assert sizes.n_inducing(True, 36_000, 1) > sizes.n_inducing(True, 300_000, 1) > 1000
-    assert sizes.n_inducing(True, 10**8, 1) == 100
+    assert sizes.n_inducing(True, 1000, 1, None) >= 1000
+    assert sizes.n_inducing(True, 36_000, 1, None) > sizes.n_inducing(True, 300_000, 1, None) > 1000
+    assert sizes.n_inducing(True, 10**8, 1, None) == 100
     for n_rows, n_latent in ((40_000, 1), (300_000, 1), (40_000, 4)):
-        points = sizes.n_inducing(True, n_rows, n_latent)
+        points = sizes.n_inducing(True, n_rows, n_latent, 10**11)
         assert 3.0 * n_rows * n_latent * points**2 < 3e12
-    assert sizes.n_inducing(False, 10**6, 3) == 100
+    # Two gigabytes.
+    assert 12 * 8 * sizes.n_inducing(True, 36_000, 1, 2 * 10**9) ** 2 < 10**9
+    assert sizes.n_inducing(False, 10**6, 3, None) == 100
 
 
 def test_targets_for_the_search():

@@ -9,7 +9,6 @@ from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
 # Arguments that say how many steps are taken, and how.
 _OF_STEPS = (
-    "n_mean_inducing",
     "parameterization",
     "gamma_schedule",
     "optimizer",

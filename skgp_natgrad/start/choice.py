@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
+from .._backend import memory
 from ..mean_solve import closed_form
 from ..step.algorithm import SOLVERS
 from ..training.batches import Table
@@ -37,7 +38,7 @@ def sized(plan, table):
     if not isinstance(plan.inducing_init, str):
         return plan._replace(n_inducing=len(plan.inducing_init))
     one_step, n_rows = SOLVERS[plan.settings.algorithm.solver].one_step, len(table.weight)
-    n_inducing = sizes.n_inducing(one_step, n_rows, plan.n_latent(table))
+    n_inducing = sizes.n_inducing(one_step, n_rows, plan.n_latent(table), memory.available())
     if not one_step:
         return plan._replace(n_inducing=n_inducing)
     # Greedy selection takes longer than the solution. A method that was asked for is used.

@@ -13,6 +13,7 @@ from ..training.batches import bucket
 from ..variational.bases import BASES
 from ..variational.points import Masks, Points
 from . import inducing_points
+from .sizes import MATRICES
 
 # Number of n_inducing x n_inducing matrices that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
@@ -80,4 +81,9 @@ def require_memory(plan, n_points):
     """Refuse more points with a covariance than fit into memory, which must hold a few matrices of their size."""
     names = ("n_inducing", "n_mean_inducing")[: 2 if BASES[plan.basis].second_part else 1]
     purpose = f"{', '.join(f'{name}={getattr(plan, name)!r}' for name in names)}, {n_points} points here,"
-    memory.require(_MATRICES_OF_A_FIT * 8 * n_points**2, purpose, f"lower {' or '.join(names)}; some hundreds go far")
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    memory.require(
+        (MATRICES if one_step else _MATRICES_OF_A_FIT) * 8 * n_points**2,
+        purpose,
+        f"lower {' or '.join(names)}; some hundreds go far",
+    )

@@ -13,7 +13,11 @@ _OF_STEPS = 100
 _OPERATIONS, _MOST, _FEWEST = 2.7e12, 5000, 100
 
 
-def n_inducing(one_step, n_rows, n_latent):
+# Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
+MATRICES, _PART = 12, 0.5
+
+
+def n_inducing(one_step, n_rows, n_latent, n_bytes):
     """The number of inducing points.
 
     Parameters
@@ -22,8 +26,12 @@ def n_inducing(one_step, n_rows, n_latent):
         Whether one step on all rows is all that the solver takes.
     n_rows : int
     n_latent : int
+    n_bytes : int or None
+        Available memory, where it is known.
     """
     if not one_step:
         return _OF_STEPS
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
+    if n_bytes is not None:
+        affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
     return int(np.clip(affordable, _FEWEST, _MOST))
