@@ -115,7 +115,7 @@ def _solver(estimator, likelihood, by_parts):
 
 def _is_default(value, default):
     """Whether an argument has its default, under whatever name."""
-    if isinstance(value, objectives.ELBO) or value in (np.float64, float):
+    if isinstance(value, objectives.ELBO) or value is np.float64 or value is float:
         return True
     return value is default or (isinstance(value, (str, int, float, np.number, np.bool_)) and value == default)
 

@@ -19,6 +19,7 @@ from .state import init
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 _ITERATIONS = 60
+_SMALLEST = 1e-290
 
 
 def complete(plan, table, random_state):
@@ -79,7 +80,7 @@ def choose_kernel(plan, tables, random_state):
     regressed = [search.regressed(table, plan.n_classes, gaussian) for table in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     n_best = _FINALISTS if one_step else 1
-    index, found = search.best_kernels(regressed, random_state, n_best)
+    index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step)
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]
     if len(plans) == 1:
@@ -107,7 +108,8 @@ def _started(plan, found, table):
         # A latent function of another likelihood starts with unit variance.
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
         return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total),))
-    variance = search.scale_of(table) ** 2
+    # A square may underflow.
+    variance = np.maximum(search.scale_of(table) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
         # The noise of the exact process is far too small for a few inducing points, which explain less.

@@ -28,11 +28,16 @@ _REFINED, _OUTSIDE = 1000, 1500
 # With fewer rows outside, each row is predicted from all others instead.
 _FEWEST_OUTSIDE = 100
 _ITERATIONS, _FINAL_ITERATIONS = 30, 20
+# Starts from which the evidence is maximised.
+_TRIED = 2
 # Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
 # columns, in which a function may go up and down many times, and the prior's mean.
 _STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05))
 _SHORT, _FEW_COLUMNS = ((0.03, 0.05), (0.01, 0.05)), 3
 _CENTRE = 0.03
+# Bounds of lengthscales, as multiples of sqrt(D) deviations: those of the kernel, and of a coarse search.
+_SHORTEST, _LONGEST = 1e-5, 1e5
+_COARSE, _COARSE_OF_FEW = 0.05, 0.005
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
 # Noise variances, as shares of the targets' variance.
@@ -68,11 +73,11 @@ class _View:
     """A table under one scaling of X.
 
     ``order`` is a random order of the rows, common to all scalings; ``longest`` are sqrt(D) times the columns'
-    deviations, the lengthscales of the first start.
+    deviations, the lengthscales of the first start; ``limits`` are the least and the largest in the search.
     """
 
-    def __init__(self, table, order, longest):
-        self.table, self.order, self.longest = table, order, longest
+    def __init__(self, table, order, longest, limits):
+        self.table, self.order, self.longest, self.limits = table, order, longest, limits
 
     @property
     def n_columns(self):
@@ -93,7 +98,7 @@ class _View:
         return evidence.held_out_density(hyperparameters, self.rows(n_rows), evidence.part(self.table, outside))
 
 
-def best_kernels(tables, random_state, n_best=1):
+def best_kernels(tables, random_state, n_best=1, coarse=False):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
@@ -103,6 +108,9 @@ def best_kernels(tables, random_state, n_best=1):
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
+    coarse : bool, default=False
+        Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
+        then would explain nothing; they are found where a column has few values.
 
     Returns
     -------
@@ -113,7 +121,7 @@ def best_kernels(tables, random_state, n_best=1):
     """
     order = random_state.permutation(len(tables[0].weight))
     n_columns = tables[0].X.shape[1]
-    views = [_view(table, order) for table in tables]
+    views = [_view(table, order, coarse) for table in tables]
     n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
     firsts = [_smooth_one(view, n_rows) for view in views]
     if max(first.density for first in firsts) < _NOTHING:
@@ -128,39 +136,36 @@ def best_kernels(tables, random_state, n_best=1):
     return index, [_refined(view, each, length_scale, n_columns) for each in ranked[:n_best]]
 
 
-def _view(table, order):
+def _view(table, order, coarse):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
     X = np.pad(table.X, ((0, 0), (0, missing)))
     longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
-    return _View(table._replace(X=X), order, longest)
-
-
-def _bounds_of(longest):
-    return 1e-5 * longest.min(), 1e5 * longest.max()
+    shortest = _SHORTEST if not coarse else _COARSE if len(deviation) > _FEW_COLUMNS else _COARSE_OF_FEW
+    return _View(table._replace(X=X), order, longest, (shortest * longest.min(), _LONGEST * longest.max()))
 
 
 def _smooth_one(view, n_rows):
-    """The best Matern 5/2 of several starts."""
+    """The best Matern 5/2 of those starts that have the largest evidence."""
     rows, longest = view.rows(n_rows), view.longest
-    found = []
-    for factor, noise in _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ()):
-        start, bounds, centre = _start(matern52, factor * longest, np.log(noise), longest)
-        found.append(evidence.maximise(start, bounds, rows, _ITERATIONS, centre))
+    pairs = _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ())
+    starts = [_start(matern52, factor * longest, np.log(noise), view) for factor, noise in pairs]
+    starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
+    found = [evidence.maximise(start, bounds, rows, _ITERATIONS, centre) for start, bounds, centre in starts[:_TRIED]]
     best = max(found, key=lambda each: each.evidence)
     return _Candidate(matern52, best, view.density(best.hyperparameters, n_rows))
 
 
 def _fitted(view, make, length_scale, noise, n_rows):
-    start, bounds, centre = _start(make, length_scale, noise, view.longest)
+    start, bounds, centre = _start(make, length_scale, noise, view)
     best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, centre)
     return _Candidate(make, best, view.density(best.hyperparameters, n_rows))
 
 
-def _start(make, length_scale, noise, longest):
+def _start(make, length_scale, noise, view):
     """Start, bounds and prior mean of the hyperparameters of a candidate."""
-    limits = _bounds_of(longest)
+    longest, limits = view.longest, view.limits
     kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
     bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(_NOISE_BOUNDS), strict=True))
     centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
@@ -175,14 +180,14 @@ def _logarithms(kernel, n_columns):
 def _refined(view, candidate, length_scale, n_columns):
     """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
     make, best, density = candidate
-    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view.longest)
+    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view)
     n_rows = min(len(view.order), _REFINED)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
     refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, centre)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
-    limits = _bounds_of(view.longest)
+    limits = _SHORTEST * view.longest.min(), _LONGEST * view.longest.max()
     kernel = kernels.to_sklearn(make(view.longest[:n_columns], limits), values)
     return Found(kernel, float(np.exp(best.hyperparameters.noise)), density)
 
