@@ -243,9 +243,8 @@ def test_no_wrong_byte_goes_unnoticed(path):
         except ValueError:
             n_refused += 1
             continue
-        # A date of the archive, say, or the name of a leaf, or where it lies: `saved` refuses a leaf that is missing.
+        # A date of the archive, say, or the name or the number of its leaves: `saved` refuses another structure.
         assert read[0] == header
-        assert len(set(arrays) - set(read[1])) <= 1
         for name in set(arrays) & set(read[1]):
             assert_array_equal(read[1][name], arrays[name])
     assert n_refused > 200
