@@ -235,10 +235,11 @@ def solve(parameters, constants, table, random_state):
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    log_scales = _scales(parameters, constants, sums, held, start, bounds)
+    log_scales, log_noise = _scales(parameters, constants, sums, held, start, bounds)
     sums, held = _in_units(sums, held, log_scales)
-    # For the scale that is used, which bounds or other targets may have moved.
-    log_noise = np.array([search_noise(sums, held, k, start[k], bounds[k], False) for k in range(len(start))])
+    for k in np.flatnonzero(np.isnan(log_noise)):
+        # For the scale that is used, which bounds or other targets have moved.
+        log_noise[k] = search_noise(sums, held, k, start[k], bounds[k], False)
     density = np.mean([leave_one_out(sums, held, k, each)[0] for k, each in enumerate(log_noise)])
     parameters = parameters._replace(
         log_kernels=tuple(map(_scaled, parameters.log_kernels, log_scales)),
@@ -249,9 +250,13 @@ def solve(parameters, constants, table, random_state):
 
 
 def _scales(parameters, constants, sums, held, start, bounds):
-    """Logarithms of what each kernel is multiplied by: for its targets' densities, within its bounds (J,)."""
+    """Logarithms of what each kernel is multiplied by (J,), and of the noise that goes with it (K,).
+
+    The scale has the largest density of the kernel's targets, within its bounds. The noise is NaN where
+    it must be searched for under this scale.
+    """
     n_kernels = len(sums.gram)
-    found = np.zeros(n_kernels)
+    found, noise = np.zeros(n_kernels), np.full(len(start), np.nan)
     for j, kernel in enumerate(parameters.log_kernels):
         targets = range(len(start)) if n_kernels == 1 else [j]
         room = _room(kernel, *(each[j] for each, _ in constants.log_bounds))
@@ -263,7 +268,10 @@ def _scales(parameters, constants, sums, held, start, bounds):
             log_noise = search_noise(sums, held, k, start[k], bounds[k], True)
             each.append(np.log(leave_one_out(sums, held, k, log_noise, True)[1]))
         found[j] = np.clip(np.mean(each), *room)
-    return found
+        together = log_noise + found[j]
+        if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:
+            noise[k] = together
+    return found, noise
 
 
 def _in_units(sums, held, log_scales):

@@ -37,6 +37,8 @@ _SHORT, _FEW_COLUMNS = ((0.03, 0.05), (0.01, 0.05)), 3
 _CENTRE = 0.03
 # Bounds of lengthscales, as multiples of sqrt(D) deviations: those of the kernel, and of a coarse search.
 _SHORTEST, _LONGEST = 1e-5, 1e5
+# At this one a column has no effect; training may go on from there without an end in sight.
+_TRIED_LONGEST = 1e3
 _COARSE, _COARSE_OF_FEW = 0.05, 0.005
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
@@ -143,7 +145,7 @@ def _view(table, order, coarse):
     X = np.pad(table.X, ((0, 0), (0, missing)))
     longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
     shortest = _SHORTEST if not coarse else _COARSE if len(deviation) > _FEW_COLUMNS else _COARSE_OF_FEW
-    return _View(table._replace(X=X), order, longest, (shortest * longest.min(), _LONGEST * longest.max()))
+    return _View(table._replace(X=X), order, longest, (shortest * longest.min(), _TRIED_LONGEST * longest.max()))
 
 
 def _smooth_one(view, n_rows):
