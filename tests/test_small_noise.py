@@ -15,8 +15,9 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from threadpoolctl import threadpool_limits
 
-from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
+from skgp_natgrad.mean_solve import closed_form
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.step.chunk import STEPS_PER_CALL
@@ -163,6 +164,41 @@ def test_one_full_step_has_the_digits_of_extended_precision(amplitude, noise, ta
     Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
     expected = collapsed(kernel, noise, Z, X, y, X_new, Extended)
     assert_is_optimum(regressor(kernel, noise, Z).fit(X, y), expected, X_new, noise, digits=1e-9)
+
+
+@pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
+def test_the_closed_form_has_the_digits_of_extended_precision(amplitude, noise, table):
+    """One step on all rows, in one pass over blocks of them."""
+    X, y, X_new = table
+    Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
+    options = {"likelihood": Gaussian(noise, "fixed"), "solver": "evidence", "n_inducing": 60, "inducing_init": Z}
+    model = NGDSVGPRegressor(kernel, **options, normalize_X=False, normalize_y=False, jitter=JITTER).fit(X, y)
+    assert_is_optimum(model, collapsed(kernel, noise, Z, X, y, X_new, Extended), X_new, noise, digits=1e-8)
+
+
+@pytest.mark.parametrize("n_points", [20, 60])
+@pytest.mark.parametrize("noise", [1e-2, 1e-6, 1e-8])
+def test_leave_one_out_has_the_digits_of_extended_precision(noise, n_points, table, x64):
+    """At worst each row is an inducing point, and the leverage of all is nearly one."""
+    X, y, kernel = table[0][:60], table[1][:60], kernel_of(1.0, SMOOTH)
+    Z = points(X, n_points)
+    plan = svgp.Plan(
+        (kernel,),
+        Gaussian(noise, "fixed"),
+        n_inducing=n_points,
+        inducing_init=Z,
+        jitter=JITTER,
+        settings=svgp.Settings(algorithm=Algorithm(solver="evidence")),
+    )
+    rows = svgp.Table(X, y[None], np.ones(60))
+    state, constants = svgp.init(plan, rows, random_state=0)
+    found = closed_form.solve(state.parameters, constants, rows, np.random.RandomState(0)).density
+    each = []
+    for i in range(60):
+        rest = np.delete(np.arange(60), i)
+        _, mean, var = collapsed(kernel, noise, Z, X[rest], y[rest], X[i : i + 1], Extended)
+        each.append(-0.5 * (np.log(2 * np.pi * (var + noise)) + (y[i] - mean) ** 2 / (var + noise)))
+    assert_allclose(found, float(np.mean(each)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
