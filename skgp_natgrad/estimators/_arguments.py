@@ -25,6 +25,7 @@ from ..svgp import (
 )
 from ..training.schedules import Auto, Constant, Cosine, LineSearch
 from . import _checks
+from ._documentation import GROUPS
 from ._targets import likelihood_of
 
 # Arguments whose values may be objects with parameters of their own.
@@ -32,25 +33,7 @@ _OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rat
 
 
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
-_OF_STEPS = (
-    "objective",
-    "n_inducing",
-    "n_mean_inducing",
-    "basis",
-    "inducing_init",
-    "parameterization",
-    "gamma_schedule",
-    "optimizer",
-    "learning_rate",
-    "mean_solver",
-    "mean_columns",
-    "batch_size",
-    "max_iter",
-    "tol",
-    "n_iter_no_change",
-    "warm_start",
-    "dtype",
-)
+_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - {"solver", "random_state"}
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
 

@@ -7,7 +7,7 @@ from inspect import signature
 
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
-# Arguments that say how many steps are taken, and how.
+# Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
 _OF_STEPS = (
     "parameterization",
     "gamma_schedule",

@@ -162,7 +162,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     k : int
     log_noise : float
     free_scale : bool, default=False
-        Whether kernel and noise may be scaled together, as `_scale` says; otherwise the scale is one.
+        Whether kernel and noise may be scaled together, then by the factor of largest density, drawn a little to one.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def _optimum(sums, log_noise, weight):
 
 
 def search_noise(sums, held, k, start, bounds, free_scale):
-    """The noise of the k-th target with the largest leave-one-out density, as a logarithm.
+    """The noise of the k-th target with the largest leave-one-out density.
 
     Parameters
     ----------
@@ -202,15 +202,24 @@ def search_noise(sums, held, k, start, bounds, free_scale):
         The noise stays if they are equal.
     free_scale : bool
         As in `leave_one_out`.
+
+    Returns
+    -------
+    log_noise, density, scale : float
     """
-    if not bounds[0] < bounds[1] or held.n_rows < _FEWEST_FOR_NOISE:
-        return float(start)
-    within = np.clip(start + np.array(_RANGE), *bounds)
+    tried = {}
 
     def loss(log_noise):
-        return -leave_one_out(sums, held, k, log_noise, free_scale)[0]
+        tried[log_noise] = leave_one_out(sums, held, k, log_noise, free_scale)
+        return -tried[log_noise][0]
 
-    return float(optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x)
+    best = float(start)
+    if bounds[0] < bounds[1] and held.n_rows >= _FEWEST_FOR_NOISE:
+        within = np.clip(start + np.array(_RANGE), *bounds)
+        best = optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x
+    if best not in tried:
+        loss(best)
+    return float(best), *tried[best]
 
 
 def solve(parameters, constants, table, random_state):
@@ -235,28 +244,27 @@ def solve(parameters, constants, table, random_state):
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    log_scales, log_noise = _scales(parameters, constants, sums, held, start, bounds)
+    log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)
     sums, held = _in_units(sums, held, log_scales)
     for k in np.flatnonzero(np.isnan(log_noise)):
         # For the scale that is used, which bounds or other targets have moved.
-        log_noise[k] = search_noise(sums, held, k, start[k], bounds[k], False)
-    density = np.mean([leave_one_out(sums, held, k, each)[0] for k, each in enumerate(log_noise)])
+        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], bounds[k], False)
     parameters = parameters._replace(
         log_kernels=tuple(map(_scaled, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
     q, elbo = _optimum(sums, log_noise, table.weight.sum())
-    return Optimum(q, parameters, float(elbo), float(density))
+    return Optimum(q, parameters, float(elbo), float(np.mean(density)))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):
-    """Logarithms of what each kernel is multiplied by (J,), and of the noise that goes with it (K,).
+    """Logarithms of what each kernel is multiplied by (J,), and of the noise that goes with it, and densities (K,).
 
     The scale has the largest density of the kernel's targets, within its bounds. The noise is NaN where
     it must be searched for under this scale.
     """
     n_kernels = len(sums.gram)
-    found, noise = np.zeros(n_kernels), np.full(len(start), np.nan)
+    found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
     for j, kernel in enumerate(parameters.log_kernels):
         targets = range(len(start)) if n_kernels == 1 else [j]
         room = _room(kernel, *(each[j] for each, _ in constants.log_bounds))
@@ -265,13 +273,13 @@ def _scales(parameters, constants, sums, held, start, bounds):
             continue
         each = []
         for k in targets:
-            log_noise = search_noise(sums, held, k, start[k], bounds[k], True)
-            each.append(np.log(leave_one_out(sums, held, k, log_noise, True)[1]))
+            log_noise, density[k], scale = search_noise(sums, held, k, start[k], bounds[k], True)
+            each.append(np.log(scale))
         found[j] = np.clip(np.mean(each), *room)
         together = log_noise + found[j]
         if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:
             noise[k] = together
-    return found, noise
+    return found, noise, density
 
 
 def _in_units(sums, held, log_scales):
