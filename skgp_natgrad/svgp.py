@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
-from .mean_solve import closed_form, exact_mean
+from .mean_solve import closed_form, common_covariance, exact_mean
 from .prediction.calibration import Calibration
 from .prediction.model import Model, calibrated, condition, covariance, predict, sample_latent, sample_targets
 from .prediction.posterior import Posterior
@@ -37,6 +37,7 @@ from .step.algorithm import (
     Algorithm,
     check,
     is_collapsed,
+    is_solved_at_once,
     refused_in_stream,
 )
 from .step.chunk import STEPS_PER_CALL, one_step
@@ -91,6 +92,7 @@ __all__ = [
     "init",
     "interim",
     "is_collapsed",
+    "is_solved_at_once",
     "is_transformation",
     "memory_of_draws",
     "predict",
@@ -123,6 +125,8 @@ class Result(NamedTuple):
         The record from which a later fit can continue.
     lost : str or None
         The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
+    calibration : Calibration, optional
+        That of class probabilities, where it was found together with q.
     """
 
     state: State
@@ -131,6 +135,7 @@ class Result(NamedTuple):
     trained: loop.Result
     previous: Previous
     lost: str | None
+    calibration: Calibration | None = None
 
 
 def check_plan(plan, table):
@@ -276,12 +281,15 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
 
 
 def _in_one_step(state, constants, table, random_state):
-    """The result of one natural gradient step of size one on all rows."""
-    optimum = closed_form.solve(state.parameters, constants, table, random_state)
+    """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
+    method = closed_form if state.parameters.raw_likelihood.conjugate else common_covariance
+    with blas.single_threaded(len(constants.masks.Z)):
+        optimum = method.solve(state.parameters, constants, table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
-    report = Report(np.array([optimum.elbo]), np.ones(1), np.zeros(1, bool), np.zeros(1, bool))
-    trained = loop.Result(state, report, optimum.elbo, None, 0.0)
-    return Result(state, constants, optimum.elbo, trained, previous_of(state, constants), None)
+    report = Report(optimum.elbo, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
+    elbo = float(optimum.elbo[-1])
+    trained = loop.Result(state, report, elbo, None, 0.0)
+    return Result(state, constants, elbo, trained, previous_of(state, constants), None, optimum.calibration)
 
 
 def _with_mean(result, table, plan, random_state):

@@ -21,6 +21,7 @@ from ..svgp import (
     Algorithm,
     Plan,
     Settings,
+    is_solved_at_once,
     is_transformation,
 )
 from ..training.schedules import Auto, Constant, Cosine, LineSearch
@@ -93,7 +94,7 @@ def _solver(estimator, likelihood, by_parts):
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
     as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
-    return "evidence" if likelihood.conjugate and not by_parts and all(as_default) else "ngd"
+    return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
 
 
 def _is_default(value, default):

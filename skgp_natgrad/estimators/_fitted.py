@@ -30,7 +30,9 @@ def store(estimator, fit, result, calibrates=False):
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
-    if calibrates:
+    if calibrates and result.calibration is not None:
+        model = model._replace(calibration=result.calibration)
+    elif calibrates:
         model = svgp.calibrated(model, fit.table, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)

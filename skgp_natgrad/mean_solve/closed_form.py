@@ -24,9 +24,10 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from .._backend.linalg import definite_cholesky, weighted_gram
-from ..kernels import amplitudes
+from ..prediction.calibration import Calibration
 from ..training.batches import Table, bucket, padded
 from ..variational import gaussian, model
+from .amplitude import multiplied, room
 from .mean_system import prior_of, rows_of
 
 _BLOCK_ROWS = 2048
@@ -65,12 +66,25 @@ class Sums(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best q, the parameters it belongs to, the bound, and the leave-one-out density in nats a row."""
+    """The best q and the parameters it belongs to.
+
+    Attributes
+    ----------
+    q : Gaussian
+    parameters : Parameters
+    elbo : ndarray of shape (n_turns,)
+        The bound, last at this q.
+    density : float
+        The leave-one-out density in nats a row.
+    calibration : Calibration, optional
+        Of class probabilities.
+    """
 
     q: gaussian.Gaussian
     parameters: model.Parameters
-    elbo: float
+    elbo: np.ndarray
     density: float
+    calibration: Calibration | None = None
 
 
 class HeldOut(NamedTuple):
@@ -250,11 +264,11 @@ def solve(parameters, constants, table, random_state):
         # For the scale that is used, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], bounds[k], False)
     parameters = parameters._replace(
-        log_kernels=tuple(map(_scaled, parameters.log_kernels, log_scales)),
+        log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
     q, elbo = _optimum(sums, log_noise, table.weight.sum())
-    return Optimum(q, parameters, float(elbo), float(np.mean(density)))
+    return Optimum(q, parameters, np.array([float(elbo)]), float(np.mean(density)))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):
@@ -267,15 +281,15 @@ def _scales(parameters, constants, sums, held, start, bounds):
     found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
     for j, kernel in enumerate(parameters.log_kernels):
         targets = range(len(start)) if n_kernels == 1 else [j]
-        room = _room(kernel, *(each[j] for each, _ in constants.log_bounds))
+        limits = room(kernel, *(each[j] for each, _ in constants.log_bounds))
         free = all(bounds[k][0] < bounds[k][1] for k in targets)
-        if not (room[0] < room[1] and free) or held.n_rows < _FEWEST_FOR_NOISE:
+        if not (limits[0] < limits[1] and free) or held.n_rows < _FEWEST_FOR_NOISE:
             continue
         each = []
         for k in targets:
             log_noise, density[k], scale = search_noise(sums, held, k, start[k], bounds[k], True)
             each.append(np.log(scale))
-        found[j] = np.clip(np.mean(each), *room)
+        found[j] = np.clip(np.mean(each), *limits)
         together = log_noise + found[j]
         if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:
             noise[k] = together
@@ -292,17 +306,3 @@ def _in_units(sums, held, log_scales):
         residual=sums.residual * factor,
     )
     return sums, held._replace(A=held.A * factor[:, None, None] ** 0.5, residual=held.residual * factor[:, None])
-
-
-def _scaled(log_kernel, log_scale):
-    """The kernel times a number, as logarithms."""
-    return jax.tree.map(lambda value, part: value + part * log_scale, log_kernel, amplitudes(log_kernel))
-
-
-def _room(kernel, lower, upper):
-    """The range of logarithms by which a kernel may be multiplied; zero to zero if it has no factor."""
-    low, high = -np.inf, np.inf
-    for value, least, most, part in zip(*map(jax.tree.leaves, (kernel, lower, upper, amplitudes(kernel))), strict=True):
-        if np.any(part):
-            low, high = max(low, np.max(least - value)), min(high, np.min(most - value))
-    return (min(low, 0.0), max(high, 0.0)) if np.isfinite([low, high]).all() else (0.0, 0.0)

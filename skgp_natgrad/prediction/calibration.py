@@ -27,8 +27,9 @@ from .._backend.device import quick_jit
 _ROWS = 1000
 # The cavity is at most this many times as wide as q: no factor can narrow it by more without rounding.
 _WIDEST = 100.0
-# Largest logarithms of the scales, and nats per row by which they must raise the density to be used.
-_RANGE, _WORTH = 3.0, 1e-3
+# Largest logarithms of the scales, whose prior is standard normal: where both are large only their ratio counts. And
+# nats per row by which they must raise the density to be used.
+_RANGE, _WORTH = 1.6, 1e-3
 # Where the search starts, in logarithms: with half the deviation.
 _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
@@ -82,8 +83,9 @@ def cavities(likelihood, mean, var, y, weight):
 
 
 @quick_jit
-def _density(likelihood, mean, var, y, weight):
-    return weight @ likelihood.training_log_density(mean, var, y) / weight.sum()
+def log_densities(likelihood, mean, var, y):
+    """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B)."""
+    return likelihood.training_log_density(mean, var, y)
 
 
 def calibrate(likelihood, mean, var, y, weight):
@@ -94,7 +96,7 @@ def calibrate(likelihood, mean, var, y, weight):
     likelihood : Likelihood
         Of classes.
     mean, var : ndarray of shape (K, B)
-        Latent moments at training rows.
+        Latent moments of training rows, each predicted without its own label: see `cavities`.
     y : ndarray of shape (1, B)
         Positions of their labels.
     weight : ndarray of shape (B,)
@@ -103,11 +105,11 @@ def calibrate(likelihood, mean, var, y, weight):
     -------
     calibration : Calibration
     """
-    mean, var = cavities(likelihood, mean, var, y, weight)
 
     def loss(logs):
         a, c = np.exp(logs)
-        value = float(_density(likelihood, a * mean, c**2 * var, y, weight))
+        each = np.asarray(log_densities(likelihood, a * mean, c**2 * var, y))
+        value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
         return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.inf
 
     start = loss(np.zeros(2))

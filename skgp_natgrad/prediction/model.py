@@ -171,7 +171,9 @@ def calibrated(model, table, random_state=None, device="auto"):
     rows = calibration_of.some_rows(table, check_random_state(random_state))
     mean, var = predict(model, table.X[rows], device=device)
     with _device.computation(device, required=False):
-        found = calibration_of.calibrate(model.likelihood, mean, var, table.y[:, rows], table.weight[rows])
+        labels = table.y[:, rows], table.weight[rows]
+        moments = calibration_of.cavities(model.likelihood, mean, var, *labels)
+        found = calibration_of.calibrate(model.likelihood, *moments, *labels)
     return model._replace(calibration=found)
 
 

@@ -27,7 +27,7 @@ class Posterior(NamedTuple):
     a : ndarray of shape (K, G)
     whiten : ndarray of shape (1 or K, M, M)
         In a basis with a whitened q(v), L^-1 of Kzz with jitter.
-    root_S : ndarray of shape (K, M, M)
+    root_S : ndarray of shape (1 or K, M, M)
         A square root of S: ``var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2``.
     prior_mean : ndarray of shape (K, 1)
         The prior mean of the latent functions.
@@ -80,4 +80,5 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     if not with_variance:
         return mean, None
     prior = xp.stack([kernel.diag(X) for kernel in kernels])
-    return mean, WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)
+    var = WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)
+    return mean, xp.broadcast_to(var, mean.shape)

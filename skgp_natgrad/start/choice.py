@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
-from .._backend import memory
-from ..mean_solve import closed_form
+from .._backend import blas, memory
+from ..mean_solve import closed_form, common_covariance
 from ..step.algorithm import SOLVERS
 from ..training.batches import Table
 from . import evidence, search, sizes
@@ -18,7 +18,13 @@ from .state import init
 
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
+# Of class labels, whose solution takes several turns.
+_LABELS, _POINTS_OF_LABELS = 4000, 1000
+# Where the search for the scale of their latent functions starts.
+_VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
+# Noise variance from which regression of labels starts, as a share of their variance.
+_NOISE = 0.1
 _SMALLEST = 1e-290
 
 
@@ -38,10 +44,13 @@ def sized(plan, table):
         return plan
     if not isinstance(plan.inducing_init, str):
         return plan._replace(n_inducing=len(plan.inducing_init))
-    one_step, n_rows = SOLVERS[plan.settings.algorithm.solver].one_step, len(table.weight)
-    n_inducing = sizes.n_inducing(one_step, n_rows, plan.n_latent(table), memory.available())
-    if not one_step:
-        return plan._replace(n_inducing=n_inducing)
+    n_rows = len(table.weight)
+    if not SOLVERS[plan.settings.algorithm.solver].one_step:
+        return plan._replace(n_inducing=sizes.OF_STEPS)
+    if plan.likelihood.conjugate:
+        n_inducing = sizes.n_inducing(n_rows, plan.n_latent(table), memory.available())
+    else:
+        n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available())
     # Greedy selection takes longer than the solution. A method that was asked for is used.
     method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
     return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)
@@ -80,13 +89,30 @@ def choose_kernel(plan, tables, random_state):
     regressed = [search.regressed(table, plan.n_classes, gaussian) for table in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     n_best = _FINALISTS if one_step else 1
-    index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step)
+    with blas.single_threaded(0):
+        index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step)
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]
     if len(plans) == 1:
         return index, plans[0]
-    densities = [_density(each, table, random_state.randint(np.iinfo(np.int32).max)) for each in plans]
-    return index, plans[int(np.argmax(densities))]
+    tried = [_tried(each, table, random_state.randint(np.iinfo(np.int32).max)) for each in plans]
+    return index, max(tried, key=lambda each: each[0])[1]
+
+
+def _tried(plan, table, seed):
+    """The leave-one-out density of a plan, and the plan with the scale of the kernel that goes with it."""
+    if plan.likelihood.conjugate:
+        return _density(plan, table, seed), plan
+    random_state = np.random.RandomState(seed)
+    chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
+    n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
+    plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
+    rows = evidence.part(table, chosen)
+    state, constants = init(plan_of_few, rows, random_state)
+    with blas.single_threaded(len(constants.masks.Z)):
+        log_kernel, density = common_covariance.best_scale(state.parameters, constants, rows, random_state)
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
+    return (density, plan._replace(kernels=(kernel,))) if np.isfinite(density) else (-np.inf, plan)
 
 
 def _density(plan, table, seed):
@@ -105,9 +131,10 @@ def _density(plan, table, seed):
 def _started(plan, found, table):
     """The plan with the kernel and the noise that were found, in the units of the table."""
     if not plan.likelihood.conjugate:
-        # A latent function of another likelihood starts with unit variance.
+        # A latent function of another likelihood starts with about unit variance.
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
-        return plan._replace(kernels=(_multiplied(found.kernel, 1.0 / total),))
+        variance = _VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
+        return plan._replace(kernels=(_multiplied(found.kernel, variance / total),))
     # A square may underflow.
     variance = np.maximum(search.scale_of(table) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
@@ -142,6 +169,8 @@ def maximise_evidence(plan, table, random_state):
     """
     order = random_state.permutation(len(table.weight))
     rows = evidence.part(table, np.sort(order[: sizes.EVIDENCE_ROWS]))
+    if not plan.likelihood.conjugate:
+        return _of_labels(plan, table, rows, random_state)
     n_targets = len(table.y)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
@@ -160,3 +189,14 @@ def maximise_evidence(plan, table, random_state):
     if likelihood.variance_bounds != "fixed":
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
+
+
+def _of_labels(plan, table, rows, random_state):
+    """The plan with the given kernel as it regresses the labels best, at the scale that predicts them best."""
+    regressed = search.regressed(rows, plan.n_classes, False)
+    logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
+    start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS)))
+    best = evidence.maximise(start, bounds, regressed, _ITERATIONS)
+    found = best.hyperparameters if np.isfinite(best.evidence) else start
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.kernel))
+    return _tried(plan._replace(kernels=(kernel,)), table, random_state.randint(np.iinfo(np.int32).max))[1]

@@ -17,8 +17,8 @@ from .sizes import MATRICES
 
 # Number of n_inducing x n_inducing matrices that a fit holds at least: covariance, factor, precision, gradient.
 _MATRICES_OF_A_FIT = 4
-# Of so many points one step takes longer than the compilation of its programs.
-_WORTH_A_PROGRAM = 1024
+# Of so many points one step takes longer than the compilation of its programs; more are filled up to a multiple.
+_WORTH_A_PROGRAM, _UNIT = 640, 64
 
 
 def place(plan, table, random_state):
@@ -49,7 +49,7 @@ def place(plan, table, random_state):
 def _padded_size(plan, n_points):
     """The size to which a point at every row is padded: programs are shared where they cost more than padding."""
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    return n_points if one_step and n_points > _WORTH_A_PROGRAM else bucket(n_points)
+    return -(-n_points // _UNIT) * _UNIT if one_step and n_points > _WORTH_A_PROGRAM else bucket(n_points)
 
 
 def _with_covariance(sets):

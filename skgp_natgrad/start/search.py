@@ -43,7 +43,7 @@ _COARSE, _COARSE_OF_FEW = 0.05, 0.005
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
 # Noise variances, as shares of the targets' variance.
-_NOISE_BOUNDS = (1e-6, 1e2)
+NOISE_BOUNDS = (1e-6, 1e2)
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
 
@@ -169,7 +169,7 @@ def _start(make, length_scale, noise, view):
     """Start, bounds and prior mean of the hyperparameters of a candidate."""
     longest, limits = view.longest, view.limits
     kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
-    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(_NOISE_BOUNDS), strict=True))
+    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(NOISE_BOUNDS), strict=True))
     centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
     return Hyperparameters(kernel, noise), bounds, centre
 

@@ -7,31 +7,40 @@ import numpy as np
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000
 # Points of a fit by steps.
-_OF_STEPS = 100
+OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function. That is half a minute on two
 # cores; memory for some matrices of the largest size.
 _OPERATIONS, _MOST, _FEWEST = 2.7e12, 5000, 100
+# Of class labels, whose latent functions share a covariance, several such solutions are made.
+_OPERATIONS_OF_LABELS = 1.3e12 / 5.0
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
 MATRICES, _PART = 12, 0.5
+# Arrays of the points' covariance with all rows that the solution for class labels holds.
+_ARRAYS_OF_LABELS = 5
 
 
-def n_inducing(one_step, n_rows, n_latent, n_bytes):
-    """The number of inducing points.
+def n_inducing(n_rows, n_latent, n_bytes):
+    """The number of inducing points of the closed form.
 
     Parameters
     ----------
-    one_step : bool
-        Whether one step on all rows is all that the solver takes.
     n_rows : int
     n_latent : int
     n_bytes : int or None
         Available memory, where it is known.
     """
-    if not one_step:
-        return _OF_STEPS
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
     if n_bytes is not None:
         affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
+    return int(np.clip(affordable, _FEWEST, _MOST))
+
+
+def n_inducing_of_labels(n_rows, n_bytes):
+    """The number of inducing points of the solution for class labels; see `n_inducing`."""
+    affordable = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * n_rows))
+    if n_bytes is not None:
+        matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
+        affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * _ARRAYS_OF_LABELS * n_rows))
     return int(np.clip(affordable, _FEWEST, _MOST))

@@ -80,16 +80,19 @@ def init(plan, table, random_state, previous=None, posterior=None):
     state : State
     constants : Constants
     """
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     if previous is None:
         q, parameters, masks, prior_mean = _first(plan, table, random_state)
     else:
+        if not one_step:
+            previous = previous._replace(q=gaussian.separate(previous.q))
         q, parameters, masks, prior_mean = previous.q, previous.parameters, previous.masks, previous.prior_mean
     constants = _constants(plan, table, masks, prior_mean)
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
     elif previous is not None:
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
-    if SOLVERS[plan.settings.algorithm.solver].one_step:
+    if one_step:
         return untrained_state(q, parameters), constants
     return initial_state(q, parameters, constants, plan.settings.algorithm.of_steps), constants
 
@@ -99,7 +102,9 @@ def _first(plan, table, random_state):
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
     points, masks = placement.place(plan, table, random_state)
-    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, sum(points.sizes))
+    # One step goes to the best q from anywhere; what it does not read is not made.
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, 0 if one_step else sum(points.sizes))
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean

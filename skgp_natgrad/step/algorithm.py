@@ -78,6 +78,11 @@ def is_collapsed(algorithm, closed_form):
     return algorithm.solver == "lbfgs" and closed_form and BASES[algorithm.basis].natural
 
 
+def is_solved_at_once(likelihood):
+    """Whether a solver of one step can find q: in closed form, or for classes without parameters in a few steps."""
+    return likelihood.conjugate or ("classification" in likelihood.tasks and not likelihood.parameters)
+
+
 def check(algorithm, likelihood, objective, full_batch, searches=False):
     """Refuse combinations that do not fit together.
 
@@ -158,10 +163,10 @@ def _check_unconstrained(algorithm, likelihood, objective):
 
 def _check_one_step(algorithm, likelihood, objective):
     here = f"solver={algorithm.solver!r} takes one step to the best q"
-    if not likelihood.conjugate:
+    if not is_solved_at_once(likelihood):
         raise ValueError(
-            f"{here}, which likelihood {type(likelihood).__name__} does not have in closed form; use solver='ngd', or "
-            "likelihood='gaussian'."
+            f"{here}, or a few, which takes Gaussian noise or class labels without parameters, not likelihood "
+            f"{type(likelihood).__name__}; use solver='ngd'."
         )
     if type(objective) is not ELBO:
         raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")

@@ -22,6 +22,9 @@ from .._backend.linalg import block_slices, cholesky, joined_blocks, triangular_
 class Gaussian(NamedTuple):
     """K Gaussians N(mean, cov) of dimension M.
 
+    A covariance that is common to all may be stored once: K is then one in its shape. Steps of
+    training need it `separate`.
+
     Attributes
     ----------
     nat1 : array of shape (K, M)
@@ -50,6 +53,13 @@ def isotropic(variance, size):
     zeros, identity = np.zeros((len(variance), size)), np.eye(size)
     cov = variance[:, None, None] * identity
     return Gaussian(zeros, identity / variance[:, None, None], zeros.copy(), cov, size * np.log(variance))
+
+
+def separate(q):
+    """The same Gaussians, each with a covariance of its own."""
+    n = len(q.mean)
+    precision, cov, log_det_cov = (np.repeat(each, n // len(each), 0) for each in (q.precision, q.cov, q.log_det_cov))
+    return q._replace(precision=precision, cov=cov, log_det_cov=log_det_cov)
 
 
 def from_natural(nat1, precision):

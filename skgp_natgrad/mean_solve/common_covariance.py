@@ -1,0 +1,413 @@
+"""q of all rows for class labels: the best means, and one covariance for all latent functions.
+
+The bound has no closed form in q here, but given the hyperparameters it is soon found. Rows are
+whitened by the inducing points, A = L^-1 Kzx, once. Then two parts take turns until the bound stays:
+
+- the covariance takes the natural gradient step of size one (Salimbeni, Eleftheriadis and Hensman
+  2018, eq. 10), S^-1 = I + A diag(h) A^T with h = -2 dE/dvar. Of several latent functions the largest
+  h of each row serves all, so that one factorisation does, however many classes there are;
+- the means, under these variances, are found by L-BFGS, in coordinates in which S is the identity. For
+  a log-concave likelihood there is one maximum.
+
+With one latent function both parts raise the bound, and the end is its maximum over all q.
+
+The lengthscales stay. The kernel's scale is that of the largest density of rows that are held out, and
+their predictions calibrate the class probabilities. (Leave-one-out moments from g and h alone favour
+scales that are too large: a label that its own latent value fits well has next to no curvature.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize
+
+from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
+from ..prediction.calibration import calibrate, log_densities
+from ..training.batches import bucket, padded
+from ..variational import gaussian
+from ..variational.bound import data_term
+from ..variational.model import Batch, Constants, Parameters
+from . import amplitude
+from .closed_form import Optimum
+from .mean_system import prior_of, rows_of
+
+# Rows of one evaluation of the likelihood: arrays of this size stay in the cache of a processor.
+_BLOCK_ROWS = 1024
+# Up to so many rows similar tables share programs; more rows are filled up to a multiple of this number.
+_SHARED, _UNIT = 640, 64
+# Nats per row by which the bound still changes at the end, and most turns of covariance and means.
+_TOLERANCE, _TURNS = 1e-3, 8
+# Of L-BFGS: most iterations, and the relative change of the bound at its end.
+_ITERATIONS, _PRECISION = 200, 1e-8
+_CORRECTIONS = 10
+# Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
+_HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
+_SHARE = 5
+# Share of the prior variance that the inducing points leave unexplained at a row apart from them.
+_APART = 1e-6
+# The kernel's scale changes by this factor, at most so many times.
+_STEP, _STEPS = float(np.log(3.0)), 6
+
+
+class Rows(NamedTuple):
+    """All rows, filled up to whole blocks: whitened (M, N), |a|^2 and residual (N,), targets (T, N), weights (N,)."""
+
+    A: jax.Array
+    explained: jax.Array
+    residual: jax.Array
+    y: jax.Array
+    weight: jax.Array
+
+
+class Fit(NamedTuple):
+    """q under one scale of the kernel, in NumPy.
+
+    Attributes
+    ----------
+    log_scale : float
+    w : ndarray of shape (K, M)
+        The whitened means.
+    covariance : Covariance
+    mean : ndarray of shape (K, N)
+        Latent means at all rows.
+    h : ndarray of shape (N,)
+        The curvature that S is made of.
+    bounds : list of float
+        The bound after each turn.
+    """
+
+    log_scale: float
+    w: np.ndarray
+    covariance: Covariance
+    mean: np.ndarray
+    h: np.ndarray
+    bounds: list
+
+
+class Covariance(NamedTuple):
+    """S^-1 = R R^T.
+
+    Attributes
+    ----------
+    precision, root, inverse_root : array of shape (M, M)
+        S^-1, R and R^-1.
+    own : array of shape (N,)
+        a^T S a of all rows.
+    divergence : scalar
+        KL(N(0, S) || N(0, I)).
+    """
+
+    precision: jax.Array
+    root: jax.Array
+    inverse_root: jax.Array
+    own: jax.Array
+    divergence: jax.Array
+
+
+# -- compiled parts ----------------------------------------------------------------------------
+
+
+@jax.jit
+def _whitened(parameters, prior, X):
+    (rows,) = rows_of(parameters, prior, X, None)
+    return rows.A, (rows.A**2).sum(0), rows.residual
+
+
+def _data_term(parameters, constants, mean, var, y, weight):
+    """The expected log-likelihood of all rows, block by block."""
+
+    def of_block(block):
+        mean, var, y, weight = block
+        return data_term(parameters, constants, mean, var, Batch(None, y, weight, None), var)
+
+    size = len(weight) // _n_blocks(len(weight))
+    blocks = [
+        jnp.moveaxis(each.reshape(*each.shape[:-1], -1, size), -2, 0)
+        for each in (mean, jnp.broadcast_to(var, mean.shape), y, weight)
+    ]
+    return jax.lax.map(of_block, blocks).sum()
+
+
+@jax.jit
+def _curvature(parameters, constants, rows, mean, var):
+    """The largest h = -2 dE/dvar of the latent functions (N,)."""
+    var = jnp.broadcast_to(var, mean.shape)
+    v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, var, rows.y, rows.weight)
+    return jnp.maximum(-2.0 * v, 0.0).max(0)
+
+
+@jax.jit
+def _covariance(rows, h, scale):
+    """The `Covariance` that belongs to the curvature h (N,)."""
+    precision = jnp.eye(len(rows.A)) + scale * weighted_gram(rows.A[None], h[None])[0]
+    root = definite_cholesky(precision)
+    inverse_root = triangular_inverse(root)
+    half = lower_product(inverse_root, rows.A)
+    trace, log_det = (inverse_root**2).sum(), -2.0 * jnp.log(jnp.diag(root)).sum()
+    divergence = 0.5 * (trace - len(root) - log_det)
+    return Covariance(precision, root, inverse_root, scale * (half * half).sum(0), divergence)
+
+
+@jax.jit
+def _loss(t, parameters, constants, rows, covariance, scale):
+    """Minus the bound, without the covariance's part, and its gradient in t = w R (K, M); the latent means, too."""
+    w = t @ covariance.inverse_root
+    root = jnp.sqrt(scale)
+    mean = constants.prior_mean + root * (w @ rows.A)
+    var = scale * rows.residual + covariance.own
+    value, g = jax.value_and_grad(_data_term, argnums=2)(parameters, constants, mean, var, rows.y, rows.weight)
+    gradient = (w - root * (g @ rows.A.T)) @ covariance.inverse_root.T
+    return 0.5 * (w * w).sum() - value, gradient, mean
+
+
+# -- the fit -----------------------------------------------------------------------------------
+
+
+def _n_blocks(n_rows):
+    return -(-n_rows // _BLOCK_ROWS)
+
+
+def rows_of_table(parameters, prior, table):
+    """The `Rows` of a table."""
+    n_rows = len(table.weight)
+    unit = _UNIT * _n_blocks(n_rows)
+    batch = padded(table, bucket(n_rows) if n_rows <= _SHARED else -(-n_rows // unit) * unit)
+    return Rows(*_whitened(parameters, prior, batch.X), *jax.device_put((batch.y, batch.weight)))
+
+
+def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=_TURNS, tolerance=_TOLERANCE):
+    """Covariance and means in turn, until the bound stays.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Of the likelihood; the kernel is in ``rows``.
+    constants : Constants
+    rows : Rows
+    log_scale : float
+        Logarithm of what the kernel is multiplied by.
+    before : Fit, optional
+        Under another scale; the start.
+    turns : int
+        At most so many.
+    tolerance : float
+        The change of the bound, in nats per unit of weight, that ends them.
+
+    Returns
+    -------
+    fit : Fit
+    """
+    scale = float(np.exp(log_scale))
+    n_latent, n_rows = len(constants.prior_mean), len(rows.weight)
+    if before is None:
+        w = np.zeros((n_latent, len(rows.A)))
+        mean = np.broadcast_to(constants.prior_mean, (n_latent, n_rows))
+        # Under a wide prior the labels seem to say little, and the first covariance would be too wide.
+        var = np.minimum(scale * np.asarray(rows.explained), 1.0)
+        h = _curvature(parameters, constants, rows, mean, var)
+    else:
+        # The same means.
+        w = before.w * np.exp(0.5 * (before.log_scale - log_scale))
+        h = before.h
+    bounds = []
+    while len(bounds) < turns:
+        covariance = _covariance(rows, h, scale)
+        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale)
+        bounds.append(value - n_latent * float(covariance.divergence))
+        var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
+        after = _curvature(parameters, constants, rows, mean, var)
+        if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight:
+            break
+        used, h = h, after
+    else:
+        h = used
+    return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
+
+
+def _best_means(parameters, constants, rows, w, covariance, scale):
+    """The whitened means with the largest bound, the latent means, and the bound without the covariance's part."""
+    shape, system = np.shape(w), (parameters, constants, rows, covariance, scale)
+
+    def loss(t):
+        value, gradient, _ = _loss(t.reshape(shape), *system)
+        value, gradient = float(value), np.asarray(gradient).ravel()
+        # A huge value, from which the line search turns back.
+        return (value, gradient) if np.isfinite(value) else (np.finfo(float).max, 0.0 * gradient)
+
+    start = (w @ np.asarray(covariance.root)).ravel()
+    options = {"maxiter": _ITERATIONS, "ftol": _PRECISION, "gtol": 0.0, "maxcor": _CORRECTIONS}
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    t = found.x.reshape(shape)
+    value, _, mean = _loss(t, *system)
+    return t @ np.asarray(covariance.inverse_root), mean, -float(value)
+
+
+# -- the scale, by rows that are held out --------------------------------------------------------
+
+
+class HeldOut(NamedTuple):
+    """Rows that are left out of a fit: positions, what the points leave unexplained, labels (T, B), weights (B,)."""
+
+    index: np.ndarray
+    residual: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def folds_of(rows, random_state):
+    """Parts of the rows (`HeldOut`), each to be predicted from all others: all of few rows, and a part of many.
+
+    Rows at inducing points of their own come last: how they are predicted says little about the rows between.
+    """
+    explained, residual, y, weight = map(np.asarray, rows[1:])
+    order = random_state.permutation(np.flatnonzero(weight > 0.0))
+    apart = residual[order] > _APART * (residual + explained)[order]
+    order = np.concatenate([order[apart], order[~apart]])
+    n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
+    size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
+    parts = (np.sort(order[i * size : (i + 1) * size]) for i in range(n_folds))
+    return [HeldOut(part, residual[part], y[:, part], weight[part]) for part in parts if len(part)]
+
+
+def without(rows, held):
+    """The rows, those that are held out with weight zero."""
+    weight = np.array(rows.weight)
+    weight[held.index] = 0.0
+    return rows._replace(weight=weight)
+
+
+def moments_of(fit, held):
+    """Latent moments (K, B) of held-out rows."""
+    mean, own = fit.mean[:, held.index], np.asarray(fit.covariance.own)[held.index]
+    return mean, np.broadcast_to(np.exp(fit.log_scale) * held.residual + own, mean.shape)
+
+
+class _Problem(NamedTuple):
+    """What the fits of one table share."""
+
+    parameters: Parameters
+    constants: Constants
+    rows: Rows
+    folds: list
+
+    @classmethod
+    def of(cls, parameters, constants, table, random_state):
+        """The problem of a table; ``random_state`` chooses the held-out rows."""
+        rows = rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table)
+        # Only what the likelihood's part needs, so that one program serves all.
+        parameters = parameters._replace(log_kernels=None, points=None, weights=None)
+        constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
+        return cls(parameters, constants, rows, folds_of(rows, random_state))
+
+    @property
+    def likelihood(self):
+        return self.parameters.raw_likelihood.from_raw(np)
+
+    @property
+    def weight(self):
+        """Weights of all held-out rows."""
+        return np.concatenate([held.weight for held in self.folds])
+
+    def fits(self, log_scale, before=None, turns=_TURNS):
+        """A fit without each of the folds."""
+        return [
+            fit_at_scale(self.parameters, self.constants, without(self.rows, held), log_scale, each, turns)
+            for held, each in zip(self.folds, before or [None] * len(self.folds), strict=True)
+        ]
+
+    def moments(self, fits):
+        """Latent moments (K, B) of all held-out rows, and their labels."""
+        moments = zip(*(moments_of(*pair) for pair in zip(fits, self.folds, strict=True)), strict=True)
+        return [np.concatenate(each, axis=-1) for each in moments], np.concatenate([h.y for h in self.folds], axis=-1)
+
+    def densities(self, fits):
+        """Log densities of the labels of all held-out rows."""
+        moments, y = self.moments(fits)
+        return np.asarray(log_densities(self.likelihood, *moments, y))
+
+
+def best_scale(parameters, constants, table, random_state):
+    """The scale of the kernel under which held-out labels have the largest density.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Without mean-only points, with one kernel, and a likelihood of classes without parameters.
+    constants : Constants
+    table : Table
+    random_state : numpy.random.RandomState
+        Chooses the held-out rows.
+
+    Returns
+    -------
+    kernel : Kernel
+        The scaled kernel, as logarithms.
+    density : float
+        In nats a row.
+    """
+    problem = _Problem.of(parameters, constants, table, random_state)
+    (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
+    log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
+    return amplitude.multiplied(kernel, log_scale), float(np.average(densities, weights=problem.weight))
+
+
+def solve(parameters, constants, table, random_state):
+    """q of all rows, and the calibration of class probabilities by rows that are held out.
+
+    Parameters
+    ----------
+    parameters, constants, table, random_state
+        As in `best_scale`.
+
+    Returns
+    -------
+    optimum : Optimum
+    """
+    problem = _Problem.of(parameters, constants, table, random_state)
+    held_out = problem.fits(0.0)
+    moments, y = problem.moments(held_out)
+    calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
+    density = float(np.average(problem.densities(held_out), weights=problem.weight))
+    fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
+    return Optimum(_gaussian(fit), parameters, np.array(fit.bounds), density, calibration)
+
+
+def _climb(problem, limits):
+    """The scale of largest density among those that differ by a factor, from one upwards, else downwards."""
+    # After a single turn h would still be that of the scale before, and the densities not comparable.
+    best, fits = 0.0, problem.fits(0.0, None, 3)
+    densities = problem.densities(fits)
+    for direction in (_STEP, -_STEP):
+        for _ in range(_STEPS):
+            log_scale = best + direction
+            if not limits[0] <= log_scale <= limits[1]:
+                break
+            tried = problem.fits(log_scale, fits, 2)
+            densities_there = problem.densities(tried)
+            if not _is_larger(densities_there - densities, problem.weight):
+                break
+            best, fits, densities = log_scale, tried, densities_there
+        if best > 0.0:
+            break
+    return best, densities
+
+
+def _is_larger(difference, weight):
+    """Whether differences of weighted rows are positive by more than a standard error (Breiman et al. 1984).
+
+    Few rows do not tell a wide prior from a narrow one.
+    """
+    mean = np.average(difference, weights=weight)
+    variance = np.average((difference - mean) ** 2, weights=weight)
+    return mean > np.sqrt(variance / len(weight))
+
+
+def _gaussian(fit):
+    """q as a `Gaussian` whose covariance all latent functions share: it is stored once."""
+    precision, inverse_root = map(np.asarray, (fit.covariance.precision, fit.covariance.inverse_root))
+    cov, log_det_cov = inverse_root.T @ inverse_root, 2.0 * np.log(np.diag(inverse_root)).sum()
+    return gaussian.Gaussian(fit.w @ precision, precision[None], fit.w, cov[None], np.array([log_det_cov]))

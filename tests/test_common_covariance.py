@@ -1,0 +1,210 @@
+"""q for class labels with one covariance for all latent functions: stationarity, leave-one-out moments, scale."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from scipy.special import expit
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.metrics import log_loss
+
+from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad.likelihoods import Bernoulli, Softmax
+from skgp_natgrad.mean_solve import common_covariance
+from skgp_natgrad.mean_solve.mean_system import prior_of
+from skgp_natgrad.variational import gaussian
+from skgp_natgrad.variational.bound import bound_given_q
+
+KERNEL = ConstantKernel(2.0, (1e-3, 1e3)) * Matern([1.0, 0.7], nu=1.5)
+FIXED = ConstantKernel(2.0, "fixed") * Matern([1.0, 0.7], nu=1.5)
+STEPS = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+
+
+def table_of(rng, n_classes, n=50):
+    X = rng.normal(size=(n, 2))
+    f = np.stack([np.sin(2.0 * X @ rng.normal(size=2)) for _ in range(n_classes)])
+    y = np.argmax(f + 0.5 * rng.gumbel(size=f.shape), axis=0)
+    return svgp.Table(X, y[None].astype(float), rng.uniform(0.5, 2.0, size=n))
+
+
+def plan_of(likelihood, n_classes, n_inducing=None, kernel=KERNEL):
+    return svgp.Plan((kernel,), likelihood, n_classes, n_inducing=n_inducing, jitter=1e-12, settings=STEPS)
+
+
+def prepared(plan, table):
+    """What `fit_at_scale` needs."""
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, plan.n_classes))
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    rows = common_covariance.rows_of_table(state.parameters, prior, table)
+    return state.parameters, constants, rows
+
+
+def exact_slopes(m, v, y, link):
+    """dE/dm and dE/dv of E[log p(y | f)] under f ~ N(m, v), by quadrature."""
+
+    def expectation(function):
+        def integrand(z):
+            f = m + np.sqrt(v) * z
+            return function(f) * stats.norm.pdf(z)
+
+        return integrate.quad(integrand, -12, 12, epsabs=1e-12, limit=200)[0]
+
+    sign = 2.0 * y - 1.0
+    if link == "logit":
+        return expectation(lambda f: sign * expit(-sign * f)), -0.5 * expectation(lambda f: expit(f) * expit(-f))
+
+    def ratio(f):
+        return np.exp(stats.norm.logpdf(f) - stats.norm.logcdf(sign * f))
+
+    first = expectation(lambda f: sign * ratio(f))
+    return first, 0.5 * expectation(lambda f: -ratio(f) * (ratio(f) + sign * f))
+
+
+@pytest.mark.parametrize("link", ["probit", "logit"])
+def test_two_classes_end_at_the_maximum_of_the_bound(rng, x64, link):
+    table = table_of(rng, 2)
+    parameters, constants, rows = prepared(plan_of(Bernoulli(link=link), 2), table)
+    fit = common_covariance.fit_at_scale(parameters, constants, rows, 0.0, turns=40, tolerance=1e-13)
+    n = len(table.weight)
+    mean, h = fit.mean[0, :n], fit.h[:n]
+    K = KERNEL(table.X)
+    # Opper and Archambeau 2009: mean = prior + K g and S^-1 = K^-1 + diag(h) at the maximum, with these g and h.
+    S = np.linalg.inv(np.linalg.inv(K + 1e-12 * np.eye(n)) + np.diag(h))
+    alpha = np.linalg.solve(K + 1e-12 * np.eye(n), mean - constants.prior_mean[0])
+    for i in range(0, n, 7):
+        g, v = exact_slopes(mean[i], S[i, i], table.y[0, i], link)
+        np.testing.assert_allclose(alpha[i], table.weight[i] * g, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(h[i], -2.0 * table.weight[i] * v, rtol=1e-5)
+    assert np.all(np.diff(fit.bounds) > -1e-9)
+
+
+@pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
+@pytest.mark.parametrize("n_inducing", [None, 12])
+def test_means_are_the_best_and_the_bound_is_that_of_training(rng, x64, likelihood, n_classes, n_inducing):
+    table = table_of(rng, n_classes)
+    plan = plan_of(likelihood, n_classes, n_inducing, FIXED)
+    result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    q = gaussian.separate(result.state.q)
+    assert len(result.state.q.cov) == 1
+    batch = svgp.batch(table)
+
+    @jax.jit
+    def bound(mean):
+        parameters, constants = result.state.parameters, result.constants
+        return bound_given_q("orthogonal", parameters, mean, q.cov, batch, constants)
+
+    value, gradient = jax.value_and_grad(bound)(q.mean)
+    np.testing.assert_allclose(value - gaussian.kl_to_standard(q), result.elbo, rtol=1e-9)
+    # Minus the gradient of the divergence, which the bound above does not hold.
+    scale = np.abs(np.asarray(q.mean)).max()
+    np.testing.assert_allclose(gradient, q.mean, atol=3e-3 * scale)
+    np.testing.assert_allclose(q.cov @ q.precision, np.broadcast_to(np.eye(q.mean.shape[1]), q.cov.shape), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_inducing", [None, 12])
+def test_held_out_rows_are_predicted_as_by_a_fit_without_them(rng, x64, n_inducing):
+    table = table_of(rng, 3)
+    plan = plan_of(Softmax(), 3, n_inducing, FIXED)
+    parameters, constants, rows = prepared(plan, table)
+    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+    assert sorted(np.concatenate([held.index for held in folds])) == list(range(50))
+    held = folds[0]
+    assert held.y.tolist() == table.y[:, held.index].tolist()
+    fit = common_covariance.fit_at_scale(
+        parameters, constants, common_covariance.without(rows, held), 0.0, tolerance=1e-9, turns=20
+    )
+    mean, var = common_covariance.moments_of(fit, held)
+    others = np.setdiff1d(np.arange(50), held.index)
+    some = svgp.Table(table.X[others], table.y[:, others], table.weight[others])
+    Z = np.asarray(parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
+    plan = plan._replace(inducing_init=Z, n_inducing=len(Z))
+    state, of_some = svgp.init(plan, some, random_state=0)
+    # The prior means are those of all rows.
+    of_some = of_some._replace(prior_mean=constants.prior_mean)
+    result = svgp.train(state, of_some, some, plan, random_state=0)
+    model, _ = svgp.condition(result.state, of_some, plan)
+    found = svgp.predict(model, table.X[held.index])
+    np.testing.assert_allclose(found[0], mean, atol=2e-2)
+    np.testing.assert_allclose(found[1], var, rtol=3e-2)
+
+
+def test_the_scale_is_better_than_its_neighbours(rng, x64):
+    table = table_of(rng, 3, n=120)
+    plan = plan_of(Softmax(), 3)
+    parameters, constants, rows = prepared(plan, table)
+    kernel, density = common_covariance.best_scale(parameters, constants, table, np.random.RandomState(0))
+    scale = kernel.k1.constant_value - np.log(2.0)
+    # Steps by a factor of three.
+    np.testing.assert_allclose(scale / np.log(3.0), np.round(scale / np.log(3.0)), atol=1e-9)
+    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+
+    def densities(log_scale):
+        found = []
+        for held in folds:
+            fit = common_covariance.fit_at_scale(
+                parameters, constants, common_covariance.without(rows, held), log_scale
+            )
+            moments = common_covariance.moments_of(fit, held)
+            found.append(common_covariance.log_densities(plan.likelihood, *moments, held.y))
+        return np.concatenate(found)
+
+    here, weight = densities(scale), np.concatenate([held.weight for held in folds])
+    # A turn less or more may move each by some thousandths.
+    np.testing.assert_allclose(density, np.average(here, weights=weight), atol=5e-3)
+    for step in (-np.log(3.0), np.log(3.0)):
+        gain = densities(scale + step) - here
+        assert np.average(gain, weights=weight) < gain.std() / np.sqrt(120.0) + 5e-3
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_folds", "size"), [(7, 4, 2), (300, 5, 60), (900, 3, 300), (1501, 1, 301), (12000, 1, 2000)]
+)
+def test_few_rows_are_all_held_out_in_turn(n_rows, n_folds, size):
+    ones = np.ones(n_rows)
+    rows = common_covariance.Rows(np.zeros((1, n_rows)), 0.5 * ones, 0.5 * ones, ones[None], ones)
+    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+    assert (len(folds), len(folds[0].index)) == (n_folds, size)
+
+
+def test_rows_at_inducing_points_are_held_out_last():
+    residual = np.repeat([0.0, 0.3], [1900, 100])
+    rows = common_covariance.Rows(np.zeros((1, 2000)), 1.0 - residual, residual, np.ones((1, 2000)), np.ones(2000))
+    (held,) = common_covariance.folds_of(rows, np.random.RandomState(0))
+    assert len(held.index) == 400
+    assert set(range(1900, 2000)) <= set(held.index)
+
+
+def test_a_fixed_scale_stays(rng, x64):
+    table = table_of(rng, 2)
+    parameters, constants, _ = prepared(plan_of(Bernoulli(), 2, kernel=FIXED), table)
+    kernel, _ = common_covariance.best_scale(parameters, constants, table, np.random.RandomState(0))
+    np.testing.assert_allclose(kernel.k1.constant_value, np.log(2.0))
+
+
+@pytest.mark.parametrize("amplitude", [1e-6, 1e6])
+def test_extreme_scales_end(rng, x64, amplitude):
+    table = table_of(rng, 3)
+    parameters, constants, rows = prepared(
+        plan_of(Softmax(), 3, kernel=ConstantKernel(amplitude, "fixed") * RBF()), table
+    )
+    fit = common_covariance.fit_at_scale(parameters, constants, rows, 0.0)
+    assert np.all(np.isfinite(fit.mean))
+    assert np.all(np.isfinite(fit.bounds))
+    assert np.all(np.asarray(fit.covariance.own) >= 0.0)
+
+
+@pytest.mark.parametrize("load", [load_iris, load_breast_cancer])
+def test_nothing_set_predicts_classes_well(load):
+    X, y = load(return_X_y=True)
+    order = np.random.default_rng(1).permutation(len(X))
+    train, test = order[: 2 * len(X) // 3], order[2 * len(X) // 3 :]
+    model = NGDSVGPClassifier(random_state=0).fit(X[train], y[train])
+    proba = model.predict_proba(X[test])
+    assert len(model._posterior.root_S) == 1
+    assert log_loss(y[test], proba) < 0.15
+    np.testing.assert_allclose(proba.sum(1), 1.0)
+    # One row, in NumPy, as all of them, in a compiled program.
+    np.testing.assert_allclose(model.predict_proba(X[test][:1]), proba[:1], atol=1e-6)
+    assert np.all(np.diff(np.sort(model.predict_proba(X[test][:3]).sum(1))) < 1e-9)
