@@ -211,6 +211,7 @@ def _objective(objective):
 
 def _check_checkpoint(estimator):
     """Before any work is done, refuse a checkpoint that could not be written or resumed."""
+    _checks.number("checkpoint_every", estimator.checkpoint_every, strict=False)
     if estimator.checkpoint is None:
         return
     path = _checks.path("checkpoint", estimator.checkpoint)

@@ -54,6 +54,7 @@ class BaseNGDSVGP(BaseEstimator):
         verbose=0,
         callback=None,
         checkpoint=None,
+        checkpoint_every=5.0,
     ):
         self.kernel = kernel
         self.likelihood = likelihood
@@ -83,6 +84,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.verbose = verbose
         self.callback = callback
         self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def set_params(self, **params):
         """Set parameters; nested ones are named ``<argument>__<parameter>``.

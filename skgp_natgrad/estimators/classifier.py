@@ -38,7 +38,6 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Labels are never scaled.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``.
-
     calibrate : bool, default=True
         Whether class probabilities and drawn labels multiply the latent mean and
         deviation by two numbers, found after training: those under which training
@@ -99,6 +98,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         verbose=0,
         callback=None,
         checkpoint=None,
+        checkpoint_every=5.0,
     ):
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
