@@ -1,5 +1,6 @@
 """What cannot be fitted or predicted: the error says what, where, and what to do."""
 
+import copy
 import os
 import warnings
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import memory
@@ -199,18 +201,65 @@ def test_the_nearest_name_is_offered(estimator):
 
 
 @each_estimator
-def test_a_failed_fit_leaves_nothing_or_the_last_fit(estimator, fitted):
-    y = targets(estimator)
-    for bad in ((spoiled(X, (1, 1), np.nan), y), (X, spoiled(y, 3, np.inf))):
-        model = estimator(**OPTIONS).fit(X, y)
-        with pytest.raises(ValueError, match="is not finite"):
-            model.fit(*bad)
-        with pytest.raises(NotFittedError):
-            model.predict(X)
-        kept = estimator(**OPTIONS, warm_start=True).fit(X, y)
-        with pytest.raises(ValueError, match="is not finite"):
-            kept.fit(*bad)
-        assert_array_equal(kept.predict(X), fitted[estimator].predict(X))
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_refused_fit_changes_nothing(estimator, warm_start, fitted):
+    y, model = targets(estimator), copy.deepcopy(fitted[estimator]).set_params(warm_start=warm_start)
+    fresh, before = estimator(**OPTIONS), dict(vars(model))
+    frame = pd.DataFrame(spoiled(np.c_[X, X], (1, 1), np.nan), columns=list("abcd"))
+    for bad in ((spoiled(X, (1, 1), np.nan), y), (X, spoiled(y, 3, np.inf)), (frame, y), (X, y, np.zeros(30))):
+        for each in (model, fresh):
+            for learn in (each.fit, each.partial_fit):
+                with pytest.raises(ValueError, match=r"is not finite|sample_weight is zero|features"):
+                    learn(*bad) if len(bad) < 3 else learn(*bad[:2], sample_weight=bad[2])
+        assert vars(model).keys() == before.keys()
+        assert all(value is before[name] for name, value in vars(model).items())
+        assert vars(fresh).keys() == fresh.get_params().keys()
+    assert_array_equal(model.predict(X), fitted[estimator].predict(X))
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+def test_names_of_columns_are_forgotten_by_the_next_fit():
+    model = NGDSVGPRegressor(RBF(), **OPTIONS).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert not hasattr(model.fit(X, Y), "feature_names_in_")
+
+
+def test_a_warning_made_an_error_costs_no_model():
+    model = NGDSVGPRegressor(RBF(), n_inducing=5, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning, match="too few iterations"):
+            model.fit(X, Y)
+    assert model.predict(X).shape == (30,)
+
+
+# -- masked arrays ------------------------------------------------------------------------
+
+
+@each_estimator
+def test_masked_values_are_refused(estimator, fitted):
+    y, model = targets(estimator), estimator(**OPTIONS)
+    masked = np.ma.masked_array(X, np.zeros((30, 2), bool))
+    masked[7, 1] = masked[9, 0] = np.ma.masked
+    with pytest.raises(ValueError, match=r"^X\[7, 1\] is masked \(2 of 60 values are\); leave.*filled"):
+        model.fit(masked, y)
+    with pytest.raises(ValueError, match=r"^y\[3\] is masked \(1 of 30"):
+        model.fit(X, np.ma.masked_array(y, np.arange(30) == 3))
+    with pytest.raises(ValueError, match=r"^sample_weight\[0\] is masked"):
+        model.fit(X, y, sample_weight=np.ma.masked_array(np.ones(30), np.arange(30) == 0))
+    with pytest.raises(ValueError, match=r"^inducing_init\[7, 1\] is masked"):
+        model.set_params(inducing_init=masked).fit(X, y)
+    with pytest.raises(ValueError, match=r"^X\[7, 1\] is masked"):
+        fitted[estimator].predict(masked)
+    nothing_masked = np.ma.masked_array(X, np.zeros((30, 2), bool))
+    assert_array_equal(fitted[estimator].predict(nothing_masked), fitted[estimator].predict(X))
+
+
+@pytest.mark.parametrize("rate", [0, 0.0, np.float32(0)])
+def test_a_learning_rate_of_zero_names_what_it_means(rate):
+    with pytest.raises(ValueError, match=r"^learning_rate=.*0.* must be above 0; .*set optimizer=None"):
+        NGDSVGPRegressor(learning_rate=rate).fit(X, Y)
 
 
 # -- fewer rows than points ---------------------------------------------------------------

@@ -187,6 +187,8 @@ callback : callable or None, default=None
     Called as ``callback(n_iter, model)`` after every 20 iterations (after
     every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of
     the estimator at that iteration. If it returns True, training ends there.
+    A fitted estimator is saved (pickle, joblib, skops) without it, since other
+    programs may not have the function; copies keep it.
 checkpoint : str, os.PathLike or None, default=None
     Where the state of the fit is kept while training. After an interrupted
     fit, ``fit`` with the same data and arguments continues from there, to the

@@ -121,8 +121,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         -------
         self : NGDSVGPClassifier
         """
-        self._forget()
-        return self._learn(X, y, sample_weight)
+        return self._all_or_nothing(X, y, sample_weight)
 
     @available_if(can_stream)
     def partial_fit(self, X, y, classes=None, sample_weight=None):
@@ -178,7 +177,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
         True
         """
-        return self._learn(X, y, sample_weight, classes, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, classes, streams=True)
 
     def _learn(self, X, y, sample_weight, classes=None, streams=False):
         previous, given = self._previous(streams), X
