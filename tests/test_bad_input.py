@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import memory
+from skgp_natgrad.start import requirements
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
@@ -322,18 +324,94 @@ def test_points_that_do_not_fit_are_refused_at_once(rng):
             NGDSVGPRegressor(n_inducing=n_inducing, max_iter=1).fit(X, X[:, 0])
 
 
+def stop(n_iter, model):
+    raise AssertionError("it trained")
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"n_inducing": 100, "n_mean_inducing": 15_000, "mean_solver": "exact"},
+            r"n_mean_inducing=15000: the solution for the mean needs 10\.2 GiB .*n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 9000},
+            r"9000 points here: a training step needs 2\.41 GiB .* lower n_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 300, "batch_size": 10**6, "max_iter": 5},
+            r"batch_size=1000000, 1000000 rows .* a batch needs .*lower batch_size to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 20, "n_mean_inducing": 12_000, "mean_solver": "natural"},
+            r"the metric of the mean needs .*lower n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 2000, "n_mean_inducing": 12_000, "basis": "solve"},
+            r"a training step needs .* lower n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 12_000, "solver": "evidence"},
+            r"the one step on all rows needs .* n_inducing to at most (\d+)",
+        ),
+    ],
+)
+def test_a_stage_that_does_not_fit_is_refused_before_the_first_step(options, message, monkeypatch):
+    """And what the message names does fit."""
+    X = np.random.default_rng(0).normal(size=(1_500_000 if "batch_size" in options else 20_000, 1))
+    model = NGDSVGPRegressor(RBF(), callback=stop, **options)
+    with pytest.raises(MemoryError, match=message + r".*2 GiB are available here") as caught:
+        model.fit(X, X[:, 0])
+    name, most = re.search(r"lower (\w+) to at most (\d+)\. 2 GiB", str(caught.value)).groups()
+    plans = []
+    monkeypatch.setattr(requirements, "require", lambda plan, table: plans.append((plan, table)) or never_fits())
+    for value in (int(most), int(1.01 * int(most)) + 1):
+        with pytest.raises(InterruptedError):
+            model.set_params(**{name: value}).fit(X, X[:, 0])
+    needed = [max(stage.n_bytes for stage in requirements.stages(*each)) for each in plans]
+    assert needed[0] <= 2 * memory.GIB < needed[1]
+
+
+def never_fits():
+    raise InterruptedError
+
+
+def test_many_latent_functions_need_more_memory(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: memory.GIB)
+    X, y = np.random.default_rng(0).normal(size=(4000, 2)), np.arange(4000) % 10
+    with pytest.raises(MemoryError, match=r"n_inducing=3000, .* a training step needs 2\.68 GiB"):
+        NGDSVGPClassifier(RBF(), n_inducing=3000, callback=stop).fit(X, y)
+
+
 def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypatch):
     known = memory.available()
-    assert known is None or 0 < known < 2**60
-    (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
-    (tmp_path / "limit").write_text("max\n")
+    assert 2**26 < known < 2**50
+    (tmp_path / "meminfo").write_text("MemTotal: 5000 kB\nMemAvailable:    3000 kB\n")
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_LIMITS", (tmp_path / "limit", tmp_path / "none"))
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "membership")
     assert memory.available() == 3000 * 1024
-    (tmp_path / "limit").write_text("1024\n")
+    inner, old = tmp_path / "groups" / "batch" / "job", tmp_path / "groups" / "memory" / "job"
+    for folder in (inner, old):
+        folder.mkdir(parents=True)
+    (tmp_path / "membership").write_text("4:cpu,memory:/job\n0::/batch/job\n")
+    (inner / "memory.max").write_text("max\n")
+    assert memory.available() == 3000 * 1024
+    # The limit of a group around it counts too, less what is used, which files need not be.
+    (inner.parent / "memory.max").write_text("2000000\n")
+    (inner.parent / "memory.current").write_text("700000\n")
+    assert memory.available() == 1_300_000
+    (inner.parent / "memory.stat").write_text("anon 100000\ninactive_file 500000\n")
+    assert memory.available() == 1_800_000
+    (old / "memory.limit_in_bytes").write_text("1024\n")
     assert memory.available() == 1024
+    (old / "memory.usage_in_bytes").write_text("4096\n")
+    assert memory.available() == 0
     monkeypatch.setattr(memory, "_unused", lambda: None)
-    monkeypatch.setattr(memory, "_LIMITS", ())
+    monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "none")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")
     assert memory.available() is None
     memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
 

@@ -97,17 +97,25 @@ def schedule(name, value, max_iter, upper, without=()):
         )
     result = schedules.as_schedule(value)
     try:
-        values = np.asarray(result(np.arange(max_iter)), dtype=float)
+        ranges = [_range(name, value, result, some) for some in schedules.blocks(max_iter)]
     except TypeError as error:
         raise ValueError(f"{name}={value!r} cannot be evaluated: {error}. Are its parameters numbers?") from error
-    if values.shape != (max_iter,):
+    # Unlike Python's own, these are NaN if one of the values is.
+    lowest, highest = np.min(ranges), np.max(ranges)
+    if not (lowest >= 0 and 0 < highest <= upper):
         raise ValueError(
-            f"{name}={value!r} returned an array of shape {values.shape} for {max_iter} iterations; it must return "
-            "one value for each iteration."
-        )
-    if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
-        raise ValueError(
-            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from "
-            f"{values.min():g} to {values.max():g}."
+            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from {lowest:g} to "
+            f"{highest:g}."
         )
     return result
+
+
+def _range(name, value, schedule, iteration):
+    """The least and the largest value of a schedule at some iterations."""
+    values = np.asarray(schedule(iteration), dtype=float)
+    if values.shape != iteration.shape:
+        raise ValueError(
+            f"{name}={value!r} returned an array of shape {values.shape} for {len(iteration)} iterations; it must "
+            "return one value for each iteration."
+        )
+    return np.min(values), np.max(values)

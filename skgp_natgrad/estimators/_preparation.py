@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
-from ..training.schedules import FromFunction
+from ..training.schedules import FromFunction, blocks
 from . import _arguments, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
@@ -180,9 +180,8 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
 def _of_functions(settings):
     """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
     schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
-    iteration = np.arange(settings.max_iter)
     return {
-        name: _checkpoint.digest([schedule(iteration)])
+        name: _checkpoint.digest(map(schedule, blocks(settings.max_iter)))
         for name, schedule in schedules.items()
         if isinstance(schedule, FromFunction)
     }

@@ -7,7 +7,7 @@ import numpy as np
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000
 # Points of a fit by steps.
-_OF_STEPS = 100
+OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function. That is half a minute on two
 # cores; memory for some matrices of the largest size.
 _OPERATIONS, _MOST, _FEWEST = 2.7e12, 5000, 100
@@ -30,7 +30,7 @@ def n_inducing(one_step, n_rows, n_latent, n_bytes):
         Available memory, where it is known.
     """
     if not one_step:
-        return _OF_STEPS
+        return OF_STEPS
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
     if n_bytes is not None:
         affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
