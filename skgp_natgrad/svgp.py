@@ -146,7 +146,7 @@ def check_plan(plan, table):
     if settings.algorithm.adaptive != found_while_training:
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
-            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, any other schedule needs adaptive=False."
+            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
     if SOLVERS[settings.algorithm.solver].one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
