@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,11 @@ def test_fit_leaves_jax_as_it_was():
     skgp_natgrad.NGDSVGPRegressor(n_inducing=3, max_iter=2, tol=1e9).fit(np.arange(9.0).reshape(-1, 1), np.arange(9.0))
     assert dict(jax.config.values) == before
     assert jax.numpy.ones(1).dtype == "float32"
+
+
+def test_the_guide_names_tests_that_exist():
+    guide = (PACKAGE.parent / "doc" / "user_guide.rst").read_text()
+    named = set(re.findall(r"``(test_\w+)``", guide[guide.index("What you can rely on") :]))
+    text = "".join(path.read_text() for path in (PACKAGE.parent / "tests").glob("test_*.py"))
+    assert len(named) > 10
+    assert not {name for name in named if f"def {name}(" not in text}
