@@ -61,10 +61,18 @@ def require(plan, table):
     MemoryError
         Names all such stages, the arguments, and values that would fit.
     """
+    _refuse(stages(plan, table))
+
+
+def require_points(plan, n_latent, n_points):
+    """The same for the training steps of a stream, whose points are those of the fit before and of the new rows."""
+    _refuse([_of_points("a training step", plan, _STEP, n_latent, n_points, 0)])
+
+
+def _refuse(needed):
+    """Raise MemoryError if some of these stages need more than is available."""
     found = memory.available()
-    if found is None:
-        return
-    too_large = [stage for stage in stages(plan, table) if stage.n_bytes > found]
+    too_large = [] if found is None else [stage for stage in needed if stage.n_bytes > found]
     if too_large:
         needs = " ".join(
             f"{stage.asked}: {stage.name} needs {stage.n_bytes / memory.GIB:.3g} GiB of memory; lower "
