@@ -23,7 +23,7 @@ from .prediction.calibration import Calibration
 from .prediction.model import Model, calibrated, condition, covariance, predict, sample_latent, sample_targets
 from .prediction.posterior import Posterior
 from .prediction.samples import memory_of_draws
-from .start import choice, placement
+from .start import choice, placement, requirements
 from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
@@ -139,7 +139,7 @@ class Result(NamedTuple):
 
 
 def check_plan(plan, table):
-    """Raise ValueError if parts of a plan do not fit together.
+    """Raise ValueError if parts of a plan do not fit together, and MemoryError if it needs more memory than there is.
 
     Parameters
     ----------
@@ -151,14 +151,14 @@ def check_plan(plan, table):
     if settings.algorithm.adaptive != found_while_training:
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
-            f"gamma_schedule={settings.gamma_schedule!r}: "
-            "Auto() needs adaptive=True, any other schedule needs adaptive=False."
+            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
     if SOLVERS[settings.algorithm.solver].one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+    requirements.require(plan, table)
 
 
 def complete(plan, table, random_state=None):

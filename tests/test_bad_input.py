@@ -1,6 +1,8 @@
 """What cannot be fitted or predicted: the error says what, where, and what to do."""
 
+import copy
 import os
+import re
 import warnings
 
 import numpy as np
@@ -8,9 +10,11 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import memory
+from skgp_natgrad.start import requirements
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
@@ -199,18 +203,65 @@ def test_the_nearest_name_is_offered(estimator):
 
 
 @each_estimator
-def test_a_failed_fit_leaves_nothing_or_the_last_fit(estimator, fitted):
-    y = targets(estimator)
-    for bad in ((spoiled(X, (1, 1), np.nan), y), (X, spoiled(y, 3, np.inf))):
-        model = estimator(**OPTIONS).fit(X, y)
-        with pytest.raises(ValueError, match="is not finite"):
-            model.fit(*bad)
-        with pytest.raises(NotFittedError):
-            model.predict(X)
-        kept = estimator(**OPTIONS, warm_start=True).fit(X, y)
-        with pytest.raises(ValueError, match="is not finite"):
-            kept.fit(*bad)
-        assert_array_equal(kept.predict(X), fitted[estimator].predict(X))
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_refused_fit_changes_nothing(estimator, warm_start, fitted):
+    y, model = targets(estimator), copy.deepcopy(fitted[estimator]).set_params(warm_start=warm_start)
+    fresh, before = estimator(**OPTIONS), dict(vars(model))
+    frame = pd.DataFrame(spoiled(np.c_[X, X], (1, 1), np.nan), columns=list("abcd"))
+    for bad in ((spoiled(X, (1, 1), np.nan), y), (X, spoiled(y, 3, np.inf)), (frame, y), (X, y, np.zeros(30))):
+        for each in (model, fresh):
+            for learn in (each.fit, each.partial_fit):
+                with pytest.raises(ValueError, match=r"is not finite|sample_weight is zero|features"):
+                    learn(*bad) if len(bad) < 3 else learn(*bad[:2], sample_weight=bad[2])
+        assert vars(model).keys() == before.keys()
+        assert all(value is before[name] for name, value in vars(model).items())
+        assert vars(fresh).keys() == fresh.get_params().keys()
+    assert_array_equal(model.predict(X), fitted[estimator].predict(X))
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+def test_names_of_columns_are_forgotten_by_the_next_fit():
+    model = NGDSVGPRegressor(RBF(), **OPTIONS).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert not hasattr(model.fit(X, Y), "feature_names_in_")
+
+
+def test_a_warning_made_an_error_costs_no_model():
+    model = NGDSVGPRegressor(RBF(), n_inducing=5, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning, match="too few iterations"):
+            model.fit(X, Y)
+    assert model.predict(X).shape == (30,)
+
+
+# -- masked arrays ------------------------------------------------------------------------
+
+
+@each_estimator
+def test_masked_values_are_refused(estimator, fitted):
+    y, model = targets(estimator), estimator(**OPTIONS)
+    masked = np.ma.masked_array(X, np.zeros((30, 2), bool))
+    masked[7, 1] = masked[9, 0] = np.ma.masked
+    with pytest.raises(ValueError, match=r"^X\[7, 1\] is masked \(2 of 60 values are\); leave.*filled"):
+        model.fit(masked, y)
+    with pytest.raises(ValueError, match=r"^y\[3\] is masked \(1 of 30"):
+        model.fit(X, np.ma.masked_array(y, np.arange(30) == 3))
+    with pytest.raises(ValueError, match=r"^sample_weight\[0\] is masked"):
+        model.fit(X, y, sample_weight=np.ma.masked_array(np.ones(30), np.arange(30) == 0))
+    with pytest.raises(ValueError, match=r"^inducing_init\[7, 1\] is masked"):
+        model.set_params(inducing_init=masked).fit(X, y)
+    with pytest.raises(ValueError, match=r"^X\[7, 1\] is masked"):
+        fitted[estimator].predict(masked)
+    nothing_masked = np.ma.masked_array(X, np.zeros((30, 2), bool))
+    assert_array_equal(fitted[estimator].predict(nothing_masked), fitted[estimator].predict(X))
+
+
+@pytest.mark.parametrize("rate", [0, 0.0, np.float32(0)])
+def test_a_learning_rate_of_zero_names_what_it_means(rate):
+    with pytest.raises(ValueError, match=r"^learning_rate=.*0.* must be above 0; .*set optimizer=None"):
+        NGDSVGPRegressor(learning_rate=rate).fit(X, Y)
 
 
 # -- fewer rows than points ---------------------------------------------------------------
@@ -273,18 +324,94 @@ def test_points_that_do_not_fit_are_refused_at_once(rng):
             NGDSVGPRegressor(n_inducing=n_inducing, max_iter=1).fit(X, X[:, 0])
 
 
+def stop(n_iter, model):
+    raise AssertionError("it trained")
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"n_inducing": 100, "n_mean_inducing": 15_000, "mean_solver": "exact"},
+            r"n_mean_inducing=15000: the solution for the mean needs 10\.2 GiB .*n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 9000},
+            r"9000 points here: a training step needs 2\.41 GiB .* lower n_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 300, "batch_size": 10**6, "max_iter": 5},
+            r"batch_size=1000000, 1000000 rows .* a batch needs .*lower batch_size to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 20, "n_mean_inducing": 12_000, "mean_solver": "natural"},
+            r"the metric of the mean needs .*lower n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 2000, "n_mean_inducing": 12_000, "basis": "solve"},
+            r"a training step needs .* lower n_mean_inducing to at most (\d+)",
+        ),
+        (
+            {"n_inducing": 12_000, "solver": "evidence"},
+            r"the one step on all rows needs .* n_inducing to at most (\d+)",
+        ),
+    ],
+)
+def test_a_stage_that_does_not_fit_is_refused_before_the_first_step(options, message, monkeypatch):
+    """And what the message names does fit."""
+    X = np.random.default_rng(0).normal(size=(1_500_000 if "batch_size" in options else 20_000, 1))
+    model = NGDSVGPRegressor(RBF(), callback=stop, **options)
+    with pytest.raises(MemoryError, match=message + r".*2 GiB are available here") as caught:
+        model.fit(X, X[:, 0])
+    name, most = re.search(r"lower (\w+) to at most (\d+)\. 2 GiB", str(caught.value)).groups()
+    plans = []
+    monkeypatch.setattr(requirements, "require", lambda plan, table: plans.append((plan, table)) or never_fits())
+    for value in (int(most), int(1.01 * int(most)) + 1):
+        with pytest.raises(InterruptedError):
+            model.set_params(**{name: value}).fit(X, X[:, 0])
+    needed = [max(stage.n_bytes for stage in requirements.stages(*each)) for each in plans]
+    assert needed[0] <= 2 * memory.GIB < needed[1]
+
+
+def never_fits():
+    raise InterruptedError
+
+
+def test_many_latent_functions_need_more_memory(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: memory.GIB)
+    X, y = np.random.default_rng(0).normal(size=(4000, 2)), np.arange(4000) % 10
+    with pytest.raises(MemoryError, match=r"n_inducing=3000, .* a training step needs 2\.68 GiB"):
+        NGDSVGPClassifier(RBF(), n_inducing=3000, callback=stop).fit(X, y)
+
+
 def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypatch):
     known = memory.available()
-    assert known is None or 0 < known < 2**60
-    (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
-    (tmp_path / "limit").write_text("max\n")
+    assert 2**26 < known < 2**50
+    (tmp_path / "meminfo").write_text("MemTotal: 5000 kB\nMemAvailable:    3000 kB\n")
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_LIMITS", (tmp_path / "limit", tmp_path / "none"))
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "membership")
     assert memory.available() == 3000 * 1024
-    (tmp_path / "limit").write_text("1024\n")
+    inner, old = tmp_path / "groups" / "batch" / "job", tmp_path / "groups" / "memory" / "job"
+    for folder in (inner, old):
+        folder.mkdir(parents=True)
+    (tmp_path / "membership").write_text("4:cpu,memory:/job\n0::/batch/job\n")
+    (inner / "memory.max").write_text("max\n")
+    assert memory.available() == 3000 * 1024
+    # The limit of a group around it counts too, less what is used, which files need not be.
+    (inner.parent / "memory.max").write_text("2000000\n")
+    (inner.parent / "memory.current").write_text("700000\n")
+    assert memory.available() == 1_300_000
+    (inner.parent / "memory.stat").write_text("anon 100000\ninactive_file 500000\n")
+    assert memory.available() == 1_800_000
+    (old / "memory.limit_in_bytes").write_text("1024\n")
     assert memory.available() == 1024
+    (old / "memory.usage_in_bytes").write_text("4096\n")
+    assert memory.available() == 0
     monkeypatch.setattr(memory, "_unused", lambda: None)
-    monkeypatch.setattr(memory, "_LIMITS", ())
+    monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "none")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")
     assert memory.available() is None
     memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
 

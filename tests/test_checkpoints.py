@@ -1,18 +1,26 @@
 """A fit that was interrupted goes on from its file, to the same bits."""
 
+import contextlib
 import copy
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.mean_solve import exact_mean
 from skgp_natgrad.step import chunk
-from skgp_natgrad.training import checkpoint
+from skgp_natgrad.training import checkpoint, checkpoint_file
+
+try:
+    import resource
+except ImportError:
+    resource = None
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -24,7 +32,6 @@ MINIBATCH = {"batch_size": 64, "n_mean_inducing": 6}
 
 @pytest.fixture(autouse=True)
 def _at_every_chunk(monkeypatch):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 0.0)
 
 
@@ -34,7 +41,9 @@ def path(tmp_path):
 
 
 def regressor(**kwargs):
-    return NGDSVGPRegressor(RBF(0.8), **{"n_inducing": 8, "max_iter": 70, "tol": 0.0, "random_state": 0, **kwargs})
+    return NGDSVGPRegressor(
+        RBF(0.8), **{"n_inducing": 8, "max_iter": 70, "tol": 0.0, "random_state": 0, "checkpoint_every": 0, **kwargs}
+    )
 
 
 def raise_at(iteration, error=KeyboardInterrupt):
@@ -43,6 +52,10 @@ def raise_at(iteration, error=KeyboardInterrupt):
             raise error
 
     return callback
+
+
+def never(n_iter, model):
+    raise AssertionError("it trained")
 
 
 def interrupt(model, y=Y, iteration=40, error=KeyboardInterrupt):
@@ -87,6 +100,7 @@ def test_a_regressor_goes_on_to_the_same_bits(options, path):
 def test_a_classifier_goes_on_from_a_path_in_a_string(batch_size, path):
     labels = np.where(Y > 0.4, "high", np.where(Y > -0.4, "middle", "low"))
     options = {"n_inducing": 8, "max_iter": 60, "batch_size": batch_size, "class_weight": {"low": 2.0, "high": 1.0}}
+    options["checkpoint_every"] = 0.0
     model = NGDSVGPClassifier(**options, checkpoint=str(path), random_state=1)
     interrupt(model, labels)
     assert path.exists()
@@ -174,6 +188,150 @@ def test_one_path_serves_fits_one_after_the_other(path):
     assert_array_equal(*scores)
 
 
+# -- a folder -----------------------------------------------------------------------------
+
+
+def search(**options):
+    grid = {"learning_rate": [0.01, 0.02, 0.05]}
+    return GridSearchCV(regressor(max_iter=40, **options), grid, cv=2, error_score="raise")
+
+
+def test_an_interrupted_search_goes_on_in_its_folder(tmp_path):
+    """Killed in its fourth fit, and in the next process already in the second."""
+    folder = os.path.join(tmp_path, "new", "")
+    firsts = []
+    for n_files, n_before in enumerate((3, 1), 1):
+        fits = Counter(ends_at=n_before)
+        with pytest.raises(KeyboardInterrupt):
+            search(checkpoint=folder, callback=fits).fit(X, Y)
+        assert len(os.listdir(folder)) == n_files
+        firsts.append(fits.n_fits)
+    found, whole = search(checkpoint=folder).fit(X, Y), search().fit(X, Y)
+    assert firsts == [4, 2]
+    assert not os.listdir(folder)
+    for key in ("split0_test_score", "split1_test_score"):
+        assert_array_equal(found.cv_results_[key], whole.cv_results_[key])
+    assert_same(found.best_estimator_, whole.best_estimator_)
+
+
+class Counter:
+    """Interrupts the fit after so many others, once it has saved some progress."""
+
+    def __init__(self, ends_at):
+        self.ends_at, self.n_fits = ends_at, 0
+
+    def __deepcopy__(self, memo):
+        # scikit-learn clones an estimator with its arguments.
+        return self
+
+    def __call__(self, n_iter, model):
+        self.n_fits += n_iter == 20
+        if self.n_fits > self.ends_at and n_iter == 40:
+            raise KeyboardInterrupt
+
+
+def test_fits_at_the_same_time_share_a_folder(tmp_path):
+    """Four threads, each interrupted, then each again; no temporary file or checkpoint is left."""
+    ys = [Y + i for i in range(4)]
+
+    def one(y, callback=None):
+        return regressor(**MINIBATCH, checkpoint=tmp_path, callback=callback).fit(X, y)
+
+    with ThreadPoolExecutor(4) as pool:
+        interrupted = [pool.submit(one, y, raise_at(40)) for y in ys]
+        assert [type(each.exception()) for each in interrupted] == 4 * [KeyboardInterrupt]
+        assert len(os.listdir(tmp_path)) == 4
+        found = list(pool.map(one, ys))
+    assert not os.listdir(tmp_path)
+    for y, model in zip(ys, found, strict=True):
+        assert_same(model, regressor(**MINIBATCH).fit(X, y))
+
+
+def test_another_fit_at_a_single_file_names_both(path):
+    interrupt(regressor(checkpoint=path))
+    with pytest.raises(ValueError, match=r"y \('1 x 300, .* in the file, '1 x 200, .* now\).*name a folder"):
+        regressor(checkpoint=path, callback=never).fit(X[:200], Y[:200])
+
+
+# -- a file that cannot be written --------------------------------------------------------
+
+
+@pytest.mark.skipif(resource is None, reason="no limits of resources here")
+def test_a_full_disk_is_warned_of_once_and_the_fit_goes_on(path):
+    """A limit of the system on the size of files, set after the first iterations."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def no_more(n_iter, model):
+        if n_iter == 40:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+
+    model = regressor(**MINIBATCH, max_iter=100, checkpoint=path, callback=no_more)
+    try:
+        with pytest.warns(UserWarning, match="checkpoint") as caught:
+            model.fit(X, Y)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    messages = [str(each.message) for each in caught if "checkpoint" in str(each.message)]
+    assert len(messages) == 1
+    assert repr(str(path)) in messages[0]
+    assert "File too large" in messages[0]
+    assert not list(path.parent.iterdir())
+    assert_same(model, regressor(**MINIBATCH, max_iter=100).fit(X, Y))
+
+
+def test_a_folder_removed_while_training_does_not_end_the_fit(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+
+    def remove(n_iter, model):
+        if n_iter == 40:
+            shutil.rmtree(folder)
+
+    model = regressor(checkpoint=folder, callback=remove)
+    with pytest.warns(UserWarning, match="gone.*cannot be written, and the fit goes on"):
+        model.fit(X, Y)
+    assert_same(model, regressor().fit(X, Y))
+
+
+def test_a_file_that_cannot_be_deleted_is_warned_of(path, monkeypatch):
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Read-only file system", str(self))
+
+    monkeypatch.setattr(checkpoint.Path, "unlink", refuse)
+    monkeypatch.setattr(checkpoint_file, "_temporary", not_removed)
+    with pytest.warns(UserWarning, match="cannot be deleted after the fit.*Read-only"):
+        model = regressor(checkpoint=path).fit(X, Y)
+    assert model.n_iter_ == 70
+
+
+@contextlib.contextmanager
+def not_removed(folder):
+    yield os.path.join(folder, "temporary")
+
+
+@pytest.mark.parametrize("place", ["n" * 300, os.path.join("n" * 300, "")])
+def test_a_place_that_cannot_be_written_is_refused_before_work_starts(place, tmp_path):
+    with pytest.raises(OSError, match=r"^checkpoint='.*nnn.*' cannot be written or read: .*File name too long"):
+        regressor(checkpoint=os.path.join(tmp_path, place), callback=never).fit(X, Y)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_long_name_needs_no_room_for_a_temporary_one(tmp_path):
+    path = tmp_path / ("n" * 252)
+    interrupt(regressor(checkpoint=path))
+    assert path.exists()
+
+
+def test_temporary_files_of_killed_processes_are_removed(path):
+    old, new = (path.parent / f".skgp_natgrad-{name}.part" for name in ("old", "new"))
+    for each in (old, new):
+        each.write_bytes(b"half of a file")
+    os.utime(old, (0, 0))
+    checkpoint.Checkpoint(path, {})
+    assert not old.exists()
+    assert new.exists()
+
+
 # -- refusals -----------------------------------------------------------------------------
 
 
@@ -232,14 +390,14 @@ def test_a_damaged_file_is_refused(damage, path):
 
 def test_no_wrong_byte_goes_unnoticed(path):
     interrupt(regressor(checkpoint=path))
-    content, (header, arrays) = path.read_bytes(), checkpoint._read(path)
+    content, (header, arrays) = path.read_bytes(), checkpoint_file.read(path)
     n_refused = 0
     for position in RNG.integers(len(content), size=300):
         wrong = bytearray(content)
         wrong[position] ^= 1 << RNG.integers(8)
         path.write_bytes(wrong)
         try:
-            read = checkpoint._read(path)
+            read = checkpoint_file.read(path)
         except ValueError:
             n_refused += 1
             continue
@@ -260,11 +418,80 @@ def test_another_function_as_a_schedule_is_another_fit(path):
 
 def test_another_structure_is_refused(path):
     interrupt(regressor(checkpoint=path))
-    header, arrays = checkpoint._read(path)
+    header, arrays = checkpoint_file.read(path)
     arrays["['more']"] = np.ones(2)
-    checkpoint._replace(path, header, arrays)
+    checkpoint_file.write(path, header, arrays)
     with pytest.raises(ValueError, match="another version of JAX"):
         regressor(checkpoint=path).fit(X, Y)
+
+
+def of_q(arrays):
+    """A mean of q, by the path of its leaf."""
+    return next(name for name in arrays if name.endswith("[0].q.mean"))
+
+
+def with_nan(header, arrays):
+    arrays[of_q(arrays)][0, 3] = np.nan
+
+
+def with_shape(header, arrays):
+    arrays[of_q(arrays)] = arrays[of_q(arrays)][:, :-1]
+
+
+def with_row(header, arrays):
+    arrays["[2].upcoming" if "[2].upcoming" in arrays else "[2]"][0] = 300
+
+
+def with_half_a_report(header, arrays):
+    arrays["[1].gamma"] = arrays["[1].gamma"][:-1]
+
+
+def with_iterations(header, arrays):
+    for name in filter(lambda name: name.startswith("[1]"), list(arrays)):
+        arrays[name] = np.repeat(arrays[name], 2)
+
+
+def with_position(header, arrays):
+    header.values["random_state"]["state"]["pos"] = 10**6
+
+
+def with_start(header, arrays):
+    header.start["state"] = "nonsense"
+
+
+def with_values(header, arrays):
+    header.values["converged"] = "perhaps"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (with_nan, "some of its values are not finite"),
+        (with_shape, "its arrays have other shapes"),
+        (with_row, "rows outside the 300"),
+        (with_half_a_report, "some in part"),
+        (with_iterations, "iterations beyond max_iter=70"),
+        (with_position, "its random state is none"),
+        (with_start, "its random state is none"),
+        (with_values, "converged is 'perhaps'"),
+    ],
+)
+def test_right_checksums_over_wrong_content_are_refused(spoil, message, path):
+    model = regressor(**MINIBATCH, checkpoint=path)
+    interrupt(model, iteration=60)
+    header, arrays = checkpoint_file.read(path)
+    spoil(header, arrays)
+    checkpoint_file.write(path, header, arrays)
+    with pytest.raises(ValueError, match=rf"fit\.npz' does not hold .*: .*{message}.*Delete the file"):
+        model.set_params(callback=never).fit(X, Y)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("header", ["[]", "{}", '{"identity": 1, "start": {}, "values": {}}', "nonsense"])
+def test_a_nonsense_header_is_refused(header, path):
+    np.savez(path, header=np.array(header))
+    with pytest.raises(ValueError, match="not a checkpoint of skgp_natgrad"):
+        regressor(checkpoint=path, callback=never).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -272,15 +499,15 @@ def test_another_structure_is_refused(path):
     [
         (3, {}, "checkpoint=3 must be the path"),
         ("", {}, "checkpoint='' must be the path"),
-        (".", {}, "checkpoint='.' is a folder"),
+        ("a\0b", {}, "contains a null byte"),
+        (__file__ + os.sep, {}, "ends like a folder, but is a file"),
+        (os.devnull, {}, "neither a file nor a folder"),
+        ("file", {"checkpoint_every": -1}, "checkpoint_every=-1 must be a finite number at least 0"),
         (os.path.join("no", "such", "place"), {}, "which is not a folder; name a file in an existing folder"),
         ("file", {"solver": "lbfgs"}, "checkpoint='file' cannot be used with solver='lbfgs'"),
     ],
 )
 def test_a_bad_argument_is_refused_before_work_starts(checkpoint, options, message):
-    def never(n_iter, model):
-        raise AssertionError("it trained")
-
     with pytest.raises(ValueError, match=message):
         regressor(checkpoint=checkpoint, callback=never, **options).fit(X, Y)
 
@@ -289,7 +516,7 @@ def test_a_bad_argument_is_refused_before_work_starts(checkpoint, options, messa
 
 
 @pytest.mark.parametrize("where", ["written", "replaced"])
-def test_a_crash_while_writing_leaves_the_old_file(where, path, monkeypatch):
+def test_an_interrupt_while_writing_leaves_the_old_file(where, path, monkeypatch):
     model = regressor(**MINIBATCH, checkpoint=path)
     contents = []
 
@@ -299,34 +526,33 @@ def test_a_crash_while_writing_leaves_the_old_file(where, path, monkeypatch):
             return original(*args, **kwargs)
         if where == "written":
             args[0].write(b"half of a file")
-        raise OSError("No space left on device")
+        raise KeyboardInterrupt
 
     owner, name = {"written": (np, "savez"), "replaced": (os, "replace")}[where]
     original = getattr(owner, name)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, crash)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert contents[0] is None
     assert contents[1] != contents[2] == path.read_bytes()
-    assert (path.parent / "fit.npz.part").exists()
-    assert len(checkpoint._read(path)[1]["[1].elbo"]) == 40
+    assert list(path.parent.iterdir()) == [path]
+    assert len(checkpoint_file.read(path)[1]["[1].elbo"]) == 40
     assert_same(model.fit(X, Y), regressor(**MINIBATCH).fit(X, Y))
     assert not list(path.parent.iterdir())
 
 
 def test_it_is_written_now_and_then_and_at_the_end(path, monkeypatch):
     now, writes = [0.0], []
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 5.0)
     monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 20.0)
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
 
-    def replace(path, header, arrays):
+    def write(path, header, arrays):
         writes.append(now[0])
         now[0] += 0.5  # so that the next one is ten seconds off
 
-    monkeypatch.setattr(checkpoint, "_replace", replace)
-    file = checkpoint.Checkpoint(path, {})
+    monkeypatch.setattr(checkpoint_file, "write", write)
+    file = checkpoint.Checkpoint(path, {}, seconds_between=5.0)
     for second in range(32):
         now[0] = max(now[0], float(second))
         file.keep({}, {}, last=second == 31)

@@ -170,7 +170,7 @@ def test_a_fit_takes_the_steps_that_are_best_for_its_batches(n_rows, monkeypatch
         constants = jax.tree.map(jax.numpy.asarray, constants)
         stream = batches.BatchStream(rows, settings.batch_size, 0, 0, random_state)
         table = jax.tree.map(jax.numpy.asarray, batches.padded(rows, 512))
-        sizes = list(zip(*step_sizes(settings), strict=True))
+        sizes = list(zip(*step_sizes(settings, 0, 250 + STEPS_PER_CALL), strict=True))
         for i in range(0, 250, STEPS_PER_CALL):
             state, drawn = refreshed(state, constants, settings.algorithm), next(stream)
             for j, (gamma, rate) in enumerate(sizes[i : i + STEPS_PER_CALL]):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -52,6 +53,12 @@ MODELS = {
     "lbfgs": (NGDSVGPRegressor(RBF(), solver="lbfgs", **OPTIONS), Y),
     "pipeline": (make_pipeline(StandardScaler(), NGDSVGPClassifier(**OPTIONS)), Y > 0),
 }
+
+
+def saved_by_joblib(model):
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    return file.getvalue()
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -112,6 +119,20 @@ def test_what_a_callback_sees_is_plain():
     model.fit(X, Y)
     check_plain({name: value for name, value in vars(seen[0]).items() if name != "callback"}, "model")
     assert_same(pickle.loads(pickle.dumps(model.set_params(callback=None))), seen[0])
+
+
+@pytest.mark.parametrize("save", [pickle.dumps, saved_by_joblib], ids=["pickle", "joblib"])
+def test_a_callback_is_not_saved_with_a_fitted_model_and_stays_in_copies(save):
+    """A lambda cannot be pickled, and a function of the main program is not there in another one."""
+    model = NGDSVGPRegressor(RBF(), callback=lambda n_iter, model: False, **OPTIONS).fit(X, Y)
+    loaded = pickle.loads(save(model)) if save is pickle.dumps else joblib.load(io.BytesIO(save(model)))
+    assert loaded.callback is None
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    for each in (copy.copy(model), copy.deepcopy(model), clone(model)):
+        assert each.callback is model.callback
+    assert_same(copy.deepcopy(model), model)
+    # Sent to another process to be fitted there, an estimator has its callback.
+    assert pickle.loads(pickle.dumps(NGDSVGPRegressor(callback=print))).callback is print
 
 
 def test_the_check_can_fail(regressor):

@@ -5,10 +5,12 @@ import subprocess
 import sys
 import warnings
 
+import jax
 import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
@@ -206,3 +208,81 @@ for _ in range(300):
 def test_stacks_of_factorisations_do_not_wait_for_each_other():
     """As stacks, the solves of this program hang JAX 0.10 on two cores within some hundred calls."""
     subprocess.run([sys.executable, "-c", STACKS], check=True, timeout=120)
+
+
+# -- settings of JAX ----------------------------------------------------------------------
+
+HOST = {
+    "jax_numpy_rank_promotion": "raise",
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_transfer_guard": "disallow",
+    "jax_disable_jit": True,
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_check_tracer_leaks": True,
+}
+
+
+@pytest.fixture
+def host_settings():
+    """All settings of JAX with which a program looks for mistakes of its own; programs are traced anew."""
+    before = {name: getattr(jax.config, name) for name in HOST}
+
+    def switch_on():
+        for name, value in HOST.items():
+            jax.config.update(name, value)
+        jax.clear_caches()
+
+    yield switch_on
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_settings_of_the_host_program_change_no_bit(host_settings):
+    def bits():
+        model = NGDSVGPRegressor(
+            RBF(), batch_size=32, n_mean_inducing=5, mean_solver="exact", dtype="float32", **OPTIONS
+        )
+        model.fit(X, Y)
+        few, many = model.predict(X, return_std=True), model.predict(np.tile(X, (60, 1)))
+        return [model.elbo_curve_, *few, many, model.sample_y(X[:4]), model.predict_log_density(X, Y)]
+
+    expected = bits()
+    host_settings()
+    for got, want in zip(bits(), expected, strict=True):
+        assert_array_equal(got, want)
+    assert jax.config.jax_numpy_rank_promotion == "raise"
+
+
+FORK = """
+import multiprocessing, warnings
+import numpy as np
+from sklearn.gaussian_process.kernels import RBF
+from skgp_natgrad import NGDSVGPRegressor
+warnings.simplefilter("ignore")
+X = np.linspace(-2, 2, 40)[:, None]
+model = NGDSVGPRegressor(RBF(), n_inducing=5, max_iter=20, random_state=0)
+def child(queue):
+    mean = model.predict(X[:4])
+    try:
+        model.fit(X, X[:, 0])
+    except RuntimeError as error:
+        queue.put((mean, str(error)))
+model.fit(X, X[:, 0])
+context = multiprocessing.get_context("fork")
+queue = context.Queue()
+process = context.Process(target=child, args=(queue,))
+process.start()
+try:
+    mean, message = queue.get(timeout=30)
+finally:
+    process.kill()
+assert np.array_equal(mean, model.predict(X[:4]))
+assert "forked" in message and "spawn" in message, message
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fit_in_a_forked_child_is_refused_and_does_not_hang():
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)

@@ -1,13 +1,16 @@
 """Schedules: values, tuning, pickling, and the errors of their arguments."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import Constant, Cosine, Linear, LogLinear, NGDSVGPRegressor, Schedule
+from skgp_natgrad.training.settings import Settings, counted_iterations, step_sizes
 
 ALL = [Constant(0.2), Linear(0.0, 0.3, 7), LogLinear(1e-4, 0.2, 9), Cosine(0.5, 0.1, 8)]
 
@@ -71,3 +74,31 @@ def test_the_schedule_reaches_the_step(rng):
 def test_bad_schedules_are_named(schedule, message):
     with pytest.raises(ValueError, match=message):
         NGDSVGPRegressor(gamma_schedule=schedule).fit(np.eye(3), np.arange(3.0))
+
+
+def test_ten_million_iterations_take_no_table():
+    """One of their step sizes alone would be 76 MiB."""
+    X = np.linspace(-2, 2, 60)[:, None]
+    model = NGDSVGPRegressor(
+        RBF(), n_inducing=5, max_iter=10**7, gamma_schedule=Linear(), callback=lambda n_iter, model: True
+    )
+    tracemalloc.start()
+    try:
+        model.fit(X, np.sin(X[:, 0]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert model.n_iter_ == 20
+    assert peak < 40 * 2**20
+
+
+def test_step_sizes_of_some_iterations_are_those_of_all():
+    every = Settings(gamma_schedule=LogLinear(), rate_schedule=Cosine(n_steps=50), max_iter=50)
+    gammas, rates = step_sizes(every, 0, 60)
+    assert_allclose(gammas[:50], every.gamma_schedule(np.arange(50)), rtol=1e-15)
+    assert_array_equal(rates[50:], 10 * [every.rate_schedule(49)])
+    for start in (0, 20, 40):
+        some = step_sizes(every, start, 20)
+        assert_allclose(some, (gammas[start : start + 20], rates[start : start + 20]), rtol=1e-15)
+    assert_array_equal(counted_iterations(every)(0, 50), rates[:50] >= 0.1 * rates[0])
+    assert_array_equal(counted_iterations(every)(30, 20), rates[30:50] >= 0.1 * rates[0])

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad._backend import memory
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian, natural_gradient, streaming
@@ -386,3 +387,14 @@ def test_a_stream_keeps_the_form_of_its_first_targets(table):
     X, y = table
     model = regressor(max_iter=10).partial_fit(X[:40], y[:40])
     assert model.partial_fit(X[40:80], y[40:80, None]).predict(X).shape == (len(X),)
+
+
+def test_points_of_a_stream_that_do_not_fit_are_refused(table, monkeypatch):
+    """With a point at every row they grow with each part; the fit before stays."""
+    first, second = halves(*table)
+    model = regressor(n_inducing=None).partial_fit(*first)
+    before = model.predict(table[0])
+    monkeypatch.setattr(memory, "available", lambda: 8 * 4 * 100**2)
+    with pytest.raises(MemoryError, match=r"n_inducing=None, 120 points here: a training step .* lower"):
+        model.partial_fit(*second)
+    assert_array_equal(model.predict(table[0]), before)

@@ -102,6 +102,7 @@ BOTH = {
     "dtype": ["float32"],
     "callback": [lambda n_iter, model: n_iter >= 40],
     "checkpoint": ["checkpoint"],
+    "checkpoint_every": [0.0],
 }
 OWN = {
     NGDSVGPRegressor: {"likelihood": [Gaussian(0.5, "fixed"), Gaussian(0.3), "student_t"]},
@@ -123,7 +124,17 @@ SEEN = {
 # What need not change anything here: one batch of rows, no mean-only points, no stop before the last iteration; a
 # classifier has no y to normalise, and a stream goes on anyway.
 WITHOUT_EFFECT = {
-    *("random_state", "mean_columns", "mean_solver", "verbose", "device", "checkpoint", "tol", "n_iter_no_change"),
+    *(
+        "random_state",
+        "mean_columns",
+        "mean_solver",
+        "verbose",
+        "device",
+        "checkpoint",
+        "checkpoint_every",
+        "tol",
+        "n_iter_no_change",
+    ),
     *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate")),
     ("partial_fit", "warm_start"),
 }

@@ -13,7 +13,6 @@ status is zero if all runs agree.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import numpy as np
 from sklearn.datasets import make_friedman1
 
 from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.training import checkpoint
 
 MODEL = {"n_inducing": 20, "n_mean_inducing": 20, "batch_size": 256, "tol": 0.0, "random_state": 0}
 
@@ -42,12 +42,12 @@ def parse_arguments(argv=None):
 
 def fit(args):
     """What a child does: fit, say when the first iterations are done, and save the result."""
-    checkpoint, result = args.child
-    checkpoint.SECONDS_BETWEEN = args.seconds_between
+    place, result = args.child
     if not args.seconds_between:
         checkpoint._TIMES_LAST_WRITE = 0.0
     X, y = make_friedman1(args.rows, noise=1.0, random_state=0)
-    model = NGDSVGPRegressor(**MODEL, max_iter=args.max_iter, checkpoint=checkpoint, callback=Announcement())
+    model = NGDSVGPRegressor(**MODEL, max_iter=args.max_iter, checkpoint=place, callback=Announcement())
+    model.set_params(checkpoint_every=args.seconds_between)
     model.fit(X, y)
     print("fitted", flush=True)
     mean, std = model.predict(X, return_std=True)
@@ -86,7 +86,7 @@ def one_run(args, folder, seconds, rng):
         child.kill()
         child.wait()
         seen["files"] += checkpoint.exists()
-        seen["half_written"] += os.path.exists(f"{checkpoint}.part")
+        seen["half_written"] += any(folder.glob(".skgp_natgrad-*.part"))
     child, first = start(args, checkpoint, result)
     seen["resumed_at"].append(first)
     if child.wait():

@@ -14,22 +14,40 @@ import jax
 
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
+# The settings of JAX under which the package is written. All but the first two are JAX's defaults: a host program that
+# has others, to find mistakes of its own, gets the same bits. Steps that give no number are undone by the package.
+_SETTINGS = {
+    "enable_x64": True,
+    # By default GPUs keep only ten bits of single precision in products.
+    "default_matmul_precision": "float32",
+    "numpy_rank_promotion": "allow",
+    "numpy_dtype_promotion": "standard",
+    "transfer_guard": "allow",
+    "disable_jit": False,
+    "debug_nans": False,
+    "debug_infs": False,
+    "check_tracer_leaks": False,
+}
 
 
 @contextlib.contextmanager
-def computation(device="auto", required=True):
+def computation(device="auto", required=True, compiles=True):
     """Context manager: 64-bit JAX on ``device``, for this thread alone.
 
     With ``required=False`` a device that is not there means JAX's default: a
-    model fitted on a GPU predicts on a machine without one.
+    model fitted on a GPU predicts on a machine without one. With ``compiles=False`` nothing is to
+    be compiled, and a forked process may compute.
 
     Raises
     ------
     RuntimeError
-        If ``device="gpu"`` and JAX sees none.
+        If ``device="gpu"`` and JAX sees none, or if this process was forked from one that has computed.
     """
-    # By default GPUs keep only ten bits of single precision in products.
-    with jax.enable_x64(True), jax.default_matmul_precision("float32"):
+    with contextlib.ExitStack() as stack:
+        for setting, value in _SETTINGS.items():
+            stack.enter_context(getattr(jax, setting)(value))
+        if compiles:
+            refuse_forked()
         _start_backend()
         try:
             found = None if device == "auto" else jax.devices(device)[0]
@@ -77,6 +95,24 @@ def _quick_options():
     return _QUICK
 
 
+_forked = False
+
+
+def _after_fork():
+    global _forked
+    _forked = True
+
+
+def refuse_forked():
+    """JAX's threads do not exist in a forked child, where a computation would wait for them forever."""
+    if _forked:
+        raise RuntimeError(
+            "This process was forked from one in which skgp_natgrad had already computed, and JAX cannot compute in "
+            "such a child. Start it by another method, such as multiprocessing.get_context('spawn') or joblib, or fork "
+            "before the first fit."
+        )
+
+
 @functools.cache
 def _start_backend():
     """Start JAX's backend, in a worker of joblib's with as many threads as joblib allows it; once a process.
@@ -88,6 +124,8 @@ def _start_backend():
     processes that are started later would inherit it. A NPROC of the user's own
     stays, and so does a backend that runs already.
     """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
     share = _share_of_cores()
     if share is None:
         return

@@ -11,8 +11,10 @@ from pathlib import Path
 
 GIB = 2**30
 _MEMINFO = Path("/proc/meminfo")
-# The limit of a container or a batch job: control groups of version 2 and 1.
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+# The limit of a container or a batch job, and what it uses: control groups of version 2 and 1. A group's own folder is
+# named in the second file; inside of a container it is the first.
+_GROUPS, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_FILES = (("", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"))
 
 
 def require(n_bytes, purpose, remedy):
@@ -35,7 +37,7 @@ def require(n_bytes, purpose, remedy):
 
 def available():
     """Return the number of bytes that can be allocated; None if the system does not report it."""
-    known = [size for size in (_unused(), *map(_limit, _LIMITS)) if size is not None]
+    known = [size for size in (_unused(), *_left_in_groups()) if size is not None]
     return min(known, default=None)
 
 
@@ -52,7 +54,34 @@ def _unused():
     return size if size > 0 else None
 
 
-def _limit(path):
-    """The limit in a control group's file; None if there is no file, or if it contains "max"."""
+def _left_in_groups():
+    """What the limits of this process' control group, and of all groups around it, leave."""
+    for controller, limit, usage in _FILES:
+        for folder in _folders(controller):
+            most, used = _number(folder / limit), _number(folder / usage)
+            if most is not None:
+                yield max(most - max((used or 0) - _file_cache(folder), 0), 0)
+
+
+def _folders(controller):
+    """The folders of the control groups that this process is in, the innermost first."""
+    root = _GROUPS / controller
+    lines = _MEMBERSHIP.read_text().splitlines() if _MEMBERSHIP.exists() else []
+    fields = (line.split(":", 2) for line in lines)
+    paths = [path for _, names, path in fields if controller in names.split(",")]
+    own = root / paths[0].lstrip("/") if paths else root
+    return [own, *(folder for folder in own.parents if folder == root or root in folder.parents)]
+
+
+def _number(path):
+    """The number in a control group's file; None if there is no file, or if it contains "max"."""
     text = path.read_text().strip() if path.exists() else ""
     return int(text) if text.isdigit() else None
+
+
+def _file_cache(folder):
+    """Bytes of files that a group's usage counts, and that are given up when memory is needed."""
+    path = folder / "memory.stat"
+    lines = path.read_text().splitlines() if path.exists() else []
+    fields = dict(line.split() for line in lines if len(line.split()) == 2)
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))

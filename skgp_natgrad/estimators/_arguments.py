@@ -25,7 +25,7 @@ from ..svgp import (
     is_transformation,
 )
 from ..training.schedules import Auto, Constant, Cosine, LineSearch
-from . import _checks
+from . import _checks, _inputs
 from ._documentation import GROUPS
 from ._targets import likelihood_of
 
@@ -144,6 +144,11 @@ def _rate_schedule(estimator, algorithm, max_iter):
             )
         return Constant(1.0)
     if isinstance(rate, (int, float, np.number)) and not isinstance(rate, bool):
+        if rate == 0:
+            raise ValueError(
+                f"learning_rate={rate!r} must be above 0; to keep hyperparameters and points at their initial values, "
+                "set optimizer=None."
+            )
         rate = Cosine(_checks.number("learning_rate", rate), 0.0, n_steps=max_iter)
     is_search = isinstance(rate, LineSearch) or rate == "line_search"
     if is_search and SOLVERS[algorithm.solver].natural:
@@ -212,6 +217,7 @@ def _objective(objective):
 
 def _check_checkpoint(estimator):
     """Before any work is done, refuse a checkpoint that could not be written or resumed."""
+    _checks.number("checkpoint_every", estimator.checkpoint_every, strict=False)
     if estimator.checkpoint is None:
         return
     path = _checks.path("checkpoint", estimator.checkpoint)
@@ -288,6 +294,7 @@ def with_points(plan, estimator, n_features, scale):
 
 def _given_points(inducing_init, n_features):
     """The user's array of points, checked."""
+    _inputs.refuse_masked("inducing_init", inducing_init)
     try:
         given = np.asarray(inducing_init, dtype=float)
     except (TypeError, ValueError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -54,6 +56,7 @@ class BaseNGDSVGP(BaseEstimator):
         verbose=0,
         callback=None,
         checkpoint=None,
+        checkpoint_every=5.0,
     ):
         self.kernel = kernel
         self.likelihood = likelihood
@@ -83,6 +86,7 @@ class BaseNGDSVGP(BaseEstimator):
         self.verbose = verbose
         self.callback = callback
         self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def set_params(self, **params):
         """Set parameters; nested ones are named ``<argument>__<parameter>``.
@@ -101,27 +105,37 @@ class BaseNGDSVGP(BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------
 
+    def _all_or_nothing(self, *arguments, **options):
+        """Learn by a copy, and take over its attributes once everything has succeeded.
+
+        A call that is refused, fails or is interrupted thus changes nothing: what was fitted stays, and
+        what was not is not. Warnings come afterwards, so that one that is made an error costs no model.
+        """
+        learner = copy.copy(self)
+        outcome = learner._learn(*arguments, **options)
+        # One assignment: an interrupt comes before or after it.
+        self.__dict__ = vars(learner)
+        if outcome.fit.checkpoint is not None:
+            outcome.fit.checkpoint.remove()
+        outcome.warn(stacklevel=3)
+        _callbacks.after_one_step(self, outcome.fit)
+        return self
+
     def _fit(self, X, types, targets, streams=False):
         """Fit latent functions to `Targets`, and set the fitted attributes.
 
         ``types`` are the types of the columns of X as given. With ``streams`` the rows of earlier
-        calls count as well. Attributes are set only after everything has succeeded: a fit that fails
-        or is interrupted leaves an unfitted estimator, and a failed ``partial_fit`` leaves the
-        estimator as it was.
+        calls count as well. Returns the `Outcome`.
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        warn_of_inert(self, fit.plan, stacklevel=4)
+        warn_of_inert(self, fit.plan, stacklevel=5)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with _callbacks.of(self, fit, constants) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())
-        if fit.checkpoint is not None:
-            fit.checkpoint.remove()
-        outcome.warn(stacklevel=4)
-        _callbacks.after_one_step(self, fit)
-        return self
+        return outcome
 
     def _calibrates(self):
         """Whether class probabilities are to be calibrated; regressors have none."""
@@ -131,14 +145,18 @@ class BaseNGDSVGP(BaseEstimator):
         """The earlier fit that a warm start or a stream continues; None if there is none."""
         return self._warm_state if (self.warm_start or streams) and self.__sklearn_is_fitted__() else None
 
-    def _forget(self):
-        """Remove the fitted attributes before anything can fail; a warm start keeps the last fit."""
-        if self._previous() is None:
-            for name in _fitted.PRIVATE:
-                vars(self).pop(name, None)
-
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
+
+    def __copy__(self):
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        return found
+
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update(copy.deepcopy(vars(self), memo))
+        return found
 
     def __getstate__(self):
         return _persistence.plain(super().__getstate__())

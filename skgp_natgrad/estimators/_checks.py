@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..training import schedules
+from ..training.checkpoint import is_folder
 
 
 def choice(name, value, allowed):
@@ -44,14 +45,22 @@ def number(name, value, minimum=0.0, strict=True):
 
 
 def path(name, value):
-    """Return ``value`` as the path of a file in an existing folder."""
+    """Return ``value`` as the path of a folder, or of a file in an existing folder."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise ValueError(f"{name}={value!r} must be the path of a file, or None.")
-    result = Path(os.fsdecode(value))
-    if result.is_dir() or not result.parent.is_dir():
-        reason = "is a folder" if result.is_dir() else f"lies in {str(result.parent)!r}, which is not a folder"
-        raise ValueError(f"{name}={str(value)!r} {reason}; name a file in an existing folder.")
-    return result
+        raise ValueError(f"{name}={value!r} must be the path of a file or a folder, or None.")
+    text = os.fsdecode(value)
+    if "\0" in text:
+        raise ValueError(f"{name}={text!r} contains a null byte, which no path may; remove it.")
+    folder, exists = str(Path(text).parent), os.path.exists(Path(text))
+    if not os.path.isdir(folder):
+        raise ValueError(
+            f"{name}={text!r} lies in {folder!r}, which is not a folder; name a file in an existing folder."
+        )
+    if is_folder(text) and exists and not os.path.isdir(text):
+        raise ValueError(f"{name}={text!r} ends like a folder, but is a file; name another one.")
+    if exists and not (os.path.isdir(text) or os.path.isfile(text)):
+        raise ValueError(f"{name}={text!r} is neither a file nor a folder; name one.")
+    return Path(text)
 
 
 def dtype(name, value, allowed):
@@ -88,17 +97,25 @@ def schedule(name, value, max_iter, upper, without=()):
         )
     result = schedules.as_schedule(value)
     try:
-        values = np.asarray(result(np.arange(max_iter)), dtype=float)
+        ranges = [_range(name, value, result, some) for some in schedules.blocks(max_iter)]
     except TypeError as error:
         raise ValueError(f"{name}={value!r} cannot be evaluated: {error}. Are its parameters numbers?") from error
-    if values.shape != (max_iter,):
+    # Unlike Python's own, these are NaN if one of the values is.
+    lowest, highest = np.min(ranges), np.max(ranges)
+    if not (lowest >= 0 and 0 < highest <= upper):
         raise ValueError(
-            f"{name}={value!r} returned an array of shape {values.shape} for {max_iter} iterations; it must return "
-            "one value for each iteration."
-        )
-    if not (np.all(values >= 0) and np.all(values <= upper) and np.any(values > 0)):
-        raise ValueError(
-            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from "
-            f"{values.min():g} to {values.max():g}."
+            f"{name}={value!r} must stay within [0, {upper:g}] and not be zero throughout; it runs from {lowest:g} to "
+            f"{highest:g}."
         )
     return result
+
+
+def _range(name, value, schedule, iteration):
+    """The least and the largest value of a schedule at some iterations."""
+    values = np.asarray(schedule(iteration), dtype=float)
+    if values.shape != iteration.shape:
+        raise ValueError(
+            f"{name}={value!r} returned an array of shape {values.shape} for {len(iteration)} iterations; it must "
+            "return one value for each iteration."
+        )
+    return np.min(values), np.max(values)

@@ -25,7 +25,7 @@ GROUPS = {
         "random_state",
     ),
     "numerics": ("jitter", "device", "dtype"),
-    "monitoring": ("verbose", "callback", "checkpoint"),
+    "monitoring": ("verbose", "callback", "checkpoint", "checkpoint_every"),
 }
 
 PARAMETERS = r"""
@@ -187,11 +187,20 @@ callback : callable or None, default=None
     Called as ``callback(n_iter, model)`` after every 20 iterations (after
     every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of
     the estimator at that iteration. If it returns True, training ends there.
+    A fitted estimator is saved (pickle, joblib, skops) without it, since other
+    programs may not have the function; copies keep it.
 checkpoint : str, os.PathLike or None, default=None
-    A file that holds the state of the fit, written every few seconds during
-    training. After an interrupted fit, ``fit`` with the same data and
-    arguments continues from there, to the same bits; with others it raises an
-    error. A completed fit deletes its file. Not for ``solver="lbfgs"``.
+    Where the state of the fit is kept while training. After an interrupted
+    fit, ``fit`` with the same data and arguments continues from there, to the
+    same bits. A folder (one that exists, or a name that ends in a separator)
+    holds a file for each fit, named by the digest of data and arguments: for
+    searches, cross-validation and fits at the same time. A file is for one
+    fit; ``fit`` with other data or arguments raises an error. A completed fit
+    deletes its file. A write that fails is warned of, and the fit goes on. Not
+    for ``solver="lbfgs"``.
+checkpoint_every : float, default=5.0
+    Smallest number of seconds between two writes of ``checkpoint``; at least
+    twenty times as long as the last write took.
 """
 
 ATTRIBUTES = r"""

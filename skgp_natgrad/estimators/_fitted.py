@@ -13,9 +13,6 @@ from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
 
-# Attributes that predictions and continued fits need, besides the public ones.
-PRIVATE = ("_x_scale", "_y_scale", "_posterior", "_calibration", "_warm_state", "_trained_with")
-
 
 def store(estimator, fit, result, calibrates=False):
     """Set the fitted attributes if all values are finite.

@@ -17,7 +17,7 @@ _NOT_A_NUMBER = "is not a number; encode such values first, for instance with On
 
 @contextlib.contextmanager
 def locate(labels=None, **tables):
-    """Context manager around a check: its error also names the position of the first bad value.
+    """Context manager around a check: masked values are refused, and errors name the place of the first bad value.
 
     Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
     searched only after its check has failed, since it may have a million rows.
@@ -29,6 +29,8 @@ def locate(labels=None, **tables):
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
+    for name, table in {"y": labels, **tables}.items():
+        refuse_masked(name, table)
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -39,6 +41,16 @@ def locate(labels=None, **tables):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{found}\n{error}") from error
+
+
+def refuse_masked(name, table):
+    """Raise ValueError if ``table`` is a NumPy masked array with masked values, which checks would take for numbers."""
+    if np.ma.is_masked(table):
+        places = np.argwhere(np.ma.getmaskarray(table))
+        raise ValueError(
+            f"{name}[{', '.join(map(str, places[0]))}] is masked ({len(places)} of {np.size(table)} values are); leave "
+            "the rows out, or fill the values in, for instance with table.filled(np.nan) and SimpleImputer."
+        )
 
 
 def weights(sample_weight, X):

@@ -34,6 +34,8 @@ def plain(state):
     """Return an estimator's state as plain arrays and public types, with its format."""
     state = {**state, _KEY: {"format": FORMAT, "skgp_natgrad": __version__}}
     if "_posterior" in state:
+        # A function belongs to the program that defines it, and a saved model must load in any other.
+        state["callback"] = None
         state["_posterior"] = dict(state["_posterior"]._asdict())
         state["_warm_state"] = _plain_previous(state["_warm_state"])
         if state.get("_calibration") is not None:

@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
-from ..training.schedules import FromFunction
+from ..training.schedules import FromFunction, blocks
 from . import _arguments, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
-_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "warm_start")
+_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
 # Of a stream that goes on from a fit, where the user leaves their number open.
 _FEWEST_POINTS, _MOST_POINTS = 100, 1000
 
@@ -169,20 +169,19 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams
     tables = zip(("X", "y", "sample_weight"), table, strict=True)
-    identity |= {name: _checkpoint.digest([array]) for name, array in tables}
+    identity |= {name: _checkpoint.of_table(array) for name, array in tables}
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
-    return Checkpoint(estimator.checkpoint, identity)
+    return Checkpoint(estimator.checkpoint, identity, float(estimator.checkpoint_every))
 
 
 def _of_functions(settings):
     """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
     schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
-    iteration = np.arange(settings.max_iter)
     return {
-        name: _checkpoint.digest([schedule(iteration)])
+        name: _checkpoint.digest(map(schedule, blocks(settings.max_iter)))
         for name, schedule in schedules.items()
         if isinstance(schedule, FromFunction)
     }

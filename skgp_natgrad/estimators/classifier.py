@@ -38,7 +38,6 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         Labels are never scaled.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``.
-
     calibrate : bool, default=True
         Whether class probabilities and drawn labels multiply the latent mean and
         deviation by two numbers, found after training: those under which training
@@ -99,6 +98,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         verbose=0,
         callback=None,
         checkpoint=None,
+        checkpoint_every=5.0,
     ):
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
@@ -121,8 +121,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         -------
         self : NGDSVGPClassifier
         """
-        self._forget()
-        return self._learn(X, y, sample_weight)
+        return self._all_or_nothing(X, y, sample_weight)
 
     @available_if(can_stream)
     def partial_fit(self, X, y, classes=None, sample_weight=None):
@@ -178,7 +177,7 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
         True
         """
-        return self._learn(X, y, sample_weight, classes, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, classes, streams=True)
 
     def _learn(self, X, y, sample_weight, classes=None, streams=False):
         previous, given = self._previous(streams), X

@@ -82,8 +82,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         -------
         self : NGDSVGPRegressor
         """
-        self._forget()
-        return self._learn(X, y, sample_weight)
+        return self._all_or_nothing(X, y, sample_weight)
 
     @available_if(can_stream)
     def partial_fit(self, X, y, sample_weight=None):
@@ -139,7 +138,7 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
         >>> bool(reg.score(X[:200], y[:200]) > 0.95), bool(reg.score(X[200:], y[200:]) > 0.95)
         (True, True)
         """
-        return self._learn(X, y, sample_weight, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, streams=True)
 
     def _learn(self, X, y, sample_weight, streams=False):
         first, given = self._previous(streams) is None, (X, y)

@@ -131,8 +131,9 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
-    with _device.computation(device, required=False):
-        if len(X) <= evaluate.FEW_ROWS:
+    few = len(X) <= evaluate.FEW_ROWS
+    with _device.computation(device, required=False, compiles=not few):
+        if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)
 

@@ -7,16 +7,12 @@ import operator
 
 import numpy as np
 
-from .._backend import memory
 from ..step.algorithm import SOLVERS
 from ..training.batches import bucket
 from ..variational.bases import BASES
 from ..variational.points import Masks, Points
 from . import inducing_points
-from .sizes import MATRICES
 
-# Number of n_inducing x n_inducing matrices that a fit holds at least: covariance, factor, precision, gradient.
-_MATRICES_OF_A_FIT = 4
 # Of so many points one step takes longer than the compilation of its programs; more are filled up to a multiple.
 _WORTH_A_PROGRAM, _UNIT = 640, 64
 
@@ -27,10 +23,8 @@ def place(plan, table, random_state):
     n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
     if n_inducing is None:
         placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
-        require_memory(plan, len(placed[0]))
         n_inducing = _padded_size(plan, len(placed[0]))
     elif isinstance(plan.inducing_init, str):
-        require_memory(plan, min(n_inducing, len(X)))
         placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
     else:
         placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
@@ -41,7 +35,6 @@ def place(plan, table, random_state):
     most = [max(len(points), size or 0) for points, size in zip(placed, (n_inducing, n_mean), strict=True)]
     points, masks = padded(placed, most)
     if basis.second_part and len(points.Z_mean):
-        require_memory(plan, sum(map(len, placed)))
         points, masks = _with_covariance(points), _with_covariance(masks)
     return points, masks
 
@@ -75,15 +68,3 @@ def padded(placed, requested):
         points.append(np.pad(some, ((0, size - len(some)), (0, 0))))
         masks.append((np.arange(size) < len(some)).astype(float))
     return Points(*points), Masks(*masks)
-
-
-def require_memory(plan, n_points):
-    """Refuse more points with a covariance than fit into memory, which must hold a few matrices of their size."""
-    names = ("n_inducing", "n_mean_inducing")[: 2 if BASES[plan.basis].second_part else 1]
-    purpose = f"{', '.join(f'{name}={getattr(plan, name)!r}' for name in names)}, {n_points} points here,"
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    memory.require(
-        (MATRICES if one_step else _MATRICES_OF_A_FIT) * 8 * n_points**2,
-        purpose,
-        f"lower {' or '.join(names)}; some hundreds go far",
-    )

@@ -18,7 +18,7 @@ _OPERATIONS_OF_LABELS = 1.3e12 / 5.0
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
 MATRICES, _PART = 12, 0.5
 # Arrays of the points' covariance with all rows that the solution for class labels holds.
-_ARRAYS_OF_LABELS = 5
+ARRAYS_OF_LABELS = 5
 
 
 def n_inducing(n_rows, n_latent, n_bytes):
@@ -42,5 +42,5 @@ def n_inducing_of_labels(n_rows, n_bytes):
     affordable = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * n_rows))
     if n_bytes is not None:
         matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
-        affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * _ARRAYS_OF_LABELS * n_rows))
+        affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     return int(np.clip(affordable, _FEWEST, _MOST))

@@ -18,7 +18,7 @@ from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks
-from . import inducing_points, placement
+from . import inducing_points, placement, requirements
 from .hyperparameters import specification
 
 # Largest initial latent variance, on the scale of a logarithm: expectations still have the size of their integrands.
@@ -158,7 +158,7 @@ def _follow(plan, table, previous, posterior, constants, random_state):
     if n_inducing is None or isinstance(plan.inducing_init, str):
         together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
         Z = inducing_points.follow(Z, table.X, together, n_inducing, random_state)
-    placement.require_memory(plan, len(Z))
+    requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
     q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)

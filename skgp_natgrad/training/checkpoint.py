@@ -1,34 +1,35 @@
 """A fit's progress in a file, from which another process can continue with the same result to the bit.
 
-The file is a NumPy archive of plain arrays and a JSON header, so that reading it runs no code. It
-holds leaves but no structure: a resumed fit makes its initial state anew, from the random state with
-which the fit began, and replaces the leaves. The file is written under a temporary name and then
-renamed, so that a process killed at any moment leaves either the old file or the new one.
+The file holds leaves but no structure: a resumed fit makes its initial state anew, from the random
+state with which the fit began, and replaces the leaves.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import io
 import json
 import os
 import time
-import zipfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._backend.version import __version__
+from . import checkpoint_file
+from .checkpoint_file import Header
 
-# Smallest time between two writes: in seconds, and as a multiple of the duration of the last write, so that large
-# models do not spend their time writing.
-SECONDS_BETWEEN = 5.0
+# Smallest time between two writes as a multiple of the duration of the last write, so that large models do not spend
+# their time writing.
 _TIMES_LAST_WRITE = 20.0
 _LONGEST_SHOWN = 40
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+# Values of the header that `Monitor.progress` saves, by their types.
+_VALUES = {"converged": bool, "failure": (str, type(None)), "random_state": dict}
 
 
 class Checkpoint:
@@ -36,24 +37,38 @@ class Checkpoint:
 
     Parameters
     ----------
-    path : str or os.PathLike
+    place : str or os.PathLike
+        A file, or a folder: one that exists, or whose name ends in a separator, and is then made. In a
+        folder each fit has a file of its own, named by the digest of its identity.
     identity : dict
         Everything that the fit's result depends on, by the name of the argument; see `described`. A
         file of another identity is refused.
+    seconds_between : float, default=5.0
+        Smallest time between two writes.
 
     Raises
     ------
     ValueError
         If the file exists and is damaged, or belongs to another fit.
+    OSError
+        If it cannot be written.
     """
 
-    def __init__(self, path, identity):
-        self.path = Path(path)
+    def __init__(self, place, identity, seconds_between=5.0):
         self.identity = _as_read({"skgp_natgrad": __version__, **identity})
-        self._header, self._arrays = _read(self.path) if self.path.exists() else (None, {})
+        self.seconds_between = seconds_between
+        try:
+            self.path = _path_of(place, self.identity)
+            checkpoint_file.prepare(self.path)
+            self._header, self._arrays = checkpoint_file.read(self.path) or (None, {})
+        except OSError as error:
+            raise OSError(
+                f"checkpoint={str(place)!r} cannot be written or read: {error}. Name a file or a folder that can, or "
+                "set checkpoint=None."
+            ) from error
         self._check_identity()
-        self._start = None
-        self._next_write = time.monotonic() + SECONDS_BETWEEN
+        self._start, self._has_warned = None, False
+        self._next_write = time.monotonic() + seconds_between
 
     def rewind(self, random_state):
         """Return the random state with which the fit began; for a new fit this is ``random_state``."""
@@ -61,6 +76,7 @@ class Checkpoint:
             if random_state is check_random_state(None):
                 # NumPy's global random state is shared: it is not changed.
                 random_state = np.random.RandomState()
+            self._check_random_state(self._header.start, random_state)
             random_state.set_state(self._header.start)
         self._start = random_state.get_state(legacy=False)
         return random_state
@@ -82,22 +98,45 @@ class Checkpoint:
         self.keep(*monitor.progress(state), last=not monitor.running)
 
     def resume(self, monitor, state):
-        """The saved progress, or None."""
-        return self.saved(monitor.progress(state)[0])
+        """The saved progress, or None.
+
+        Raises
+        ------
+        ValueError
+            If the file holds anything that a fit could not have saved.
+        """
+        fresh = monitor.progress(state)[0]
+        found = self.saved(fresh)
+        if found is not None:
+            self._check_content(fresh, *found, monitor)
+        return found
 
     def keep(self, tree, values, last):
-        """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call."""
+        """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call.
+
+        A write that fails does not end the fit: the first one is warned of, and the next one is tried in its turn.
+        """
         if not last and time.monotonic() < self._next_write:
             return
         began = time.monotonic()
-        _replace(self.path, _Header(self.identity, self._start, values), _named_leaves(tree)[0])
+        try:
+            checkpoint_file.write(self.path, Header(self.identity, self._start, values), _named_leaves(tree)[0])
+        except OSError as error:
+            self._warn(f"cannot be written, and the fit goes on without it: {error}")
         ended = time.monotonic()
-        self._next_write = ended + max(SECONDS_BETWEEN, _TIMES_LAST_WRITE * (ended - began))
+        self._next_write = ended + max(self.seconds_between, _TIMES_LAST_WRITE * (ended - began))
 
     def remove(self):
         """Delete the file: the fit is complete."""
-        self.path.unlink(missing_ok=True)
-        _beside(self.path).unlink(missing_ok=True)
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            self._warn(f"cannot be deleted after the fit: {error}")
+
+    def _warn(self, what):
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"checkpoint={str(self.path)!r} {what}", UserWarning, stacklevel=2)
 
     def _check_identity(self):
         if self._header is None:
@@ -105,59 +144,66 @@ class Checkpoint:
         theirs = self._header.identity
         names = [name for name in {**theirs, **self.identity} if theirs.get(name) != self.identity.get(name)]
         if names:
-            differences = ", ".join(_difference(name, theirs.get(name), self.identity.get(name)) for name in names)
+            differences = ", ".join(
+                f"{name} ({_shown(theirs.get(name))} in the file, {_shown(self.identity.get(name))} now)"
+                for name in names
+            )
             raise ValueError(
                 f"checkpoint={str(self.path)!r} belongs to another fit, which differs in {differences}. To continue "
-                "that fit, give the same data and arguments again; to start anew, delete the file or name another one."
+                "that fit, give the same data and arguments again; to start anew, delete the file or name another one; "
+                "name a folder to keep a file for each fit."
             )
 
+    def _check_random_state(self, saved, random_state):
+        """Refuse a saved random state that ``random_state`` could not take over."""
+        try:
+            copy.deepcopy(random_state).set_state(saved)
+            # NumPy does not check it, and reads there.
+            if not 0 <= saved["state"].get("pos", 0) <= len(saved["state"].get("key", ())):
+                raise ValueError("its position lies outside")
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, IndexError) as error:
+            raise self._refusal(f"its random state is none ({error})") from error
 
-# -- the file -----------------------------------------------------------------------------
+    def _check_content(self, fresh, tree, values, monitor):
+        """Refuse saved values that the training of ``monitor`` could not have reached."""
+        for name, types in _VALUES.items():
+            if not isinstance(values.get(name, ...), types):
+                raise self._refusal(f"{name} is {values.get(name)!r}")
+        self._check_random_state(values["random_state"], monitor.batches.random_state)
+        (first, *_), (state, report, upcoming) = fresh, tree
+        shapes, expected = ([np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (state, first))
+        if shapes != expected:
+            raise self._refusal("its arrays have other shapes")
+        if {np.shape(each) for each in report} != {(len(report.elbo),)} or len(report.elbo) > monitor.max_iter:
+            raise self._refusal(f"it reports iterations beyond max_iter={monitor.max_iter}, or some in part")
+        used = state.q, state.parameters, state.best.q, state.best.parameters
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(used)):
+            raise self._refusal("some of its values are not finite")
+        n_rows = len(monitor.batches.rows.weight)
+        if upcoming.dtype.kind != "i" or not np.all((upcoming >= 0) & (upcoming < n_rows)):
+            raise self._refusal(f"it names rows outside the {n_rows} of the table")
+
+    def _refusal(self, reason):
+        return ValueError(
+            f"checkpoint={str(self.path)!r} does not hold what a fit has saved: {reason}. Delete the file to start "
+            "anew, or name another one."
+        )
 
 
-# Exceptions that the readers of NumPy and zipfile raise for damaged bytes in memory.
-_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError)
+def is_folder(place):
+    """Whether ``place`` means a folder, with a file for each fit: it exists as one, or ends in a separator."""
+    text = os.fsdecode(place)
+    return text.endswith(_SEPARATORS) or os.path.isdir(text)
 
 
-class _Header(NamedTuple):
-    """What is saved beside the arrays: the fit's identity, its initial random state, and further values."""
-
-    identity: dict
-    start: dict
-    values: dict
-
-
-def _beside(path):
-    return path.with_name(path.name + ".part")
-
-
-def _replace(path, header, arrays):
-    """Write a file beside ``path``, flush it to the disk, and rename it to ``path``."""
-    with open(_beside(path), "wb") as file:
-        text = json.dumps(header._asdict(), default=np.ndarray.tolist)
-        np.savez(file, header=np.array(text), **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(_beside(path), path)
-
-
-def _read(path):
-    """The header and the arrays by name; nothing is unpickled."""
-    content = path.read_bytes()
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # Checked before any content, above all a size, is trusted.
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        return _Header(**json.loads(str(arrays.pop("header")))), arrays
-    except _DAMAGE as error:
-        raise ValueError(
-            f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to "
-            "start anew, or name another one."
-        ) from error
+def _path_of(place, identity):
+    """The path of a fit's file."""
+    path = Path(os.fsdecode(place))
+    if not is_folder(place):
+        return path
+    path.mkdir(exist_ok=True)
+    text = json.dumps(identity, sort_keys=True)
+    return path / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
 
 
 def _named_leaves(tree):
@@ -202,6 +248,11 @@ def digest(arrays):
     return found.hexdigest()
 
 
+def of_table(array):
+    """Return the shape of an array and its digest, as text that people can compare."""
+    return f"{' x '.join(map(str, np.shape(array)))}, {digest([array])}"
+
+
 def _class_name(value):
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
@@ -210,6 +261,6 @@ def _as_read(value):
     return json.loads(json.dumps(value))
 
 
-def _difference(name, theirs, ours):
-    short = all(len(repr(value)) <= _LONGEST_SHOWN for value in (theirs, ours))
-    return f"{name} ({theirs!r} in the file, {ours!r} now)" if short else name
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

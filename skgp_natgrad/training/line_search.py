@@ -14,15 +14,15 @@ from .settings import step_sizes
 def searched_steps(state, constants, batches, settings, monitor):
     """Full-batch steps, each of the size that raises the bound most (Brent's method)."""
     batch = first(next(batches))
-    gammas, rates = step_sizes(settings)
     natural, alone = SOLVERS[settings.algorithm.solver].natural, settings.algorithm.optimizer is None
     while monitor.running:
         i = monitor.n_iter
+        (gamma,), (rate,) = step_sizes(settings, i, 1)
         state = mean_weights.refreshed(state, constants, settings.algorithm)
 
-        def attempt(size, state=state, i=i):
-            gamma, rate = (size, rates[i]) if natural else (gammas[i], size)
-            return chunk.try_step(state, constants, batch, gamma, rate, settings.algorithm)
+        def attempt(size, state=state, gamma=gamma, rate=rate):
+            sizes = (size, rate) if natural else (gamma, size)
+            return chunk.try_step(state, constants, batch, *sizes, settings.algorithm)
 
         size = settings.searched.best(lambda size: float(attempt(size)[2]))
         moved, report, bound = attempt(size)

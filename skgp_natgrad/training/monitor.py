@@ -30,6 +30,7 @@ class Monitor:
         self.batches, self.callbacks = batches, callbacks
         self.report = Report(*(np.empty(0, dtype) for dtype in (float, float, bool, bool)))
         self.converged, self.failure = False, None
+        self._counts = np.empty(0, bool)
 
     @property
     def n_iter(self):
@@ -74,7 +75,9 @@ class Monitor:
         return state
 
     def _curve(self):
-        return self.report.elbo[self.counted[: self.n_iter]]
+        n_known = len(self._counts)
+        self._counts = np.concatenate([self._counts, self.counted(n_known, self.n_iter - n_known)])
+        return self.report.elbo[self._counts]
 
     def status(self):
         """Why the fit has not converged, or None."""

@@ -11,16 +11,15 @@ from .settings import step_sizes
 
 def compiled_steps(state, constants, batches, settings, monitor):
     """Steps of scheduled sizes, some tens in one compiled call."""
-    gammas, rates = step_sizes(settings)
     while monitor.running:
         n_steps = min(STEPS_PER_CALL, settings.max_iter - monitor.n_iter)
-        sizes = slice(monitor.n_iter, monitor.n_iter + STEPS_PER_CALL)
+        gammas, rates = step_sizes(settings, monitor.n_iter, STEPS_PER_CALL)
         state, report = chunk.run_chunk(
             state,
             constants,
             next(batches),
-            gammas[sizes],
-            rates[sizes],
+            gammas,
+            rates,
             n_steps,
             settings.algorithm,
             batches.prepare,

@@ -257,6 +257,8 @@ class FromFunction(Schedule):
         return np.reshape(numbers_, np.shape(iteration))
 
 
+_BLOCK = 2**16
+
 _NAMED = {
     "auto": Auto,
     "constant": Constant,
@@ -270,6 +272,12 @@ _NAMED = {
 def names():
     """Return the names that stand for a schedule with its default parameters."""
     return sorted(_NAMED)
+
+
+def blocks(n_iterations):
+    """Yield all iterations, some at a time: of tens of millions, a table of values would take a GiB."""
+    for start in range(0, n_iterations, _BLOCK):
+        yield np.arange(start, min(start + _BLOCK, n_iterations))
 
 
 def as_schedule(value):

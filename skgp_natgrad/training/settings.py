@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..step.algorithm import SOLVERS, Algorithm
-from ..step.chunk import STEPS_PER_CALL
-from .schedules import Constant, LineSearch, Schedule
+from .schedules import Constant, LineSearch, Schedule, blocks
 
 # Optimizer steps below this fraction of the largest say nothing about convergence: once the
 # learning rate has decayed, the bound is flat even if it could still rise.
@@ -53,17 +52,17 @@ class Settings(NamedTuple):
         return next((schedules[name] for name in used if isinstance(schedules[name], LineSearch)), None)
 
 
-def step_sizes(settings):
-    """The step sizes of all iterations, padded to whole calls with the last value."""
-    size = -(-settings.max_iter // STEPS_PER_CALL) * STEPS_PER_CALL
-    iteration = np.minimum(np.arange(size), settings.max_iter - 1)
+def step_sizes(settings, start, n_steps):
+    """The step sizes of some iterations, as two arrays; beyond ``max_iter`` the last value goes on."""
+    iteration = np.minimum(np.arange(start, start + n_steps), settings.max_iter - 1)
     schedules = (settings.gamma_schedule, settings.rate_schedule)
     return tuple(np.asarray(schedule(iteration), dtype=float) for schedule in schedules)
 
 
 def counted_iterations(settings):
-    """Which iterations count for the test of convergence."""
-    rates = step_sizes(settings)[1]
+    """A function that tells which of ``n_steps`` iterations from ``start`` count for the test of convergence."""
     algorithm = settings.algorithm
-    always = algorithm.optimizer is None or algorithm.solver == "lbfgs" or settings.searched is not None
-    return np.ones(len(rates), bool) if always else rates >= _ACTIVE_RATE * rates.max()
+    if algorithm.optimizer is None or algorithm.solver == "lbfgs" or settings.searched is not None:
+        return lambda start, n_steps: np.ones(n_steps, bool)
+    largest = max(np.max(settings.rate_schedule(some)) for some in blocks(settings.max_iter))
+    return lambda start, n_steps: step_sizes(settings, start, n_steps)[1] >= _ACTIVE_RATE * largest

@@ -1,0 +1,115 @@
+"""The file of a checkpoint: written whole or not at all, and read without running code.
+
+It is a NumPy archive of plain arrays and a JSON header. It is written under a temporary name that no
+other process or thread has, and then renamed, so that a process killed at any moment leaves either the
+old file or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+_PREFIX, _SUFFIX = ".skgp_natgrad-", ".part"
+# Seconds after which a temporary file that nobody has written to is taken for one of a killed process. Not decided by
+# process numbers: the folder may be shared with other machines and containers.
+_STALE = 600.0
+# Exceptions that the readers of NumPy, zipfile and JSON raise for damaged bytes in memory.
+_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError)
+
+
+class Header(NamedTuple):
+    """What is saved beside the arrays: the fit's identity, its initial random state, and further values."""
+
+    identity: dict
+    start: dict
+    values: dict
+
+
+def write(path, header, arrays):
+    """Replace the file by another, which is on the disk before the old one goes.
+
+    Parameters
+    ----------
+    path : Path
+    header : Header
+    arrays : dict of str to ndarray
+    """
+    with _temporary(path.parent) as name:
+        with open(name, "wb") as file:
+            text = json.dumps(header._asdict(), default=np.ndarray.tolist)
+            np.savez(file, header=np.array(text), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+
+
+def read(path):
+    """The header and the arrays by name, or None if there is no file; nothing is unpickled.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # Checked before any content, above all a size, is trusted.
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = Header(**json.loads(str(arrays.pop("header"))))
+        if not all(isinstance(part, dict) for part in header):
+            raise TypeError("the header's parts are not dictionaries")
+        return header, arrays
+    except _DAMAGE as error:
+        raise ValueError(
+            f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to "
+            "start anew, or name another one."
+        ) from error
+
+
+def prepare(path):
+    """Raise OSError if a file cannot be written at ``path``; remove what killed processes left in its folder."""
+    with _temporary(path.parent) as name, open(name, "wb") as file:
+        file.write(bytes(1024))
+        file.flush()
+        os.fsync(file.fileno())
+    # Fails if the name is too long, which the temporary name is not.
+    with contextlib.suppress(FileNotFoundError):
+        path.stat()
+    _remove_stale(path.parent)
+
+
+@contextlib.contextmanager
+def _temporary(folder):
+    """The name of a new file of this thread alone, which is removed in the end unless it was renamed."""
+    handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
+    os.close(handle)
+    try:
+        yield name
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _remove_stale(folder):
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        # Another process may have removed it by now, or own it.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - path.stat().st_mtime > _STALE:
+                path.unlink()
