@@ -164,7 +164,10 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _predict(self, quantity, X, *targets):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
-        values = svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device)
+        return self._defined(svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device))
+
+    def _defined(self, values):
+        """Return predicted values, if none is NaN."""
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(
                 f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these "
@@ -172,11 +175,11 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return values
 
-    def _sample_targets(self, X, n_samples, random_state):
-        """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
-        n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples)
-        remedy = "draw at fewer rows, or fewer samples, at a time"
+    def _sample_targets(self, X, n_samples, random_state, joint):
+        """Draws of the targets at standardised rows: (T, N, n_samples)."""
+        n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
+        remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
         return svgp.sample_targets(
-            _fitted.model_of(self), X, n_samples, check_random_state(random_state), device=self.device
+            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint
         )
