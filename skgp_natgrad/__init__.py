@@ -1,6 +1,6 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
-from . import kernels, likelihoods, objectives, svgp
+from . import kernels, likelihoods, metrics, objectives, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
 from .estimators._former_paths import provide
@@ -22,6 +22,7 @@ __all__ = [
     "enable_compilation_cache",
     "kernels",
     "likelihoods",
+    "metrics",
     "objectives",
     "svgp",
 ]
