@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.kernels import Columns
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.prediction import evaluate
+from skgp_natgrad.prediction.gradients import gradients
 from skgp_natgrad.start.normal_scores import fit_normal_scores
+
+from .test_prediction import EVERY_KERNEL, conditioned
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(80, 2)) * [1.0, 50.0] + [3.0, 700.0]
@@ -107,6 +113,23 @@ def test_gradients_against_finite_differences(name, request):
         for gradient, high, low in zip((of_mean, of_std), after, before, strict=True):
             expected = (high - low) / (2.0 * step)
             assert_allclose(gradient[..., column], expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.usefixtures("x64")
+def test_gradients_of_every_kernel_and_of_columns(rng):
+    kernel = EVERY_KERNEL + Columns(Matern(0.9, nu=1.5), [2])
+    _, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng, sklearn_kernels=(kernel,))
+    rows, step = rng.normal(size=(7, 3)), 1e-5
+    found = gradients(twins, likelihood, fitted, rows)
+    assert found.shape == (2, 2, 3, 7)
+    for column in range(3):
+        shift = step * np.eye(3)[column]
+        after, before = (
+            evaluate.in_chunks(evaluate.target_moments, twins, likelihood, fitted, rows + sign * shift)
+            for sign in (1.0, -1.0)
+        )
+        assert_allclose(found[0, :, column], (after[0] - before[0]) / (2 * step), rtol=1e-6, atol=1e-6)
+        assert_allclose(found[1, :, column], (after[1] ** 0.5 - before[1] ** 0.5) / (2 * step), rtol=1e-6, atol=1e-6)
 
 
 def test_slopes_of_normal_scores():
