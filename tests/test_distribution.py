@@ -10,7 +10,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import evaluate
-from skgp_natgrad.prediction.gradients import gradients
+from skgp_natgrad.prediction.gradients import gradients, target_moments
 from skgp_natgrad.start.normal_scores import fit_normal_scores
 
 from .test_prediction import EVERY_KERNEL, conditioned
@@ -120,7 +120,7 @@ def test_gradients_of_every_kernel_and_of_columns(rng):
     kernel = EVERY_KERNEL + Columns(Matern(0.9, nu=1.5), [2])
     _, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng, sklearn_kernels=(kernel,))
     rows, step = rng.normal(size=(7, 3)), 1e-5
-    found = gradients(twins, likelihood, fitted, rows)
+    found = gradients(target_moments, twins, likelihood, fitted, rows)
     assert found.shape == (2, 2, 3, 7)
     for column in range(3):
         shift = step * np.eye(3)[column]

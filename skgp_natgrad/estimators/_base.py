@@ -12,10 +12,11 @@ from .. import svgp
 from .._backend import memory
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
 from ._inert import warn_of_inert
+from ._interpretation import Interpretation
 from ._preparation import prepare
 
 
-class BaseNGDSVGP(BaseEstimator):
+class BaseNGDSVGP(Interpretation, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the targets; this class fits latent functions to them.

@@ -318,7 +318,7 @@ class TargetDistribution(LatentDistribution):
         """
         rows = self._check_rows(X)
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
-        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, self.device))
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
         return (mean, std) if return_std else mean

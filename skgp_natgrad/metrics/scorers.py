@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 
 from ._arrays import columns, probability, row_average
-from ._predictions import predictions_of
 from .calibration import expected_calibration_error, pit_calibration_error
 from .density import baseline_log_density
 from .intervals import interval_coverage, interval_score
+from .predictions import predictions_of
 from .ranked_probability import crps_gaussian, crps_samples
 
 _SMALLEST = np.finfo(float).tiny

@@ -1,4 +1,4 @@
-"""Derivatives of the predicted mean and standard deviation in the columns of X."""
+"""Derivatives of predictions in the columns of X."""
 
 from __future__ import annotations
 
@@ -10,27 +10,43 @@ from .evaluate import over_chunks
 from .posterior import latent_moments
 
 
-@quick_jit
-def _gradients(kernels, likelihood, posterior, X):
-    """Derivatives (2, T, D, B) at the rows of ``X`` (B, D)."""
+def latent_mean(likelihood, mean, var):
+    """Latent mean (1, K, B)."""
+    return mean[None]
 
-    def moments(X):
-        mean, var = likelihood.predictive_moments(*latent_moments(kernels, posterior, X))
+
+def target_moments(likelihood, mean, var):
+    """Mean and standard deviation of y (2, T, B)."""
+    y_mean, y_var = likelihood.predictive_moments(mean, var)
+    return jnp.stack([y_mean, jnp.sqrt(y_var)])
+
+
+QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
+
+
+def _of_rows(function, kernels, likelihood, posterior, X):
+    """Derivatives (..., D, B) of values (..., B) at the rows of ``X`` (B, D)."""
+
+    def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.
-        return jnp.stack([mean.sum(-1), jnp.sqrt(var).sum(-1)])
+        return function(likelihood, *latent_moments(kernels, posterior, X)).sum(-1)
 
-    return jnp.moveaxis(jax.jacrev(moments)(X), -2, -1)
+    return jnp.moveaxis(jax.jacrev(totals)(X), -2, -1)
 
 
-def gradients(kernels, likelihood, posterior, X):
-    """Derivatives of the mean and of the standard deviation of y in each column: (2, T, D, N).
+_compiled = quick_jit(_of_rows, static_argnames="function")
+
+
+def gradients(function, kernels, likelihood, posterior, X):
+    """Derivatives of one of the functions above in each column: (..., D, N).
 
     Parameters
     ----------
+    function : callable
     kernels : tuple of Kernel
-    likelihood : RegressionLikelihood
+    likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
     """
     model = jax.device_put((kernels, likelihood, posterior))
-    return over_chunks(lambda rows: _gradients(*model, rows), X)
+    return over_chunks(lambda rows: _compiled(function, *model, rows), X)

@@ -211,24 +211,25 @@ def covariance(model, X, device="auto"):
         return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
-def gradients(model, X, device="auto"):
-    """Return derivatives of the mean and of the standard deviation of the targets in each column of ``X``.
+def gradients(model, X, quantity="target_moments", device="auto"):
+    """Return derivatives of predictions in each column of ``X``.
 
     Parameters
     ----------
     model : Model
-        With a likelihood of numbers.
     X : ndarray of shape (N, D)
         In the units of the table that was trained on.
+    quantity : {"target_moments", "latent_mean"}
+        Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
     device : str
 
     Returns
     -------
-    gradients : ndarray of shape (2, T, D, N)
-        Those of the mean, and those of the standard deviation.
+    gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
     """
+    function = _gradients.QUANTITIES[quantity]
     with _device.computation(device, required=False):
-        return _gradients.gradients(_computing(model.kernels, X), model.likelihood, model.posterior, X)
+        return _gradients.gradients(function, _computing(model.kernels, X), model.likelihood, model.posterior, X)
 
 
 def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):

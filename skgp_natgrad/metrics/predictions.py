@@ -183,11 +183,28 @@ def predictions_of(estimator, X):
     -------
     predictions : RegressionPredictions, or tuple of a classifier and its rows
     """
-    transformers, outermost = [], estimator
+    found, X, transformers = unwrapped(estimator, X)
+    if is_classifier(found):
+        return found, X
+    return RegressionPredictions(_with_density(found, estimator), X, transformers)
+
+
+def unwrapped(estimator, X=None):
+    """The estimator inside pipelines, searches and TransformedTargetRegressor.
+
+    Returns
+    -------
+    estimator : object
+    X : array-like or None
+        The rows as it takes them.
+    transformers : list
+        Of the targets, the outermost first.
+    """
+    transformers = []
     while True:
         if isinstance(estimator, Pipeline):
             check_is_fitted(estimator)
-            X = estimator[:-1].transform(X) if len(estimator) > 1 else X
+            X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X
             estimator = estimator.steps[-1][1]
         elif isinstance(estimator, TransformedTargetRegressor):
             check_is_fitted(estimator)
@@ -196,10 +213,7 @@ def predictions_of(estimator, X):
         elif hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
         else:
-            break
-    if is_classifier(estimator):
-        return estimator, X
-    return RegressionPredictions(_with_density(estimator, outermost), X, transformers)
+            return estimator, X, transformers
 
 
 def _with_density(estimator, outermost):
