@@ -162,9 +162,6 @@ class DistributionScorer(BaseEstimator):
             )
         return -_OF_CLASSIFIERS[self.metric](*found, np.asarray(y), sample_weight)
 
-    def __sklearn_is_fitted__(self):
-        return True
-
 
 nlpd_scorer = DistributionScorer("nlpd")
 msll_scorer = DistributionScorer("msll")
