@@ -1,6 +1,6 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
-from . import kernels, likelihoods, objectives, svgp
+from . import inspection, kernels, likelihoods, metrics, objectives, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
 from .estimators._former_paths import provide
@@ -20,8 +20,10 @@ __all__ = [
     "Schedule",
     "__version__",
     "enable_compilation_cache",
+    "inspection",
     "kernels",
     "likelihoods",
+    "metrics",
     "objectives",
     "svgp",
 ]

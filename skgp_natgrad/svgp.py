@@ -20,8 +20,18 @@ from ._backend import blas
 from ._backend import device as _device
 from .mean_solve import closed_form, common_covariance, exact_mean
 from .prediction.calibration import Calibration
-from .prediction.model import Model, calibrated, condition, covariance, predict, sample_latent, sample_targets
+from .prediction.model import (
+    Model,
+    calibrated,
+    condition,
+    covariance,
+    gradients,
+    predict,
+    sample_latent,
+    sample_targets,
+)
 from .prediction.posterior import Posterior
+from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
 from .start import choice, placement, requirements
 from .start.choice import sized, some_rows
@@ -45,7 +55,7 @@ from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
-from .training.batches import Table, is_full, padded
+from .training.batches import Table, batch, is_full
 from .training.schedules import Auto
 from .training.settings import Settings
 from .variational.bases import BASES, Weights
@@ -89,6 +99,8 @@ __all__ = [
     "complete",
     "condition",
     "covariance",
+    "cumulative",
+    "gradients",
     "init",
     "interim",
     "is_collapsed",
@@ -97,6 +109,7 @@ __all__ = [
     "memory_of_draws",
     "predict",
     "previous_of",
+    "quantiles",
     "refused_in_stream",
     "sample_latent",
     "sample_targets",
@@ -336,33 +349,6 @@ def bound_of_constants(result, table, plan):
         constants = constants._replace(log_bounds=(fixed, fixed))
     with _device.computation(plan.device):
         return constant_model.best_log_likelihood(parameters.raw_likelihood, constants, table)
-
-
-def batch(table):
-    """Return all rows of a table as one batch; if the table is a part of a larger one, this is a minibatch.
-
-    Parameters
-    ----------
-    table : Table
-
-    Returns
-    -------
-    batch : Batch
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> svgp.batch(table).X.shape
-    (100, 1)
-    >>> rows = np.random.default_rng(0).choice(100, size=20, replace=False)
-    >>> minibatch = svgp.batch(svgp.Table(table.X[rows], table.y[:, rows], table.weight[rows]))
-    >>> minibatch.X.shape, minibatch.y.shape
-    ((20, 1), (1, 20))
-    """
-    return padded(table, len(table.weight))._replace(columns=None)
 
 
 def step(state, constants, batch, plan, gamma, rate):

@@ -16,6 +16,8 @@ PACKAGE = Path(skgp_natgrad.__file__).parent
 # The way of a fit, from top to bottom: a file imports from its own folder and from those below.
 FLOORS = [
     "__init__",
+    "inspection",
+    "metrics",
     "estimators",
     "svgp",
     "start",

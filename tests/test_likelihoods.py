@@ -69,6 +69,9 @@ class Inflated:
         of_count = np.log1p(-self.pi) + self.counted.logpmf(y)
         return np.where(np.asarray(y) == 0, np.log(self.pi + np.exp(of_count)), of_count)
 
+    def cdf(self, y):
+        return self.pi + (1 - self.pi) * self.counted.cdf(y)
+
     def mean(self):
         return (1 - self.pi) * self.counted.mean()
 

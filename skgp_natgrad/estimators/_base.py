@@ -14,10 +14,11 @@ from .. import svgp
 from .._backend import memory
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
 from ._inert import warn_of_inert
+from ._interpretation import Interpretation
 from ._preparation import prepare
 
 
-class BaseNGDSVGP(BaseEstimator):
+class BaseNGDSVGP(Interpretation, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the targets; this class fits latent functions to them.
@@ -182,7 +183,10 @@ class BaseNGDSVGP(BaseEstimator):
 
     def _predict(self, quantity, X, *targets):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
-        values = svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device)
+        return self._defined(svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device))
+
+    def _defined(self, values):
+        """Return predicted values, if none is NaN."""
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
             raise FloatingPointError(
                 f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these "
@@ -190,11 +194,11 @@ class BaseNGDSVGP(BaseEstimator):
             )
         return values
 
-    def _sample_targets(self, X, n_samples, random_state):
-        """Joint draws of the targets at standardised rows: (T, N, n_samples)."""
-        n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples)
-        remedy = "draw at fewer rows, or fewer samples, at a time"
+    def _sample_targets(self, X, n_samples, random_state, joint):
+        """Draws of the targets at standardised rows: (T, N, n_samples)."""
+        n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
+        remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
         return svgp.sample_targets(
-            _fitted.model_of(self), X, n_samples, check_random_state(random_state), device=self.device
+            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint
         )

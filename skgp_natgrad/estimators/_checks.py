@@ -44,6 +44,18 @@ def number(name, value, minimum=0.0, strict=True):
     return float(value)
 
 
+def levels(name, value, several=True):
+    """Return ``value`` as an array of probabilities strictly between 0 and 1: a number, or with ``several`` a list."""
+    try:
+        found = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
+    if found.ndim > several or found.size == 0 or not np.all((found > 0.0) & (found < 1.0)):
+        what = "a number or a list of numbers" if several else "a number"
+        raise ValueError(f"{name}={value!r} must be {what} strictly between 0 and 1.")
+    return found
+
+
 def path(name, value):
     """Return ``value`` as the path of a folder, or of a file in an existing folder."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):

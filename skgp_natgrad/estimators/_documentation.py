@@ -245,6 +245,8 @@ jitter_ : float
     The value added to the covariance's diagonal.
 plan_ : str
     The solver, kernel, scaling and sizes that were used, in one paragraph.
+feature_importances_ : ndarray of shape (n_features,)
+    Relevance of each column, summing to one: mean squared derivatives of the latent functions.
 n_features_in_ : int
     Number of columns of X.
 feature_names_in_ : ndarray of shape (n_features,)
@@ -282,6 +284,7 @@ _ATTRIBUTES_IN_ORDER = (
     "n_clipped_steps_",
     "jitter_",
     "plan_",
+    "feature_importances_",
     "n_features_in_",
     "feature_names_in_",
 )

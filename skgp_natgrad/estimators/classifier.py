@@ -8,8 +8,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import _checks, _inputs, _labels
+from . import _inputs, _labels
 from ._base import BaseNGDSVGP
+from ._distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import can_stream
 from ._targets import CLASSIFICATION, Targets
@@ -19,7 +20,7 @@ _NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
 
 
 @documented
-class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
+class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may rest on more
@@ -209,33 +210,6 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 
-    def predict_proba(self, X):
-        """Predict the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``; rows sum to one.
-        """
-        return self._predict("class_probabilities", self._check_rows(X)).T
-
-    def predict_log_proba(self, X):
-        """Predict the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_samples, n_classes)
-        """
-        return self._predict("log_class_probabilities", self._check_rows(X)).T
-
     def predict(self, X):
         """Predict the most probable class.
 
@@ -249,22 +223,3 @@ class NGDSVGPClassifier(ClassifierMixin, BaseNGDSVGP):
         """
         proba = self.predict_proba(X)
         return self.classes_[np.argmax(proba, axis=1)]
-
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Draw labels from the joint prediction.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples_X, n_features)
-        n_samples : int, default=1
-            Number of draws.
-        random_state : int, RandomState instance or None, default=0
-
-        Returns
-        -------
-        y_samples : ndarray of shape (n_samples_X, n_samples)
-        """
-        n_samples = _checks.integer("n_samples", n_samples, 1)
-        X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, random_state)[0]
-        return self.classes_[positions]

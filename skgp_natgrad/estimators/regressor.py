@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from .. import svgp
-from .._backend import memory
-from . import _checks, _fitted, _inputs
+from . import _inputs
 from ._base import BaseNGDSVGP
+from ._distribution import TargetDistribution
 from ._documentation import documented
 from ._streams import can_stream
 from ._targets import REGRESSION, Targets
 
 
 @documented
-class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
+class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may rest on more
@@ -195,69 +194,17 @@ class NGDSVGPRegressor(RegressorMixin, BaseNGDSVGP):
                 f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
                 "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
             )
-        if return_cov:
-            n_bytes = 8 * len(self._y_scale.scale) * len(X) ** 2
-            remedy = "predict fewer rows at a time, or take return_std=True"
-            memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._predict("target_mean", X).T))
         mean, var = (moment.T for moment in self._predict("target_moments", X))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
-        covariance = np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device), 0, -1)
+        covariance = self._latent_covariance(X)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2
         return y_mean, self._shaped(covariance)
-
-    def predict_log_density(self, X, y):
-        """Log density of each row's target under the prediction.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-
-        Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-            log p(y | X) in nats, in the units of y, summed over the outputs.
-            Minus its mean is the negative log predictive density (NLPD).
-        """
-        X = self._check_rows(X)
-        with _inputs.locate(y=y):
-            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        check_consistent_length(X, y)
-        y = y.reshape(len(X), -1)
-        if y.shape[1] != len(self._y_scale.scale):
-            raise ValueError(
-                f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}; "
-                "give as many."
-            )
-        self.likelihood_.check_targets(y.T)
-        standardised = self._y_scale.forward(y).T
-        return self._predict("log_density", X, standardised) - np.log(self._y_scale.scale).sum()
-
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Draw targets from the joint prediction, noise included.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples_X, n_features)
-        n_samples : int, default=1
-            Number of draws.
-        random_state : int, RandomState instance or None, default=0
-
-        Returns
-        -------
-        y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
-        """
-        n_samples = _checks.integer("n_samples", n_samples, 1)
-        X = self._check_rows(X)
-        y = self._sample_targets(X, n_samples, random_state)
-        y = self._y_scale.backward(np.moveaxis(y, 0, -1))
-        return y[..., 0] if self._single_output else np.moveaxis(y, -1, 1)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

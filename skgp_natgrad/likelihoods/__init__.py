@@ -6,7 +6,8 @@ Each is an object whose parameters are initial values on the scale of the
 
 from __future__ import annotations
 
-from ._base import REGISTRY, ClassLikelihood, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
+from ._base import REGISTRY, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
+from ._classes import ClassLikelihood
 from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli

@@ -19,12 +19,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import xlogy
 from sklearn.base import BaseEstimator
 
 from .._backend.linalg import normal_nodes
+from ._distribution import expected
 from ._quadrature import log_expectation
-from ._transforms import positive
+from ._transforms import positive, unconstrained
 
 # Spacing of 1/6 standard deviation in training, 1/12 in prediction, which happens only once.
 TRAINING_NODES = 100
@@ -64,6 +64,10 @@ class Likelihood(BaseEstimator):
         Whether the expectation is quadratic in the latent mean.
     mean_needs_variance : bool
         Whether the mean of y depends on the latent variance.
+    support : Transform
+        The allowed values of a continuous y: `unconstrained`, `positive` or `unit_interval`.
+    discrete : bool
+        Whether y is one of the integers 0, 1, 2, ...
     """
 
     name: ClassVar[str] = ""
@@ -75,6 +79,8 @@ class Likelihood(BaseEstimator):
     additive_noise: ClassVar[bool] = False
     conjugate: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
+    support: ClassVar = unconstrained
+    discrete: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -245,6 +251,10 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError
 
+    def latent_units(self, offset, scale):
+        """Offset and scale (K,) of the latent functions in the units of y, from those of the targets (T,)."""
+        return (offset, scale) if self.standardises else (0.0, 1.0)
+
     def training_log_density(self, mean, var, y):
         """log E[p(y | f)] under q(f) = N(mean, var), for objectives in training: (B,).
 
@@ -292,9 +302,9 @@ class ScalarLikelihood(Likelihood):
         return self.expectation_each(mean, var, y).sum(0)
 
 
-def with_axes(likelihood, n_axes):
+def with_axes(likelihood, n_axes, xp=jnp):
     """The same likelihood, with its (T, 1) parameters broadcast to further last axes of nodes."""
-    leaves = [jnp.asarray(leaf) for leaf in _flatten(likelihood)[0]]
+    leaves = [xp.asarray(leaf) for leaf in _flatten(likelihood)[0]]
     return likelihood.with_leaves([leaf.reshape(leaf.shape + n_axes * (1,)) for leaf in leaves])
 
 
@@ -330,6 +340,21 @@ class RegressionLikelihood(ScalarLikelihood):
         """Draw y (T, B) given ``f`` (K, B), with a NumPy random state."""
         raise NotImplementedError
 
+    def conditional_cdf(self, f, y):
+        """P(Y <= y | f), elementwise, of NumPy arrays; it must be monotone in f."""
+        raise NotImplementedError(
+            f"likelihood {type(self).__name__} has no distribution function, which quantiles and intervals need; "
+            "define conditional_cdf(f, y), or take quantiles of the draws of sample_y."
+        )
+
+    def predictive_cdf(self, mean, var, y):
+        """P(Y <= y), elementwise over (K, B), of NumPy arrays."""
+        likelihood = with_axes(self, 1, np)
+        return expected(lambda f: likelihood.conditional_cdf(f, y[..., None]), mean, np.sqrt(var))
+
+    def predictive_quantile(self, mean, var, level):
+        """The quantile at a level, elementwise over (K, B); None if there is no closed form: then a search finds it."""
+
 
 class LocationLikelihood(RegressionLikelihood):
     """y = f + noise: the mean of y is that of f, the variances add."""
@@ -350,37 +375,3 @@ class LocationLikelihood(RegressionLikelihood):
 
     def predictive_moments(self, mean, var):
         return mean, var + self.noise_variance()
-
-
-class ClassLikelihood(Likelihood):
-    """A likelihood of a class label; y holds the label's position, 0 to C - 1."""
-
-    tasks = ("classification",)
-
-    def _entropy(self, y, weight):
-        """The mean log-likelihood of the classes' own frequencies."""
-        p = np.bincount(y[0].astype(int), weights=weight) / weight.sum()
-        return float(xlogy(p, p).sum())
-
-    def log_class_probabilities(self, mean, var):
-        """log p(y = c) for every class: (C, B)."""
-        raise NotImplementedError
-
-    def class_probabilities(self, mean, var):
-        """p(y = c) for every class: (C, B), summing to one over the classes."""
-        return jnp.exp(self.log_class_probabilities(mean, var))
-
-    def log_predictive_density(self, mean, var, y):
-        """log p(y) of class positions ``y`` (1, B): (B,)."""
-        return jnp.take_along_axis(self.log_class_probabilities(mean, var), y.astype(int), axis=0)[0]
-
-    def sample(self, f, rng):
-        """Draw class positions given ``f`` (K, ...), with a NumPy random state."""
-        proba = np.asarray(self.conditional_probabilities(f))
-        cumulative = np.cumsum(proba, axis=0)
-        u = rng.uniform(size=proba.shape[1:]) * cumulative[-1]
-        return (u > cumulative[:-1]).sum(0)
-
-    def conditional_probabilities(self, f):
-        """p(y = c | f) for ``f`` (K, ...): (C, ...)."""
-        raise NotImplementedError

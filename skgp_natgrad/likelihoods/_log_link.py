@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import gammaincc
 
+from . import _distribution
 from ._base import RegressionLikelihood, bounded_exp
+from ._transforms import positive
 
 # NumPy draws no Poisson numbers of a larger mean.
 _LARGEST_RATE = 1e18
@@ -46,6 +49,8 @@ class LogLinkLikelihood(RegressionLikelihood):
 class CountLikelihood(LogLinkLikelihood):
     """A likelihood of counts with E[y | f] = exp(f)."""
 
+    discrete = True
+
     def check_targets(self, y):
         self._refuse(
             y,
@@ -58,6 +63,8 @@ class CountLikelihood(LogLinkLikelihood):
 class PositiveLikelihood(LogLinkLikelihood):
     """A likelihood of positive numbers with E[y | f] = exp(f)."""
 
+    support = positive
+
     def check_targets(self, y):
         self._refuse(
             y,
@@ -65,6 +72,11 @@ class PositiveLikelihood(LogLinkLikelihood):
             "positive numbers",
             'leave these rows out, or take "poisson" for counts and "gaussian" for any numbers',
         )
+
+
+def poisson_cdf(f, y):
+    """P(Y <= y) of Poisson numbers of mean exp(f)."""
+    return np.where(y < 0, 0.0, gammaincc(np.floor(np.maximum(y, 0.0)) + 1.0, _distribution.bounded_exp(f)))
 
 
 def draw_counts(rate, rng):

@@ -10,12 +10,14 @@ import numpy as np
 
 from .._backend.linalg import normal_nodes
 from ._base import RegressionLikelihood, with_axes
+from ._distribution import expected
 from ._quadrature import log_expectation
 
 # Nodes along each of the two axes.
 TRAINING_NODES = 20
 PREDICTION_NODES = 64
 DENSITY_NODES = 40
+_CDF_NODES = 40
 # Of f given g in training: exact to 1e-9, where the nodes of g leave 1e-3 at a latent variance of one, 1e-9 at 0.1.
 _TRAINING_DENSITY_NODES = 24
 
@@ -82,6 +84,23 @@ class TwoLatentLikelihood(RegressionLikelihood):
         y_mean = (each_mean * weights).sum((-2, -1))
         each_var = each_var + (each_mean - y_mean[..., None, None]) ** 2
         return y_mean, (each_var * weights).sum((-2, -1))
+
+    def conditional_cdf(self, f, g, y):
+        """P(Y <= y | f, g), elementwise, of NumPy arrays; it must be monotone in f."""
+        return super().conditional_cdf(f, y)
+
+    def predictive_cdf(self, mean, var, y):
+        (f_mean, g_mean), (f_var, g_var) = np.split(mean, 2), np.split(var, 2)
+        nodes, weights = hermite_nodes(_CDF_NODES)
+        likelihood, y = with_axes(self, 2, np), y[..., None, None]
+        g = g_mean[..., None] + np.sqrt(g_var)[..., None] * nodes
+        f_moments = (np.broadcast_to(x[..., None], g.shape) for x in (f_mean, np.sqrt(f_var)))
+        return expected(lambda f: likelihood.conditional_cdf(f, g[..., None], y), *f_moments) @ weights
+
+    def latent_units(self, offset, scale):
+        """Those of f; g is not a location, and keeps its own."""
+        f_offset, f_scale = (np.broadcast_to(x, np.shape(scale)) for x in super().latent_units(offset, scale))
+        return np.concatenate([f_offset, 0.0 * f_offset]), np.concatenate([f_scale, np.ones_like(f_scale)])
 
 
 def halves(x):

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from .._backend.linalg import normal_nodes
-from ._base import PREDICTION_NODES, ClassLikelihood, ScalarLikelihood
+from ._base import PREDICTION_NODES, ScalarLikelihood
+from ._classes import ClassLikelihood
 from ._normal import log_ndtr
 from ._quadrature import expectation
 

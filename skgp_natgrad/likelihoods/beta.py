@@ -5,8 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import betainc, expit
 
 from ._base import RegressionLikelihood, bounded_exp
+from ._transforms import unit_interval
+
+# Smallest value of a and of b: below it, all of the mass is at one end, up to rounding.
+_SMALLEST = 1e-8
 
 
 def check_open_interval(likelihood, y):
@@ -53,8 +58,13 @@ def beta_variance(mean, rest, total):
 
 def draw_beta(a, b, rng):
     """Draw Beta numbers strictly inside (0, 1)."""
-    a, b = (np.maximum(np.asarray(x), 1e-8) for x in (a, b))
+    a, b = (np.maximum(np.asarray(x), _SMALLEST) for x in (a, b))
     return np.clip(rng.beta(a, b), np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg)
+
+
+def beta_cdf(a, b, y):
+    """P(Y <= y) of Beta numbers."""
+    return betainc(np.maximum(a, _SMALLEST), np.maximum(b, _SMALLEST), np.clip(y, 0.0, 1.0))
 
 
 class Beta(RegressionLikelihood):
@@ -79,6 +89,7 @@ class Beta(RegressionLikelihood):
     """
 
     name = "beta"
+    support = unit_interval
     parameters = ("concentration",)
 
     def __init__(self, concentration=10.0, concentration_bounds=(1e-2, 1e5)):
@@ -99,6 +110,9 @@ class Beta(RegressionLikelihood):
     def conditional_moments(self, f):
         mean, rest = jax.nn.sigmoid(f), jax.nn.sigmoid(-f)
         return mean, beta_variance(mean, rest, self.concentration)
+
+    def conditional_cdf(self, f, y):
+        return beta_cdf(self.concentration * expit(f), self.concentration * expit(-f), y)
 
     def sample(self, f, rng):
         return draw_beta(self.concentration * jax.nn.sigmoid(f), self.concentration * jax.nn.sigmoid(-f), rng)

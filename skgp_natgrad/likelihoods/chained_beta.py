@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._base import bounded_exp
+from ._transforms import unit_interval
 from ._two_latent import TwoLatentLikelihood, halves
-from .beta import beta_variance, check_open_interval, draw_beta, log_beta_density
+from .beta import beta_cdf, beta_variance, check_open_interval, draw_beta, log_beta_density
 
 # Above it, the Gamma functions of a and b differ by less than their rounding.
 _LARGEST_LOG = 30.0
@@ -28,6 +29,7 @@ class ChainedBeta(TwoLatentLikelihood):
     """
 
     name = "chained_beta"
+    support = unit_interval
 
     def check_targets(self, y):
         check_open_interval(self, y)
@@ -46,6 +48,9 @@ class ChainedBeta(TwoLatentLikelihood):
     def conditional_moments(self, f, g):
         mean, rest = jax.nn.sigmoid(f - g), jax.nn.sigmoid(g - f)
         return mean, beta_variance(mean, rest, bounded_exp(jnp.logaddexp(f, g)))
+
+    def conditional_cdf(self, f, g, y):
+        return beta_cdf(np.exp(np.minimum(f, _LARGEST_LOG)), np.exp(np.minimum(g, _LARGEST_LOG)), y)
 
     def sample(self, f, rng):
         return draw_beta(*halves(bounded_exp(f)), rng)

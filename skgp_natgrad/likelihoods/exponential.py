@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from . import _distribution
 from ._base import bounded_exp
 from ._log_link import PositiveLikelihood, above_zero
 
@@ -31,6 +32,9 @@ class Exponential(PositiveLikelihood):
 
     def variance_coefficients(self):
         return 0.0, 1.0
+
+    def conditional_cdf(self, f, y):
+        return -np.expm1(-np.maximum(y, 0.0) * _distribution.bounded_exp(-f))
 
     def sample(self, f, rng):
         return above_zero(rng.exponential(np.asarray(bounded_exp(f))))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from scipy.special import gammainc
 
+from . import _distribution
 from ._base import bounded_exp
 from ._log_link import PositiveLikelihood, above_zero
 
@@ -51,6 +53,9 @@ class Gamma(PositiveLikelihood):
 
     def variance_coefficients(self):
         return 0.0, 1.0 / self.shape
+
+    def conditional_cdf(self, f, y):
+        return gammainc(self.shape, self.shape * np.maximum(y, 0.0) * _distribution.bounded_exp(-f))
 
     def sample(self, f, rng):
         shape = np.broadcast_to(self.shape, np.shape(f))

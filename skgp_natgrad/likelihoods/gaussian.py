@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 
 from ._base import LocationLikelihood
+from ._distribution import normal_cdf
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -52,6 +54,15 @@ class Gaussian(LocationLikelihood):
 
     def noise_variance(self):
         return self.variance
+
+    def conditional_cdf(self, f, y):
+        return normal_cdf(f, self.variance, y)
+
+    def predictive_cdf(self, mean, var, y):
+        return normal_cdf(mean, var + self.variance, y)
+
+    def predictive_quantile(self, mean, var, level):
+        return mean + ndtri(level) * np.sqrt(var + self.variance)
 
     def sample(self, f, rng):
         return f + np.sqrt(self.variance) * rng.standard_normal(np.shape(f))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ._base import bounded_exp
+from .._backend.linalg import normal_nodes
+from . import _distribution
+from ._base import PREDICTION_NODES, bounded_exp
 from ._quadrature import log_expectation
 from ._two_latent import TwoLatentLikelihood, halves
 
@@ -67,6 +69,18 @@ class HeteroscedasticGaussian(TwoLatentLikelihood):
     def predictive_moments(self, mean, var):
         (f_mean, g_mean), (f_var, g_var) = halves(mean), halves(var)
         return f_mean, f_var + bounded_exp(g_mean + 0.5 * g_var)
+
+    def predictive_cdf(self, mean, var, y):
+        # Given g, y is normal.
+        (f_mean, g_mean), (f_var, g_var) = np.split(mean, 2), np.split(var, 2)
+        nodes, weights = normal_nodes(PREDICTION_NODES)
+        noise = _distribution.bounded_exp(g_mean[..., None] + np.sqrt(g_var)[..., None] * nodes)
+        return _distribution.normal_cdf(f_mean[..., None], f_var[..., None] + noise, y[..., None]) @ weights
+
+    def latent_units(self, offset, scale):
+        # exp(g) is a variance of y.
+        offsets, scales = super().latent_units(offset, scale)
+        return offsets + np.concatenate([0.0 * offset, 2.0 * np.log(scale)]), scales
 
     def sample(self, f, rng):
         f, g = (np.asarray(x) for x in halves(f))

@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from scipy.special import betainc
 
+from . import _distribution
 from ._base import bounded_exp
 from ._log_link import CountLikelihood, draw_counts
 
@@ -47,6 +49,10 @@ class NegativeBinomial(CountLikelihood):
 
     def variance_coefficients(self):
         return 1.0, self.dispersion
+
+    def conditional_cdf(self, f, y):
+        success = 1.0 / (1.0 + self.dispersion * _distribution.bounded_exp(f))
+        return np.where(y < 0, 0.0, betainc(1.0 / self.dispersion, np.floor(np.maximum(y, 0.0)) + 1.0, success))
 
     def sample(self, f, rng):
         size = 1.0 / np.asarray(self.dispersion)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
-from ._base import ClassLikelihood, RegressionLikelihood
+from ._base import RegressionLikelihood
+from ._classes import ClassLikelihood
 from ._normal import log_ndtr
 
 BINS = ("uniform", "learned")
@@ -56,6 +57,7 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     tasks = ("regression", "classification")
     parameters = ("scale", "widths")
     options = ("n_levels",)
+    discrete = True
 
     def __init__(
         self,
@@ -182,6 +184,16 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
 
     def conditional_probabilities(self, f):
         return jnp.exp(self.log_class_probabilities(f, jnp.zeros_like(f)))
+
+    def conditional_cdf(self, f, y):
+        return self.predictive_cdf(f, 0.0 * f, y)
+
+    def predictive_cdf(self, mean, var, y):
+        widths = np.reshape(self.widths, (len(mean), self.n_levels - 2))
+        edges = np.pad(np.cumsum(widths, axis=1), ((0, 0), (1, 0)))
+        edges = np.pad(edges - 0.5 * edges[:, -1:], ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
+        above = np.clip(np.floor(y) + 1.0, 0, self.n_levels).astype(int)
+        return ndtr((np.take_along_axis(edges, above, axis=1) - mean) / np.sqrt(self.scale**2 + var))
 
     def sample(self, f, rng):
         noisy = np.asarray(f + self.scale * rng.standard_normal(np.shape(f)))

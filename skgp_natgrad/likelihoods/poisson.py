@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax.scipy.special import gammaln
 
 from ._base import bounded_exp
-from ._log_link import CountLikelihood, draw_counts
+from ._log_link import CountLikelihood, draw_counts, poisson_cdf
 
 
 class Poisson(CountLikelihood):
@@ -31,6 +31,9 @@ class Poisson(CountLikelihood):
 
     def variance_coefficients(self):
         return 1.0, 0.0
+
+    def conditional_cdf(self, f, y):
+        return poisson_cdf(f, y)
 
     def sample(self, f, rng):
         return draw_counts(bounded_exp(f), rng)

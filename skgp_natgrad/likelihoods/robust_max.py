@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from .._backend.linalg import normal_nodes
-from ._base import PREDICTION_NODES, TRAINING_NODES, ClassLikelihood
+from ._base import PREDICTION_NODES, TRAINING_NODES
+from ._classes import ClassLikelihood
 from ._normal import log_ndtr
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from ._base import ClassLikelihood
+from ._classes import ClassLikelihood
 
 # Number of points in prediction, as a multiple of that in training: prediction happens only once.
 _PREDICTION_BLOCKS = 16

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from scipy.special import stdtr
 
 from ._base import LocationLikelihood
 
@@ -109,6 +110,9 @@ class StudentT(LocationLikelihood):
     def noise_variance(self):
         finite = self.df > 2.0
         return jnp.where(finite, self.scale**2 * self.df / jnp.where(finite, self.df - 2.0, 1.0), jnp.inf)
+
+    def conditional_cdf(self, f, y):
+        return stdtr(self.df, (y - f) / self.scale)
 
     def sample(self, f, rng):
         return f + self.scale * rng.standard_t(np.broadcast_to(self.df, np.shape(f)))

@@ -8,7 +8,7 @@ from jax.scipy.special import gammaln
 
 from .._backend.linalg import normal_nodes
 from ._base import TRAINING_NODES, bounded_exp, with_axes
-from ._log_link import CountLikelihood, draw_counts
+from ._log_link import CountLikelihood, draw_counts, poisson_cdf
 from ._transforms import unit_interval
 
 # Largest latent value: the probability that a Poisson count of mean exp(80) is zero underflows.
@@ -90,6 +90,9 @@ class ZeroInflatedPoisson(CountLikelihood):
 
     def predictive_mean(self, mean, var):
         return super().predictive_mean(mean + self._log_counted(), var)
+
+    def conditional_cdf(self, f, y):
+        return np.where(y < 0, 0.0, self.zero_probability + (1.0 - self.zero_probability) * poisson_cdf(f, y))
 
     def sample(self, f, rng):
         counts = draw_counts(bounded_exp(f), rng)

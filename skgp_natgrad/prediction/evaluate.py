@@ -157,7 +157,15 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
     model = jax.device_put((kernels, likelihood, posterior))
-    pieces = ((rows, _compiled_of_rows(function, *model, *chunk)) for rows, chunk in _chunks(X, *targets))
+    return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
+
+
+def over_chunks(program, X, *targets):
+    """Call a compiled program at chunks of the rows of ``X`` (N, D) and of ``targets`` (T, N).
+
+    Its values, of shape (..., chunk), are put together to shape (..., N).
+    """
+    pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(X, *targets))
     values = None
     for rows, piece in _one_behind(pieces):
         if values is None:

@@ -14,6 +14,7 @@ from .._backend import device as _device
 from ..likelihoods import Likelihood
 from . import calibration as calibration_of
 from . import evaluate, samples
+from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .posterior import Posterior
@@ -213,8 +214,29 @@ def covariance(model, X, device="auto"):
         return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
-def sample_latent(model, X, n_samples, random_state, device="auto"):
-    """Return joint draws of the latent functions at the rows of ``X``.
+def gradients(model, X, quantity="target_moments", device="auto"):
+    """Return derivatives of predictions in each column of ``X``.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    quantity : {"target_moments", "latent_mean"}
+        Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
+    device : str
+
+    Returns
+    -------
+    gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
+    """
+    function = _gradients.QUANTITIES[quantity]
+    with _device.computation(device, required=False):
+        return _gradients.gradients(function, _computing(model.kernels, X), model.likelihood, model.posterior, X)
+
+
+def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
+    """Return draws of the latent functions at the rows of ``X``.
 
     Parameters
     ----------
@@ -224,6 +246,8 @@ def sample_latent(model, X, n_samples, random_state, device="auto"):
     n_samples : int
     random_state : int, RandomState instance or None
     device : str
+    joint : bool, default=True
+        Whether the rows of a draw belong to one function. Independent rows need no (N, N) covariance.
 
     Returns
     -------
@@ -245,12 +269,15 @@ def sample_latent(model, X, n_samples, random_state, device="auto"):
     >>> bool(np.abs(draws.mean(axis=-1) - svgp.predict(model, X[:5], "latent_mean")).max() < 0.05)
     True
     """
+    random_state = check_random_state(random_state)
+    if not joint:
+        return samples.draws_by_rows(*predict(model, X, device=device), n_samples, random_state)
     mean = predict(model, X, "latent_mean", device=device)
-    return samples.draws(mean, covariance(model, X, device), n_samples, check_random_state(random_state))
+    return samples.draws(mean, covariance(model, X, device), n_samples, random_state)
 
 
-def sample_targets(model, X, n_samples, random_state, device="auto"):
-    """Return joint draws of the targets at the rows of ``X``, noise included.
+def sample_targets(model, X, n_samples, random_state, device="auto", joint=True):
+    """Return draws of the targets at the rows of ``X``, noise included.
 
     Parameters
     ----------
@@ -260,6 +287,8 @@ def sample_targets(model, X, n_samples, random_state, device="auto"):
     n_samples : int
     random_state : int, RandomState instance or None
     device : str
+    joint : bool, default=True
+        As for `sample_latent`.
 
     Returns
     -------
@@ -283,7 +312,7 @@ def sample_targets(model, X, n_samples, random_state, device="auto"):
     True
     """
     random_state = check_random_state(random_state)
-    f = sample_latent(model, X, n_samples, random_state, device)
+    f = sample_latent(model, X, n_samples, random_state, device, joint)
     if model.calibration is not None:
         mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
         f = of_mean * mean + of_deviation * (f - mean)

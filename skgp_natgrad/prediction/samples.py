@@ -50,7 +50,14 @@ def draws(mean, covariance, n_samples, random_state):
     return mean[:, :, None] + root @ noise
 
 
-def memory_of_draws(n_rows, n_latent, n_samples):
-    """Bytes needed by `draws` and by the covariance before it."""
+def draws_by_rows(mean, var, n_samples, random_state):
+    """Independent draws from Gaussians of mean and variance (K, N): (K, N, n_samples)."""
+    return mean[:, :, None] + np.sqrt(var)[:, :, None] * random_state.standard_normal((*mean.shape, n_samples))
+
+
+def memory_of_draws(n_rows, n_latent, n_samples, joint=True):
+    """Bytes needed by `draws` and by the covariance before it, or by `draws_by_rows`."""
+    if not joint:
+        return 8 * n_rows * 4 * n_latent * n_samples
     # Covariances, eigenvectors and LAPACK's workspace; the noise, its products and the targets.
     return 8 * n_rows * ((2 * n_latent + 3) * n_rows + 4 * n_latent * n_samples)

@@ -43,6 +43,10 @@ class NormalScores(NamedTuple):
         """Undo `forward`."""
         return _interpolated(table, self.scores, self.knots)
 
+    def slope(self, table):
+        """Derivatives of `forward` at ``table`` (N, D); at a knot, that to its right."""
+        return np.column_stack([_slope(*each) for each in zip(table.T, self.knots.T, self.scores.T, strict=True)])
+
 
 def _interpolated(table, knots, values):
     columns = [_extended(*each) for each in zip(table.T, knots.T, values.T, strict=True)]
@@ -57,6 +61,15 @@ def _extended(x, knots, values):
     )
     outside = first_slope * np.minimum(x - knots[0], 0.0) + last_slope * np.maximum(x - knots[-1], 0.0)
     return np.interp(x, knots, values) + outside
+
+
+def _slope(x, knots, values):
+    """The derivative of `_extended`."""
+    last = int(np.searchsorted(knots, knots[-1]))
+    if not last:
+        return np.ones_like(x)
+    left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, last - 1)
+    return (values[left + 1] - values[left]) / (knots[left + 1] - knots[left])
 
 
 def fit_normal_scores(table, weight, spans=None):

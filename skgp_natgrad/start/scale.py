@@ -30,6 +30,10 @@ class Scale(NamedTuple):
         """Undo `forward`."""
         return table * self.scale + self.offset
 
+    def slope(self, table):
+        """Derivatives of `forward` at ``table`` (N, columns)."""
+        return np.broadcast_to(1.0 / self.scale, table.shape)
+
 
 def spans_of_rounding(table, types):
     """Return the ranges of the columns that are constant up to rounding.

@@ -157,3 +157,30 @@ class BatchStream:
         columns = order[:, : self.n_columns]
         correlation = noise_correlation(len(rows.weight), self.size, seen)
         return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns, correlation)
+
+
+def batch(table):
+    """Return all rows of a table as one batch; if the table is a part of a larger one, this is a minibatch.
+
+    Parameters
+    ----------
+    table : Table
+
+    Returns
+    -------
+    batch : Batch
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> svgp.batch(table).X.shape
+    (100, 1)
+    >>> rows = np.random.default_rng(0).choice(100, size=20, replace=False)
+    >>> minibatch = svgp.batch(svgp.Table(table.X[rows], table.y[:, rows], table.weight[rows]))
+    >>> minibatch.X.shape, minibatch.y.shape
+    ((20, 1), (1, 20))
+    """
+    return padded(table, len(table.weight))._replace(columns=None)

@@ -1,0 +1,126 @@
+"""Whether intervals hold as many targets as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..metrics import interval_coverage
+from ..metrics.calibration import share_below
+from ..metrics.predictions import predictions_of
+from . import _drawing
+
+COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+class IntervalCalibrationDisplay:
+    """The observed coverage of predictive intervals against the nominal one.
+
+    Parameters
+    ----------
+    coverages : ndarray of shape (n_coverages,)
+        Nominal coverages.
+    observed : ndarray of shape (n_coverages,)
+        Shares of the targets inside the intervals.
+    n_samples : int
+        Number of targets.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import IntervalCalibrationDisplay
+    >>> display = IntervalCalibrationDisplay(np.array([0.5, 0.9]), np.array([0.4, 0.8]), 100)
+    >>> display.n_samples
+    100
+    """
+
+    def __init__(self, coverages, observed, n_samples):
+        self.coverages = np.asarray(coverages, dtype=float)
+        self.observed = np.asarray(observed, dtype=float)
+        self.n_samples = n_samples
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, coverages=COVERAGES, ax=None):
+        """Plot the calibration of a fitted regressor on held-out rows.
+
+        A count is spread over its step of the predicted distribution function: intervals between integers hold more
+        than their nominal coverage also if the distribution is right.
+
+        Parameters
+        ----------
+        estimator : object
+            A regressor that predicts intervals; also inside a Pipeline, a search or a TransformedTargetRegressor.
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        coverages : sequence of float
+            Nominal coverages.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : IntervalCalibrationDisplay
+        """
+        found = predictions_of(estimator, X)
+        if isinstance(found, tuple):
+            raise TypeError(
+                f"{type(found[0]).__name__} is a classifier; use sklearn.calibration.CalibrationDisplay for its "
+                "probabilities."
+            )
+        pit, below = found.cdf(np.asarray(y, dtype=float))
+        low, high = (
+            share_below(
+                np.ravel(pit), None if below is None else np.ravel(below), 0.5 + side * np.asarray(coverages)
+            ).mean(0)
+            for side in (-0.5, 0.5)
+        )
+        return cls(coverages, high - low, np.size(y)).plot(ax=ax)
+
+    @classmethod
+    def from_predictions(cls, y_true, lower, upper, coverages, *, ax=None):
+        """Plot the calibration of given intervals.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        lower, upper : sequence of array-like, of the same shape
+            Ends of the intervals of each coverage.
+        coverages : sequence of float
+            Their nominal coverages.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : IntervalCalibrationDisplay
+        """
+        observed = [interval_coverage(y_true, *ends) for ends in zip(lower, upper, strict=True)]
+        return cls(coverages, observed, np.size(y_true)).plot(ax=ax)
+
+    def plot(self, ax=None):
+        """Draw the coverages.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : IntervalCalibrationDisplay
+        """
+        self.figure_, self.ax_ = _drawing.axes(self, ax)
+        ax, nominal = self.ax_, np.linspace(0.0, 1.0, 201)
+        band = _drawing.chance(nominal, self.n_samples)
+        ax.fill_between(nominal, *band, color=_drawing.GREY, alpha=0.3, linewidth=0, label="chance, 95 %")
+        ax.plot([0, 1], [0, 1], color=_drawing.GREY, linewidth=1)
+        label = f"{self.n_samples} targets"
+        ax.plot(self.coverages, self.observed, "o-", color=_drawing.BLUE, markersize=5, label=label)
+        ax.text(0.97, 0.5, "too narrow", transform=ax.transAxes, ha="right", color=_drawing.BLACK, alpha=0.7)
+        ax.text(0.03, 0.5, "too wide", transform=ax.transAxes, ha="left", color=_drawing.BLACK, alpha=0.7)
+        ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1.02))
+        ax.legend(loc="upper left", frameon=False)
+        _drawing.tidy(ax)
+        return self

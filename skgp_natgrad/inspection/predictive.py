@@ -1,0 +1,136 @@
+"""The prediction along the only column of X."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..metrics.predictions import predictions_of, unwrapped
+from . import _drawing
+
+# How far the grid reaches beyond the data, as a share of their range.
+_MARGIN = 0.05
+
+
+class PredictiveDisplay:
+    """The predictive mean and intervals along one column, with data and inducing points.
+
+    Parameters
+    ----------
+    grid : ndarray of shape (n_grid,)
+        Values of the column.
+    y_mean : ndarray of shape (n_grid,)
+        Predicted mean.
+    intervals : dict of float to pair of ndarrays of shape (n_grid,)
+        Lower and upper ends by coverage.
+    x, y : ndarray of shape (n_samples,), default=None
+        Data.
+    inducing_points : ndarray of shape (n_inducing,), default=None
+    name : str, default="x"
+        Of the column.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import PredictiveDisplay
+    >>> grid = np.linspace(0, 1, 5)
+    >>> display = PredictiveDisplay(grid, grid, {0.9: (grid - 1, grid + 1)})
+    >>> list(display.intervals)
+    [0.9]
+    """
+
+    def __init__(self, grid, y_mean, intervals, x=None, y=None, inducing_points=None, name="x"):
+        self.grid = grid
+        self.y_mean = y_mean
+        self.intervals = intervals
+        self.x = x
+        self.y = y
+        self.inducing_points = inducing_points
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y=None, *, coverages=(0.5, 0.95), grid_resolution=300, ax=None):
+        """Plot the prediction of a fitted regressor.
+
+        Parameters
+        ----------
+        estimator : object
+            A regressor that predicts one output with intervals; also inside a Pipeline, a search or a
+            TransformedTargetRegressor.
+        X : array-like of shape (n_samples, 1)
+            Rows of one column.
+        y : array-like of shape (n_samples,), default=None
+            Targets to draw.
+        coverages : sequence of float, default=(0.5, 0.95)
+            Of the intervals.
+        grid_resolution : int, default=300
+            Number of values at which predictions are made.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : PredictiveDisplay
+        """
+        rows = np.asarray(X, dtype=float)
+        if rows.ndim != 2 or rows.shape[1] != 1:
+            raise ValueError(
+                f"X has the shape {rows.shape}, but PredictiveDisplay draws predictions along a single column; see "
+                "sklearn.inspection.PartialDependenceDisplay for one of several."
+            )
+        margin = _MARGIN * np.ptp(rows)
+        grid = np.linspace(rows.min() - margin, rows.max() + margin, grid_resolution)[:, None]
+        grid = np.unique(np.vstack([grid, [[rows.min()], [rows.max()]]]), axis=0)
+        name = X.columns[0] if hasattr(X, "columns") else "x"
+        table = type(X)({name: grid[:, 0]}) if hasattr(X, "columns") else grid
+        found = predictions_of(estimator, table)
+        if isinstance(found, tuple):
+            raise TypeError(f"{type(found[0]).__name__} is a classifier; PredictiveDisplay is for regressors.")
+        mean = np.asarray(estimator.predict(table)).reshape(len(grid), -1)
+        if mean.shape[1] > 1:
+            raise ValueError(f"The estimator predicts {mean.shape[1]} outputs; PredictiveDisplay draws one.")
+        intervals = {coverage: tuple(end[:, 0] for end in found.interval(coverage)) for coverage in coverages}
+        inner, points, _ = unwrapped(estimator, None)
+        # Inside a pipeline, inducing points are in the units of its last step.
+        points = getattr(inner, "inducing_points_", None) if inner is estimator else None
+        points = None if points is None else points[:, 0]
+        y = None if y is None else np.asarray(y, dtype=float)
+        return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
+
+    def plot(self, ax=None):
+        """Draw the prediction.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : PredictiveDisplay
+        """
+        self.figure_, self.ax_ = _drawing.axes(self, ax)
+        ax = self.ax_
+        if self.y is not None:
+            size = np.clip(400.0 / np.sqrt(len(self.y)), 2.0, 25.0) / 2.0
+            ax.scatter(self.x, self.y, s=size, color=_drawing.GREY, linewidth=0, label="data", zorder=1)
+        for coverage, (lower, upper) in sorted(self.intervals.items(), reverse=True):
+            label = f"{100 * coverage:g} % interval"
+            alpha = 0.42 - 0.27 * coverage
+            ax.fill_between(
+                self.grid, lower, upper, color=_drawing.BLUE, alpha=alpha, linewidth=0, label=label, zorder=2
+            )
+        ax.plot(self.grid, self.y_mean, color=_drawing.BLUE, linewidth=2, label="mean", zorder=3)
+        if self.inducing_points is not None:
+            at = np.full(len(self.inducing_points), 0.015)
+            transform = ax.get_xaxis_transform()
+            label = f"{len(at)} inducing points"
+            ax.plot(
+                self.inducing_points, at, "^", color=_drawing.ORANGE, transform=transform, label=label, markersize=5
+            )
+        ax.set(xlabel=self.name, ylabel="y", xlim=(self.grid[0], self.grid[-1]))
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=3, frameon=False, fontsize="small")
+        _drawing.tidy(ax)
+        return self

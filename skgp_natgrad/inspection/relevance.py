@@ -1,0 +1,96 @@
+"""Which columns matter, and on what scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..metrics.predictions import unwrapped
+from . import _drawing
+
+
+class RelevanceDisplay:
+    """The relevance of the columns, with their lengthscales in their own units.
+
+    A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
+    units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
+    lengthscale of each column.
+
+    Parameters
+    ----------
+    importances : ndarray of shape (n_features,)
+        Relevance of each column.
+    names : sequence of str
+        Of the columns.
+    length_scales : dict of str to float, default=None
+        Lengthscales by the names of the columns.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import RelevanceDisplay
+    >>> display = RelevanceDisplay(np.array([0.9, 0.1]), ["age", "size"], {"age": 12.0})
+    >>> display.names
+    ['age', 'size']
+    """
+
+    def __init__(self, importances, names, length_scales=None):
+        self.importances = np.asarray(importances, dtype=float)
+        self.names = list(names)
+        self.length_scales = length_scales or {}
+
+    @classmethod
+    def from_estimator(cls, estimator, *, max_features=15, ax=None):
+        """Plot the relevance of the columns to a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : NGDSVGPRegressor or NGDSVGPClassifier
+            Fitted; also inside a Pipeline or a search, where columns are those that the last step sees.
+        max_features : int, default=15
+            The most relevant columns are shown.
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : RelevanceDisplay
+        """
+        found = unwrapped(estimator)[0]
+        names = list(getattr(found, "feature_names_in_", [f"x{i}" for i in range(found.n_features_in_)]))
+        scales = {}
+        for term in found.summary().terms:
+            for factor in term.factors:
+                if factor.quantity == "length_scale":
+                    for name, value in factor.by_column.items():
+                        scales[name] = min(value, scales.get(name, np.inf))
+        order = np.argsort(found.feature_importances_)[::-1][:max_features]
+        return cls(found.feature_importances_[order], [names[i] for i in order], scales).plot(ax=ax)
+
+    def plot(self, ax=None):
+        """Draw the bars.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+
+        Returns
+        -------
+        display : RelevanceDisplay
+        """
+        self.figure_, self.ax_ = _drawing.axes(self, ax)
+        ax, place = self.ax_, np.arange(len(self.names))
+        ax.barh(place, self.importances, color=_drawing.BLUE, height=0.7)
+        for y, (name, value) in enumerate(zip(self.names, self.importances, strict=True)):
+            if name in self.length_scales:
+                text = f" lengthscale {self.length_scales[name]:.3g}"
+                ax.text(value, y, text, va="center", color=_drawing.BLACK, fontsize="small")
+        ax.set_yticks(place, self.names)
+        ax.invert_yaxis()
+        # Room for the numbers.
+        ax.set(xlabel="relevance", xlim=(0.0, 1.45 * max(self.importances.max(), 1e-12)))
+        _drawing.tidy(ax)
+        return self

@@ -1,0 +1,43 @@
+"""The base class of the likelihoods of class labels."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import xlogy
+
+from ._base import Likelihood
+
+
+class ClassLikelihood(Likelihood):
+    """A likelihood of a class label; y holds the label's position, 0 to C - 1."""
+
+    tasks = ("classification",)
+
+    def _entropy(self, y, weight):
+        """The mean log-likelihood of the classes' own frequencies."""
+        p = np.bincount(y[0].astype(int), weights=weight) / weight.sum()
+        return float(xlogy(p, p).sum())
+
+    def log_class_probabilities(self, mean, var):
+        """log p(y = c) for every class: (C, B)."""
+        raise NotImplementedError
+
+    def class_probabilities(self, mean, var):
+        """p(y = c) for every class: (C, B), summing to one over the classes."""
+        return jnp.exp(self.log_class_probabilities(mean, var))
+
+    def log_predictive_density(self, mean, var, y):
+        """log p(y) of class positions ``y`` (1, B): (B,)."""
+        return jnp.take_along_axis(self.log_class_probabilities(mean, var), y.astype(int), axis=0)[0]
+
+    def sample(self, f, rng):
+        """Draw class positions given ``f`` (K, ...), with a NumPy random state."""
+        proba = np.asarray(self.conditional_probabilities(f))
+        cumulative = np.cumsum(proba, axis=0)
+        u = rng.uniform(size=proba.shape[1:]) * cumulative[-1]
+        return (u > cumulative[:-1]).sum(0)
+
+    def conditional_probabilities(self, f):
+        """p(y = c | f) for ``f`` (K, ...): (C, ...)."""
+        raise NotImplementedError

@@ -1,0 +1,90 @@
+"""The continuous ranked probability score (CRPS), of normal predictions and of draws."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtr
+from sklearn.utils import check_array
+
+from ._arrays import columns, output_average
+
+
+def crps_gaussian(y_true, y_mean, y_std, *, sample_weight=None, multioutput="uniform_average"):
+    """Continuous ranked probability score of normal predictions, in the units of y.
+
+    The integral of (F(x) - [y <= x])^2 for the predicted distribution function F (Gneiting and Raftery 2007,
+    equation 5); lower is better. Of a prediction without uncertainty it is the absolute error.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        Targets.
+    y_mean, y_std : array-like of the same shape
+        Predicted mean and standard deviation of y, noise included.
+    sample_weight : array-like of shape (n_samples,), default=None
+    multioutput : {"uniform_average", "raw_values"}, default="uniform_average"
+        The average over the outputs, or one value for each.
+
+    Returns
+    -------
+    crps : float or ndarray of shape (n_outputs,)
+
+    Examples
+    --------
+    >>> from skgp_natgrad.metrics import crps_gaussian
+    >>> round(crps_gaussian([0.0], [0.0], [1.0]), 4)
+    0.2337
+    >>> crps_gaussian([3.0], [1.0], [0.0])
+    2.0
+    """
+    y_true, y_mean, y_std = columns(y_true=y_true, y_mean=y_mean, y_std=y_std)
+    if np.any(y_std < 0.0):
+        raise ValueError(f"y_std must not be negative, but has the value {y_std.min():g}.")
+    error = y_true - y_mean
+    z = error / np.where(y_std > 0.0, y_std, 1.0)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    score = y_std * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi))
+    return output_average(np.where(y_std > 0.0, score, np.abs(error)), sample_weight, multioutput)
+
+
+def crps_samples(y_true, y_samples, *, sample_weight=None, multioutput="uniform_average"):
+    """Continuous ranked probability score of draws from the prediction, in the units of y.
+
+    The unbiased ("fair") estimate of E|Y - y| - E|Y - Y'| / 2 for independent Y and Y' from the prediction
+    (Gneiting and Raftery 2007, equation 21; Ferro 2014), for distributions of any form.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        Targets.
+    y_samples : array-like of shape (n_samples, n_draws) or (n_samples, n_outputs, n_draws)
+        At least two draws for each row, as from ``sample_y``.
+    sample_weight : array-like of shape (n_samples,), default=None
+    multioutput : {"uniform_average", "raw_values"}, default="uniform_average"
+        The average over the outputs, or one value for each.
+
+    Returns
+    -------
+    crps : float or ndarray of shape (n_outputs,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.metrics import crps_samples
+    >>> draws = np.random.default_rng(0).normal(size=(1, 100_000))
+    >>> round(crps_samples([0.0], draws), 2)
+    0.23
+    """
+    (y_true,) = columns(y_true=y_true)
+    draws = check_array(y_samples, dtype=np.float64, allow_nd=True, input_name="y_samples")
+    draws = draws.reshape(len(draws), -1, draws.shape[-1])
+    n_draws = draws.shape[-1]
+    if draws.shape[:2] != y_true.shape or n_draws < 2:
+        raise ValueError(
+            f"y_samples has the shape {np.shape(y_samples)}, but y_true has {y_true.shape[0]} rows and "
+            f"{y_true.shape[1]} columns; give at least two draws for each value, along the last axis."
+        )
+    # The sum of |Y_i - Y_j| over all pairs, from the sorted draws.
+    rank = 2.0 * np.arange(n_draws) - n_draws + 1.0
+    spread = np.sort(draws, axis=-1) @ rank / (n_draws * (n_draws - 1.0))
+    return output_average(np.abs(draws - y_true[..., None]).mean(-1) - spread, sample_weight, multioutput)

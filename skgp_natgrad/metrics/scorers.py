@@ -1,0 +1,171 @@
+"""Scorers for ``scoring=`` of scikit-learn's model selection."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
+
+from ._arrays import columns, probability, row_average
+from .calibration import expected_calibration_error, pit_calibration_error
+from .density import baseline_log_density
+from .intervals import interval_coverage, interval_score
+from .predictions import predictions_of
+from .ranked_probability import crps_gaussian, crps_samples
+
+_SMALLEST = np.finfo(float).tiny
+
+
+def _nlpd(found, y, weight, scorer):
+    return -row_average(found.log_density(y), weight)
+
+
+def _msll(found, y, weight, scorer):
+    return _nlpd(found, y, weight, scorer) + row_average(baseline_log_density(*columns(y=y), None, weight), weight)
+
+
+def _crps(found, y, weight, scorer):
+    if found.moments_are_exact():
+        return crps_gaussian(y, *found.moments(), sample_weight=weight)
+    return crps_samples(y, found.draws(scorer.n_draws), sample_weight=weight)
+
+
+def _interval_score(found, y, weight, scorer):
+    return interval_score(y, *found.interval(scorer.coverage), scorer.coverage, sample_weight=weight)
+
+
+def _coverage_error(found, y, weight, scorer):
+    return abs(interval_coverage(y, *found.interval(scorer.coverage), sample_weight=weight) - scorer.coverage)
+
+
+def _calibration_error(found, y, weight, scorer):
+    return pit_calibration_error(*found.cdf(y), sample_weight=weight)
+
+
+_OF_REGRESSORS = {
+    "nlpd": _nlpd,
+    "msll": _msll,
+    "crps": _crps,
+    "interval_score": _interval_score,
+    "coverage_error": _coverage_error,
+    "calibration_error": _calibration_error,
+}
+
+
+def _log_loss(classifier, X, y, weight):
+    position = np.searchsorted(classifier.classes_, y)
+    known = classifier.classes_[np.minimum(position, len(classifier.classes_) - 1)] == y
+    if not np.all(known):
+        raise ValueError(
+            f"y holds the label {y[~known][:1].tolist()[0]!r}, which {type(classifier).__name__} was not trained on."
+        )
+    log_proba = classifier.predict_log_proba(X)[np.arange(len(y)), position]
+    return -row_average(np.maximum(log_proba, np.log(_SMALLEST)), weight)
+
+
+def _class_calibration_error(classifier, X, y, weight):
+    proba = classifier.predict_proba(X)
+    return expected_calibration_error(y, proba, labels=classifier.classes_, sample_weight=weight)
+
+
+_OF_CLASSIFIERS = {"nlpd": _log_loss, "calibration_error": _class_calibration_error}
+
+
+class DistributionScorer(BaseEstimator):
+    """Minus a metric of the predicted distribution, for ``scoring=``: greater is better.
+
+    It finds the estimator inside a :class:`~sklearn.pipeline.Pipeline` (and transforms X by the earlier steps),
+    in a search (its ``best_estimator_``), and in a :class:`~sklearn.compose.TransformedTargetRegressor`. There the
+    metric is that of y before its transformation; the density then has the Jacobian of the transformer, which must be
+    affine.
+
+    Parameters
+    ----------
+    metric : str, default="nlpd"
+        "nlpd", negative log predictive density in nats for each row, in the units of y; of a classifier the log loss.
+        "msll", the same minus that of a normal distribution with the moments of the scored y.
+        "crps", continuous ranked probability score; in closed form for normal predictions, else of draws.
+        "interval_score", that of the central interval.
+        "coverage_error", the distance of the share of y in this interval from ``coverage``.
+        "calibration_error", `pit_calibration_error`, or of a classifier `expected_calibration_error`.
+    coverage : float, default=0.9
+        Probability of the interval.
+    n_draws : int, default=1000
+        Draws for each row, always the same.
+
+    Notes
+    -----
+    ``sample_weight`` is passed by metadata routing: with ``sklearn.set_config(enable_metadata_routing=True)`` after
+    ``scorer.set_score_request(sample_weight=True)`` (on a `sklearn.base.clone`: the ready-made scorers are shared).
+
+    Other regressors with ``predict(X, return_std=True)`` are scored as normal predictions, so that baselines may stand
+    in the same table, for all metrics.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skgp_natgrad.metrics import DistributionScorer, nlpd_scorer
+    >>> X = np.linspace(0, 1, 100)[:, None]
+    >>> y = X[:, 0] + 0.1 * np.random.default_rng(0).normal(size=100)
+    >>> model = make_pipeline(StandardScaler(), BayesianRidge())
+    >>> bool(cross_val_score(model, X, y, scoring=nlpd_scorer).mean() > 0.5)
+    True
+    >>> width_and_coverage = DistributionScorer("interval_score", coverage=0.5)
+    >>> bool(width_and_coverage(model.fit(X, y), X, y) > -0.5)
+    True
+    """
+
+    # Only the weights are metadata.
+    __metadata_request__score: ClassVar[dict] = {"estimator": UNUSED}
+
+    def __init__(self, metric="nlpd", coverage=0.9, n_draws=1000):
+        self.metric = metric
+        self.coverage = coverage
+        self.n_draws = n_draws
+
+    def __call__(self, estimator, X, y, sample_weight=None):
+        """Return the score of a fitted estimator: see `score`."""
+        return self.score(estimator, X, y, sample_weight)
+
+    def score(self, estimator, X, y, sample_weight=None):
+        """Return the score of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : object
+        X : array-like of shape (n_samples, n_features)
+            Rows as ``estimator`` takes them.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        score : float
+            Minus the metric.
+        """
+        if self.metric not in _OF_REGRESSORS:
+            raise ValueError(f"metric={self.metric!r} must be one of {', '.join(map(repr, _OF_REGRESSORS))}.")
+        probability("coverage", self.coverage)
+        found = predictions_of(estimator, X)
+        if not isinstance(found, tuple):
+            return -_OF_REGRESSORS[self.metric](found, np.asarray(y, dtype=float), sample_weight, self)
+        if self.metric not in _OF_CLASSIFIERS:
+            raise ValueError(
+                f"metric={self.metric!r} is for regressors; for {type(found[0]).__name__} use "
+                f"{' or '.join(map(repr, _OF_CLASSIFIERS))}."
+            )
+        return -_OF_CLASSIFIERS[self.metric](*found, np.asarray(y), sample_weight)
+
+
+nlpd_scorer = DistributionScorer("nlpd")
+msll_scorer = DistributionScorer("msll")
+crps_scorer = DistributionScorer("crps")
+interval_scorer = DistributionScorer("interval_score")
+coverage_scorer = DistributionScorer("coverage_error")
+calibration_scorer = DistributionScorer("calibration_error")

@@ -1,0 +1,52 @@
+"""Derivatives of predictions in the columns of X."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from .._backend.device import quick_jit
+from .evaluate import over_chunks
+from .posterior import latent_moments
+
+
+def latent_mean(likelihood, mean, var):
+    """Latent mean (1, K, B)."""
+    return mean[None]
+
+
+def target_moments(likelihood, mean, var):
+    """Mean and standard deviation of y (2, T, B)."""
+    y_mean, y_var = likelihood.predictive_moments(mean, var)
+    return jnp.stack([y_mean, jnp.sqrt(y_var)])
+
+
+QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
+
+
+def _of_rows(function, kernels, likelihood, posterior, X):
+    """Derivatives (..., D, B) of values (..., B) at the rows of ``X`` (B, D)."""
+
+    def totals(X):
+        # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.
+        return function(likelihood, *latent_moments(kernels, posterior, X)).sum(-1)
+
+    return jnp.moveaxis(jax.jacrev(totals)(X), -2, -1)
+
+
+_compiled = quick_jit(_of_rows, static_argnames="function")
+
+
+def gradients(function, kernels, likelihood, posterior, X):
+    """Derivatives of one of the functions above in each column: (..., D, N).
+
+    Parameters
+    ----------
+    function : callable
+    kernels : tuple of Kernel
+    likelihood : Likelihood
+    posterior : Posterior
+    X : ndarray of shape (N, D)
+    """
+    model = jax.device_put((kernels, likelihood, posterior))
+    return over_chunks(lambda rows: _compiled(function, *model, rows), X)

@@ -1,0 +1,134 @@
+"""Distribution functions and quantiles of predictions.
+
+The distribution function of y is that of y given f, averaged over the latent posterior. A quantile is the
+smallest y at which it reaches a level: in closed form, or else by a search between brackets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import elementwise
+
+# Rows whose quadratures are held at a time.
+_CHUNK_ROWS = 2048
+_TOLERANCES = {"xatol": 1e-12, "xrtol": 1e-11, "fatol": 0.0, "frtol": 0.0}
+# Half a bracket to begin with, in latent deviations and in units of f.
+_FIRST_REACH = 2.0, 0.1
+# Where the search of a count ends: doubles are not finite much beyond it.
+_LARGEST_COUNT = 1e300
+
+
+def cumulative(likelihood, mean, var, y):
+    """P(Y <= y), the distribution function of the prediction.
+
+    Parameters
+    ----------
+    likelihood : RegressionLikelihood
+        That of a `Model`.
+    mean, var : ndarray of shape (K, N)
+        Latent moments.
+    y : ndarray of shape (T, N)
+
+    Returns
+    -------
+    probability : ndarray of shape (T, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import likelihoods, svgp
+    >>> likelihood = likelihoods.Gaussian(variance=1.0)
+    >>> svgp.cumulative(likelihood, np.zeros((1, 2)), np.ones((1, 2)), np.array([[0.0, 1.0]])).round(2)
+    array([[0.5 , 0.76]])
+    """
+    chunks = range(0, y.shape[1], _CHUNK_ROWS)
+    slices = [slice(start, start + _CHUNK_ROWS) for start in chunks]
+    parts = [likelihood.predictive_cdf(mean[:, rows], var[:, rows], y[:, rows]) for rows in slices]
+    # Weights of a quadrature sum to one up to rounding.
+    return np.clip(np.concatenate([np.empty((len(y), 0)), *parts], axis=1), 0.0, 1.0)
+
+
+def quantiles(likelihood, mean, var, levels):
+    """The quantiles of the prediction at some levels.
+
+    Parameters
+    ----------
+    likelihood : RegressionLikelihood
+        That of a `Model`.
+    mean, var : ndarray of shape (K, N)
+        Latent moments.
+    levels : ndarray of shape (Q,)
+        Strictly between 0 and 1.
+
+    Returns
+    -------
+    quantiles : ndarray of shape (T, N, Q)
+        Integers, as floats, where the likelihood is discrete.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import likelihoods, svgp
+    >>> svgp.quantiles(likelihoods.Poisson(), np.array([[2.0]]), np.array([[0.1]]), np.array([0.05, 0.5, 0.95]))
+    array([[[ 3.,  7., 15.]]])
+    """
+    n_targets = len(mean) // likelihood.n_latent(1, 0)
+    each = [_of_target(likelihood, mean, var, t, n_targets) for t in range(n_targets)]
+    return np.stack([np.stack([_quantile(*target, level) for level in levels], axis=-1) for target in each])
+
+
+def _of_target(likelihood, mean, var, t, n_targets):
+    """The likelihood of one target, and the moments of its latent functions."""
+    leaves = [np.asarray(getattr(likelihood, name))[t : t + 1] for name in likelihood.parameters]
+    return likelihood.with_leaves(leaves), mean[t::n_targets], var[t::n_targets]
+
+
+def _quantile(likelihood, mean, var, level):
+    """One quantile of one target (N,), from its latent moments (1 or 2, N)."""
+    closed = likelihood.predictive_quantile(mean, var, level)
+    if closed is not None:
+        return closed[0]
+
+    def excess(y, row):
+        """P(Y <= y) less the level, for values y (n,) of some rows."""
+        row = row.astype(int)
+        return cumulative(likelihood, mean[:, row], var[:, row], y[None])[0] - level
+
+    row = np.arange(mean.shape[1], dtype=float)
+    return _integer_root(excess, row) if likelihood.discrete else _root(excess, row, likelihood.support, mean, var)
+
+
+def _root(excess, row, support, mean, var):
+    """Where the distribution function of a continuous y reaches the level (N,)."""
+
+    def of_raw(raw, row):
+        return excess(support.from_raw(raw, np), row)
+
+    of_deviation, least = _FIRST_REACH
+    start, reach = mean[0], of_deviation * np.sqrt(var[0]) + least
+    bracket = elementwise.bracket_root(of_raw, start - reach, start + reach, args=(row,))
+    root = elementwise.find_root(of_raw, bracket.bracket, args=(row,), tolerances=_TOLERANCES)
+    found = bracket.success & root.success
+    if not np.all(found):
+        raise FloatingPointError(
+            f"No quantile was found at {np.sum(~found)} of {len(row)} rows, where the predicted distribution is too "
+            "wide or too narrow for double precision; leave these rows out."
+        )
+    return support.from_raw(root.x, np)
+
+
+def _integer_root(excess, row):
+    """The smallest integer whose distribution function reaches the level (N,)."""
+    below, above = np.full(len(row), -1.0), np.ones(len(row))
+    while True:
+        short = (excess(above, row) < 0.0) & (above < _LARGEST_COUNT)
+        if not np.any(short):
+            break
+        below, above = np.where(short, above, below), np.where(short, 2.0 * above, above)
+    while True:
+        middle = np.floor(0.5 * (below + above))
+        # Beyond 2^53, neighbouring doubles are more than one apart.
+        if not np.any((below < middle) & (middle < above)):
+            return above
+        reached = excess(middle, row) >= 0.0
+        below, above = np.where(reached, below, middle), np.where(reached, middle, above)

@@ -1,0 +1,150 @@
+"""Displays: what they hold, what they draw, and what they refuse."""
+
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.inspection import (
+    IntervalCalibrationDisplay,
+    PredictiveDisplay,
+    RelevanceDisplay,
+    ResidualDisplay,
+    TrainingDisplay,
+)
+from skgp_natgrad.likelihoods import Poisson
+
+pytest.importorskip("matplotlib").use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+RNG = np.random.default_rng(2)
+X = RNG.uniform(0, 10, size=(150, 1))
+COUNTS = RNG.poisson(np.exp(1 + np.sin(X[:, 0])))
+TARGET = np.sin(X[:, 0]) + 0.2 * RNG.normal(size=150)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def counts():
+    options = {"n_inducing": 10, "max_iter": 60, "tol": 1.0, "batch_size": 50, "random_state": 0}
+    return NGDSVGPRegressor(1.0 * RBF(), likelihood="poisson", **options).fit(X, COUNTS)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def test_training(counts):
+    display = TrainingDisplay.from_estimator(make_pipeline("passthrough", counts))
+    bound, steps = display.axes_
+    assert_array_equal(bound.lines[0].get_ydata(), counts.elbo_curve_)
+    assert_array_equal(steps.lines[0].get_ydata(), counts.step_sizes_)
+    assert f"{counts.elbo_curve_[-1]:.6g}" in bound.get_title()
+    axes = plt.subplots(2)[1]
+    assert TrainingDisplay([1.0], [np.nan]).plot(ax=axes).axes_ is axes
+    with pytest.raises(ValueError, match="ax must be 2 axes for TrainingDisplay, but there are 1"):
+        display.plot(ax=axes[0])
+
+
+def test_predictive(counts):
+    display = PredictiveDisplay.from_estimator(counts, X, COUNTS, coverages=(0.5, 0.9), grid_resolution=40)
+    assert display.grid[0] < X.min() < X.max() < display.grid[-1]
+    assert_array_equal(display.y_mean, counts.predict(display.grid[:, None]))
+    lower, upper = display.intervals[0.9]
+    assert_array_equal((lower, upper), counts.predict_interval(display.grid[:, None], 0.9))
+    # Bands of counts stay above zero.
+    for band in display.ax_.collections[1:]:
+        assert band.get_paths()[0].vertices[:, 1].min() >= 0.0
+    assert_array_equal(display.inducing_points, counts.inducing_points_[:, 0])
+    ax = plt.subplots()[1]
+    assert display.plot(ax=ax).ax_ is ax
+
+
+def test_predictive_of_a_frame_through_a_transformed_target():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"hours": X[:, 0]})
+    inner = make_pipeline(StandardScaler(), BayesianRidge())
+    model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp).fit(frame, np.exp(TARGET))
+    display = PredictiveDisplay.from_estimator(model, frame, np.exp(TARGET), grid_resolution=20)
+    lower, upper = display.intervals[0.95]
+    assert np.all(lower > 0.0)
+    assert np.all(upper > display.y_mean)
+    assert display.ax_.get_xlabel() == "hours"
+    assert display.inducing_points is None
+
+
+def test_calibration_counts_the_targets_in_their_intervals():
+    model = BayesianRidge().fit(X, TARGET)
+    display = IntervalCalibrationDisplay.from_estimator(model, X, TARGET)
+    mean, std = model.predict(X, return_std=True)
+    for coverage, observed in zip(display.coverages, display.observed, strict=True):
+        inside = np.abs(TARGET - mean) <= stats.norm.ppf(0.5 + 0.5 * coverage) * std
+        assert_allclose(observed, inside.mean(), atol=1e-12)
+    ends = [stats.norm(mean, std).interval(coverage) for coverage in display.coverages]
+    same = IntervalCalibrationDisplay.from_predictions(TARGET, *zip(*ends, strict=True), display.coverages)
+    assert_allclose(same.observed, display.observed, atol=1e-12)
+    assert same.n_samples == 150
+
+
+def test_calibration_of_right_counts_is_within_chance():
+    class Right(BayesianRidge):
+        """The distribution that the counts are from."""
+
+        def predict_log_density(self, X, y):
+            return stats.poisson(np.exp(X[:, 0])).logpmf(y)
+
+        def predict_cdf(self, X, y):
+            return stats.poisson(np.exp(X[:, 0])).cdf(y)
+
+    rows = RNG.normal(size=(4000, 1))
+    y = RNG.poisson(np.exp(rows[:, 0]))
+    model = Right()
+    model.likelihood_ = Poisson()
+    display = IntervalCalibrationDisplay.from_estimator(model, rows, y)
+    assert_allclose(display.observed, display.coverages, atol=0.03)
+    assert_allclose(ResidualDisplay.from_estimator(model, rows, y).density_, 1.0, atol=0.25)
+
+
+def test_residuals():
+    pit = RNG.uniform(size=500)
+    display = ResidualDisplay.from_predictions(pit, n_bins=10)
+    assert_allclose(display.density_, np.histogram(pit, np.linspace(0, 1, 11))[0] / 50.0)
+    # Steps that span several bins are spread over them.
+    assert_allclose(ResidualDisplay([0.5], [0.0], n_bins=4).plot().density_, [2.0, 2.0, 0.0, 0.0])
+
+
+def test_relevance():
+    both = np.column_stack([X[:, 0], RNG.normal(size=150) * 100.0])
+    model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), n_inducing=10, max_iter=30, tol=1.0, random_state=0)
+    model.fit(both, TARGET)
+    display = RelevanceDisplay.from_estimator(model)
+    assert display.names == ["x0", "x1"]
+    assert_allclose(display.importances, np.sort(model.feature_importances_)[::-1])
+    assert display.length_scales == model.summary().terms[0].factors[0].by_column
+    assert len(RelevanceDisplay.from_estimator(model, max_features=1).names) == 1
+
+
+def test_what_displays_refuse(counts):
+    with pytest.raises(ValueError, match=r"X has the shape \(150, 2\), but PredictiveDisplay draws"):
+        PredictiveDisplay.from_estimator(counts, np.hstack([X, X]))
+    labels = LogisticRegression().fit(X, TARGET > 0)
+    for display in (IntervalCalibrationDisplay, ResidualDisplay):
+        with pytest.raises(TypeError, match="LogisticRegression is a classifier"):
+            display.from_estimator(labels, X, TARGET > 0)
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"ResidualDisplay.plot needs matplotlib; install it by pip install"):
+        ResidualDisplay([0.5]).plot()
