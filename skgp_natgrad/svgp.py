@@ -140,6 +140,8 @@ class Result(NamedTuple):
         The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
     calibration : Calibration, optional
         That of class probabilities, where it was found together with q.
+    held_out : float, optional
+        The mean log density of class labels that were held out, where it was found together with q.
     """
 
     state: State
@@ -149,6 +151,7 @@ class Result(NamedTuple):
     previous: Previous
     lost: str | None
     calibration: Calibration | None = None
+    held_out: float | None = None
 
 
 def check_plan(plan, table):
@@ -300,9 +303,9 @@ def _in_one_step(state, constants, table, random_state):
         optimum = method.solve(state.parameters, constants, table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     report = Report(optimum.elbo, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    elbo = float(optimum.elbo[-1])
+    elbo, held_out = float(optimum.elbo[-1]), optimum.density if optimum.calibration is not None else None
     trained = loop.Result(state, report, elbo, None, 0.0)
-    return Result(state, constants, elbo, trained, previous_of(state, constants), None, optimum.calibration)
+    return Result(state, constants, elbo, trained, previous_of(state, constants), None, optimum.calibration, held_out)
 
 
 def _with_mean(result, table, plan, random_state):

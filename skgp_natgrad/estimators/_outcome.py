@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
-        _warn_of_training(result.trained, fit, self.constant, self.step_sizes, level)
+        _warn_of_training(result, fit, self.constant, self.step_sizes, level)
         if fit.plan.settings.algorithm.optimizer is not None:
             _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level)
         if fit.previous is None:
@@ -113,9 +113,9 @@ def _smaller(step_sizes):
 
 
 def _warn_of_training(result, fit, constant, step_sizes, stacklevel):
-    settings = fit.plan.settings
-    found = [_not_converged(result.status, settings, step_sizes), _rejections(result.report, settings, step_sizes)]
-    found += [_too_coarse(result.lost), _no_better(result, fit.weight, constant, step_sizes)]
+    settings, trained = fit.plan.settings, result.trained
+    found = [_not_converged(trained.status, settings, step_sizes), _rejections(trained.report, settings, step_sizes)]
+    found += [_too_coarse(trained.lost), _no_better(result, fit, constant, step_sizes)]
     for message in filter(None, found):
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
 
@@ -158,12 +158,20 @@ def _too_coarse(lost):
     )
 
 
-def _no_better(result, weight, constant, step_sizes):
-    if constant is None or result.status == "too few" or result.elbo > constant * weight:
+def _no_better(result, fit, constant, step_sizes):
+    trained = result.trained
+    # The bound of a wide prior may be low though its predictions are good: where there are held-out labels, they decide.
+    value = trained.elbo / fit.weight if result.held_out is None else result.held_out
+    if constant is None or trained.status == "too few" or value > constant:
         return None
+    what = "ELBO" if result.held_out is None else "log density of held-out labels"
+    found = (
+        f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
+    )
+    if svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
+        return f"{found}no information about y. Otherwise give another kernel, or train it with solver='ngd'."
     return (
-        f"The ELBO, {result.elbo / weight:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X "
-        "may contain no information about y. Otherwise train for longer, start from shorter lengthscales (kernel) and "
+        f"{found}no information about y. Otherwise train for longer, start from shorter lengthscales (kernel) and "
         f"less noise (likelihood), or take smaller steps. {_smaller(step_sizes)}."
     )
 

@@ -40,9 +40,9 @@ _BLOCK_ROWS = 1024
 # Up to so many rows similar tables share programs; more rows are filled up to a multiple of this number.
 _SHARED, _UNIT = 640, 64
 # Nats per row by which the bound still changes at the end, and most turns of covariance and means.
-_TOLERANCE, _TURNS = 1e-3, 8
-# Of L-BFGS: most iterations, and the relative change of the bound at its end.
-_ITERATIONS, _PRECISION = 200, 1e-8
+_TOLERANCE, _TURNS = 3e-3, 6
+# Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance.
+_ITERATIONS, _PRECISION = 200, 1e-2
 _CORRECTIONS = 10
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
@@ -50,7 +50,7 @@ _SHARE = 5
 # Share of the prior variance that the inducing points leave unexplained at a row apart from them.
 _APART = 1e-6
 # The kernel's scale changes by this factor, at most so many times.
-_STEP, _STEPS = float(np.log(3.0)), 6
+_STEP, _STEPS = float(np.log(3.0)), 4
 
 
 class Rows(NamedTuple):
@@ -216,19 +216,20 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=_TUR
     bounds = []
     while len(bounds) < turns:
         covariance = _covariance(rows, h, scale)
-        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale)
+        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
         var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
         after = _curvature(parameters, constants, rows, mean, var)
         if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight:
             break
-        used, h = h, after
+        # The mean of both from the second turn on: under a wide prior h would swing.
+        used, h = h, after if len(bounds) == 1 else 0.5 * (h + after)
     else:
         h = used
     return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
 
 
-def _best_means(parameters, constants, rows, w, covariance, scale):
+def _best_means(parameters, constants, rows, w, covariance, scale, tolerance):
     """The whitened means with the largest bound, the latent means, and the bound without the covariance's part."""
     shape, system = np.shape(w), (parameters, constants, rows, covariance, scale)
 
@@ -239,7 +240,7 @@ def _best_means(parameters, constants, rows, w, covariance, scale):
         return (value, gradient) if np.isfinite(value) else (np.finfo(float).max, 0.0 * gradient)
 
     start = (w @ np.asarray(covariance.root)).ravel()
-    options = {"maxiter": _ITERATIONS, "ftol": _PRECISION, "gtol": 0.0, "maxcor": _CORRECTIONS}
+    options = {"maxiter": _ITERATIONS, "ftol": _PRECISION * tolerance, "gtol": 0.0, "maxcor": _CORRECTIONS}
     found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
     t = found.x.reshape(shape)
     value, _, mean = _loss(t, *system)
@@ -368,10 +369,13 @@ def solve(parameters, constants, table, random_state):
     optimum : Optimum
     """
     problem = _Problem.of(parameters, constants, table, random_state)
-    held_out = problem.fits(0.0)
+    held_out = problem.fits(0.0, None, 2)
     moments, y = problem.moments(held_out)
     calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
-    density = float(np.average(problem.densities(held_out), weights=problem.weight))
+    mean, var = (
+        factor * each for factor, each in zip((calibration.mean, calibration.deviation**2), moments, strict=True)
+    )
+    density = float(np.average(log_densities(problem.likelihood, mean, var, y), weights=problem.weight))
     fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
     return Optimum(_gaussian(fit), parameters, np.array(fit.bounds), density, calibration)
 

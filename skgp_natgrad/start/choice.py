@@ -19,7 +19,7 @@ from .state import init
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 # Of class labels, whose solution takes several turns.
-_LABELS, _POINTS_OF_LABELS = 4000, 1000
+_LABELS, _POINTS_OF_LABELS = 3000, 800
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60

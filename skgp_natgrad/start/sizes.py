@@ -11,8 +11,9 @@ OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function. That is half a minute on two
 # cores; memory for some matrices of the largest size.
 _OPERATIONS, _MOST, _FEWEST = 2.7e12, 5000, 100
-# Of class labels, whose latent functions share a covariance, several such solutions are made.
-_OPERATIONS_OF_LABELS = 1.3e12 / 5.0
+# Of class labels, whose latent functions share a covariance, several such solutions are made; with more rows the time
+# grows in proportion.
+_OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
@@ -39,7 +40,7 @@ def n_inducing(n_rows, n_latent, n_bytes):
 
 def n_inducing_of_labels(n_rows, n_bytes):
     """The number of inducing points of the solution for class labels; see `n_inducing`."""
-    affordable = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * n_rows))
+    affordable = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
     if n_bytes is not None:
         matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
         affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
