@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
-from .mean_solve import closed_form, common_covariance, exact_mean
+from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.calibration import Calibration
 from .prediction.model import (
     Model,
@@ -171,6 +171,8 @@ def check_plan(plan, table):
         )
     if SOLVERS[settings.algorithm.solver].one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if SOLVERS[settings.algorithm.solver].one_step and len(plan.kernels or ()) > 1 and not plan.likelihood.conjugate:
+        raise ValueError("solver='evidence' needs one kernel for all classes, not a list; use solver='ngd'.")
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
@@ -298,7 +300,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
 
 def _in_one_step(state, constants, table, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
-    method = closed_form if state.parameters.raw_likelihood.conjugate else common_covariance
+    method = closed_form if state.parameters.raw_likelihood.conjugate else class_labels
     with blas.single_threaded(len(constants.masks.Z)):
         optimum = method.solve(state.parameters, constants, table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)

@@ -98,7 +98,7 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"likelihood": "poisson"}, "which likelihood Poisson does not have in closed form; use solver='ngd'"),
+        ({"likelihood": "poisson"}, "not likelihood Poisson; use solver='ngd'"),
         ({"objective": "predictive"}, "of the ELBO, not of objective='predictive'"),
         ({"basis": "solve"}, "on one set of points; leave basis='solve'"),
         ({"n_mean_inducing": 3}, "n_mean_inducing=3, but this solver has none; use solver='ngd'"),
@@ -213,15 +213,21 @@ def test_partial_fit_goes_on_from_one_step(diabetes, rng):
 
 
 def test_sizes_keep_to_the_time():
-    assert sizes.n_inducing(True, 1000, 1, None) >= 1000
-    assert sizes.n_inducing(True, 36_000, 1, None) > sizes.n_inducing(True, 300_000, 1, None) > 1000
-    assert sizes.n_inducing(True, 10**8, 1, None) == 100
+    assert sizes.n_inducing(1000, 1, None) >= 1000
+    assert sizes.n_inducing(36_000, 1, None) > sizes.n_inducing(300_000, 1, None) > 1000
+    assert sizes.n_inducing(10**8, 1, None) == 100
     for n_rows, n_latent in ((40_000, 1), (300_000, 1), (40_000, 4)):
-        points = sizes.n_inducing(True, n_rows, n_latent, 10**11)
+        points = sizes.n_inducing(n_rows, n_latent, 10**11)
         assert 3.0 * n_rows * n_latent * points**2 < 3e12
     # Two gigabytes.
-    assert 12 * 8 * sizes.n_inducing(True, 36_000, 1, 2 * 10**9) ** 2 < 10**9
-    assert sizes.n_inducing(False, 10**6, 3, None) == 100
+    assert 12 * 8 * sizes.n_inducing(36_000, 1, 2 * 10**9) ** 2 < 10**9
+    for n_rows in (1000, 20_000, 10**6):
+        points = sizes.n_inducing_of_labels(n_rows, 10**10)
+        # Several solutions, in proportion to the rows above some thousands; memory for the rows' covariances.
+        assert 3.0 * min(n_rows, 10_000) * points**2 < 3e11
+        assert 8 * 5 * n_rows * points <= 0.5 * 10**10 or points == 100
+    assert sizes.n_inducing_of_labels(2000, None) >= 2000
+    assert sizes.n_inducing_of_labels(10**6, None) == sizes.n_inducing_of_labels(10**5, None) > 1000
 
 
 def test_targets_for_the_search():

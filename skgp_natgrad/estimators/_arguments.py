@@ -93,6 +93,9 @@ def _solver(estimator, likelihood, by_parts):
     if not isinstance(estimator.solver, str) or estimator.solver != "auto":
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
+    if isinstance(estimator.kernel, (list, tuple)) and not likelihood.conjugate:
+        # Latent functions of a common covariance have a common kernel.
+        return "ngd"
     as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
     return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
 

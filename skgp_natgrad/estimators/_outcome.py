@@ -160,7 +160,7 @@ def _too_coarse(lost):
 
 def _no_better(result, fit, constant, step_sizes):
     trained = result.trained
-    # The bound of a wide prior may be low though its predictions are good: where there are held-out labels, they decide.
+    # The bound of a wide prior may be low though it predicts well: where there are held-out labels, they decide.
     value = trained.elbo / fit.weight if result.held_out is None else result.held_out
     if constant is None or trained.status == "too few" or value > constant:
         return None

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .._backend import blas, memory
-from ..mean_solve import closed_form, common_covariance
+from ..mean_solve import class_labels, closed_form
 from ..step.algorithm import SOLVERS
 from ..training.batches import Table
 from . import evidence, search, sizes
@@ -110,7 +110,7 @@ def _tried(plan, table, seed):
     rows = evidence.part(table, chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with blas.single_threaded(len(constants.masks.Z)):
-        log_kernel, density = common_covariance.best_scale(state.parameters, constants, rows, random_state)
+        log_kernel, density = class_labels.best_scale(state.parameters, constants, rows, random_state)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
     return (density, plan._replace(kernels=(kernel,))) if np.isfinite(density) else (-np.inf, plan)
 

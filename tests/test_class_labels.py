@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.mean_solve import common_covariance
+from skgp_natgrad.mean_solve import class_labels, common_covariance
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
@@ -108,14 +108,14 @@ def test_held_out_rows_are_predicted_as_by_a_fit_without_them(rng, x64, n_induci
     table = table_of(rng, 3)
     plan = plan_of(Softmax(), 3, n_inducing, FIXED)
     parameters, constants, rows = prepared(plan, table)
-    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+    folds = class_labels.folds_of(rows, np.random.RandomState(0))
     assert sorted(np.concatenate([held.index for held in folds])) == list(range(50))
     held = folds[0]
     assert held.y.tolist() == table.y[:, held.index].tolist()
     fit = common_covariance.fit_at_scale(
-        parameters, constants, common_covariance.without(rows, held), 0.0, tolerance=1e-9, turns=20
+        parameters, constants, class_labels.without(rows, held), 0.0, tolerance=1e-9, turns=20
     )
-    mean, var = common_covariance.moments_of(fit, held)
+    mean, var = class_labels.moments_of(fit, held)
     others = np.setdiff1d(np.arange(50), held.index)
     some = svgp.Table(table.X[others], table.y[:, others], table.weight[others])
     Z = np.asarray(parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
@@ -134,20 +134,18 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
     table = table_of(rng, 3, n=120)
     plan = plan_of(Softmax(), 3)
     parameters, constants, rows = prepared(plan, table)
-    kernel, density = common_covariance.best_scale(parameters, constants, table, np.random.RandomState(0))
+    kernel, density = class_labels.best_scale(parameters, constants, table, np.random.RandomState(0))
     scale = kernel.k1.constant_value - np.log(2.0)
     # Steps by a factor of three.
     np.testing.assert_allclose(scale / np.log(3.0), np.round(scale / np.log(3.0)), atol=1e-9)
-    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+    folds = class_labels.folds_of(rows, np.random.RandomState(0))
 
     def densities(log_scale):
         found = []
         for held in folds:
-            fit = common_covariance.fit_at_scale(
-                parameters, constants, common_covariance.without(rows, held), log_scale
-            )
-            moments = common_covariance.moments_of(fit, held)
-            found.append(common_covariance.log_densities(plan.likelihood, *moments, held.y))
+            fit = common_covariance.fit_at_scale(parameters, constants, class_labels.without(rows, held), log_scale)
+            moments = class_labels.moments_of(fit, held)
+            found.append(class_labels.log_densities(plan.likelihood, *moments, held.y))
         return np.concatenate(found)
 
     here, weight = densities(scale), np.concatenate([held.weight for held in folds])
@@ -164,14 +162,14 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
 def test_few_rows_are_all_held_out_in_turn(n_rows, n_folds, size):
     ones = np.ones(n_rows)
     rows = common_covariance.Rows(np.zeros((1, n_rows)), 0.5 * ones, 0.5 * ones, ones[None], ones)
-    folds = common_covariance.folds_of(rows, np.random.RandomState(0))
+    folds = class_labels.folds_of(rows, np.random.RandomState(0))
     assert (len(folds), len(folds[0].index)) == (n_folds, size)
 
 
 def test_rows_at_inducing_points_are_held_out_last():
     residual = np.repeat([0.0, 0.3], [1900, 100])
     rows = common_covariance.Rows(np.zeros((1, 2000)), 1.0 - residual, residual, np.ones((1, 2000)), np.ones(2000))
-    (held,) = common_covariance.folds_of(rows, np.random.RandomState(0))
+    (held,) = class_labels.folds_of(rows, np.random.RandomState(0))
     assert len(held.index) == 400
     assert set(range(1900, 2000)) <= set(held.index)
 
@@ -179,7 +177,7 @@ def test_rows_at_inducing_points_are_held_out_last():
 def test_a_fixed_scale_stays(rng, x64):
     table = table_of(rng, 2)
     parameters, constants, _ = prepared(plan_of(Bernoulli(), 2, kernel=FIXED), table)
-    kernel, _ = common_covariance.best_scale(parameters, constants, table, np.random.RandomState(0))
+    kernel, _ = class_labels.best_scale(parameters, constants, table, np.random.RandomState(0))
     np.testing.assert_allclose(kernel.k1.constant_value, np.log(2.0))
 
 

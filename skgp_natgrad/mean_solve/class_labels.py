@@ -1,0 +1,187 @@
+"""Class labels: the kernel's scale, the calibration and q, with rows that are held out.
+
+The kernel's scale is that of the largest density of held-out labels, and their predictions calibrate the
+class probabilities. (Leave-one-out moments from the slopes alone favour scales that are too large: a
+label that its own latent value fits well has next to no curvature.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..prediction.calibration import calibrate, log_densities
+from ..variational.model import Constants, Parameters
+from . import amplitude
+from .closed_form import Optimum
+from .common_covariance import TURNS, Rows, fit_at_scale, gaussian_of, rows_of_table
+from .mean_system import prior_of
+
+# Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
+_HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
+_SHARE = 5
+# Share of the prior variance that the inducing points leave unexplained at a row apart from them.
+_APART = 1e-6
+# The kernel's scale changes by this factor, at most so many times.
+_STEP, _STEPS = float(np.log(3.0)), 4
+
+
+class HeldOut(NamedTuple):
+    """Rows that are left out of a fit: positions, what the points leave unexplained, labels (T, B), weights (B,)."""
+
+    index: np.ndarray
+    residual: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+def folds_of(rows, random_state):
+    """Parts of the rows (`HeldOut`), each to be predicted from all others: all of few rows, and a part of many.
+
+    Rows at inducing points of their own come last: how they are predicted says little about the rows between.
+    """
+    explained, residual, y, weight = map(np.asarray, rows[1:])
+    order = random_state.permutation(np.flatnonzero(weight > 0.0))
+    apart = residual[order] > _APART * (residual + explained)[order]
+    order = np.concatenate([order[apart], order[~apart]])
+    n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
+    size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
+    parts = (np.sort(order[i * size : (i + 1) * size]) for i in range(n_folds))
+    return [HeldOut(part, residual[part], y[:, part], weight[part]) for part in parts if len(part)]
+
+
+def without(rows, held):
+    """The rows, those that are held out with weight zero."""
+    weight = np.array(rows.weight)
+    weight[held.index] = 0.0
+    return rows._replace(weight=weight)
+
+
+def moments_of(fit, held):
+    """Latent moments (K, B) of held-out rows."""
+    mean, own = fit.mean[:, held.index], np.asarray(fit.covariance.own)[held.index]
+    return mean, np.broadcast_to(np.exp(fit.log_scale) * held.residual + own, mean.shape)
+
+
+class _Problem(NamedTuple):
+    """What the fits of one table share."""
+
+    parameters: Parameters
+    constants: Constants
+    rows: Rows
+    folds: list
+
+    @classmethod
+    def of(cls, parameters, constants, table, random_state):
+        """The problem of a table; ``random_state`` chooses the held-out rows."""
+        rows = rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table)
+        # Only what the likelihood's part needs, so that one program serves all.
+        parameters = parameters._replace(log_kernels=None, points=None, weights=None)
+        constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
+        return cls(parameters, constants, rows, folds_of(rows, random_state))
+
+    @property
+    def likelihood(self):
+        return self.parameters.raw_likelihood.from_raw(np)
+
+    @property
+    def weight(self):
+        """Weights of all held-out rows."""
+        return np.concatenate([held.weight for held in self.folds])
+
+    def fits(self, log_scale, before=None, turns=TURNS):
+        """A fit without each of the folds."""
+        return [
+            fit_at_scale(self.parameters, self.constants, without(self.rows, held), log_scale, each, turns)
+            for held, each in zip(self.folds, before or [None] * len(self.folds), strict=True)
+        ]
+
+    def moments(self, fits):
+        """Latent moments (K, B) of all held-out rows, and their labels."""
+        moments = zip(*(moments_of(*pair) for pair in zip(fits, self.folds, strict=True)), strict=True)
+        return [np.concatenate(each, axis=-1) for each in moments], np.concatenate([h.y for h in self.folds], axis=-1)
+
+    def densities(self, fits):
+        """Log densities of the labels of all held-out rows."""
+        moments, y = self.moments(fits)
+        return np.asarray(log_densities(self.likelihood, *moments, y))
+
+
+def best_scale(parameters, constants, table, random_state):
+    """The scale of the kernel under which held-out labels have the largest density.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Without mean-only points, with one kernel, and a likelihood of classes without parameters.
+    constants : Constants
+    table : Table
+    random_state : numpy.random.RandomState
+        Chooses the held-out rows.
+
+    Returns
+    -------
+    kernel : Kernel
+        The scaled kernel, as logarithms.
+    density : float
+        In nats a row.
+    """
+    problem = _Problem.of(parameters, constants, table, random_state)
+    (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
+    log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
+    return amplitude.multiplied(kernel, log_scale), float(np.average(densities, weights=problem.weight))
+
+
+def solve(parameters, constants, table, random_state):
+    """q of all rows, and the calibration of class probabilities by rows that are held out.
+
+    Parameters
+    ----------
+    parameters, constants, table, random_state
+        As in `best_scale`.
+
+    Returns
+    -------
+    optimum : Optimum
+    """
+    problem = _Problem.of(parameters, constants, table, random_state)
+    held_out = problem.fits(0.0, None, 2)
+    moments, y = problem.moments(held_out)
+    calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
+    mean, var = (
+        factor * each for factor, each in zip((calibration.mean, calibration.deviation**2), moments, strict=True)
+    )
+    density = float(np.average(log_densities(problem.likelihood, mean, var, y), weights=problem.weight))
+    fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
+    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), density, calibration)
+
+
+def _climb(problem, limits):
+    """The scale of largest density among those that differ by a factor, from one upwards, else downwards."""
+    # After a single turn h would still be that of the scale before, and the densities not comparable.
+    best, fits = 0.0, problem.fits(0.0, None, 3)
+    densities = problem.densities(fits)
+    for direction in (_STEP, -_STEP):
+        for _ in range(_STEPS):
+            log_scale = best + direction
+            if not limits[0] <= log_scale <= limits[1]:
+                break
+            tried = problem.fits(log_scale, fits, 2)
+            densities_there = problem.densities(tried)
+            if not _is_larger(densities_there - densities, problem.weight):
+                break
+            best, fits, densities = log_scale, tried, densities_there
+        if best > 0.0:
+            break
+    return best, densities
+
+
+def _is_larger(difference, weight):
+    """Whether differences of weighted rows are positive by more than a standard error (Breiman et al. 1984).
+
+    Few rows do not tell a wide prior from a narrow one.
+    """
+    mean = np.average(difference, weights=weight)
+    variance = np.average((difference - mean) ** 2, weights=weight)
+    return mean > np.sqrt(variance / len(weight))
