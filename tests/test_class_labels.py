@@ -1,5 +1,7 @@
 """q for class labels with one covariance for all latent functions: stationarity, leave-one-out moments, scale."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.mean_solve import class_labels, common_covariance
+from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
 
 KERNEL = ConstantKernel(2.0, (1e-3, 1e3)) * Matern([1.0, 0.7], nu=1.5)
+KERNEL_1D = ConstantKernel(2.0, (1e-3, 1e3)) * RBF()
 FIXED = ConstantKernel(2.0, "fixed") * Matern([1.0, 0.7], nu=1.5)
 STEPS = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
 
@@ -206,3 +210,47 @@ def test_nothing_set_predicts_classes_well(load):
     # One row, in NumPy, as all of them, in a compiled program.
     np.testing.assert_allclose(model.predict_proba(X[test][:1]), proba[:1], atol=1e-6)
     assert np.all(np.diff(np.sort(model.predict_proba(X[test][:3]).sum(1))) < 1e-9)
+
+
+def test_a_kernel_without_an_upper_bound_may_be_multiplied(x64):
+    bounded, free, without = (
+        tuple(jax.tree.map(np.log, each) for each in from_sklearn(kernel, 1))
+        for kernel in (KERNEL_1D, ConstantKernel(2.0, (1e-3, np.inf)) * RBF(), RBF())
+    )
+    np.testing.assert_allclose(amplitude.room(*bounded), np.log([1e-3 / 2.0, 1e3 / 2.0]))
+    np.testing.assert_allclose(amplitude.room(*free), [np.log(1e-3 / 2.0), np.inf])
+    assert amplitude.room(*without) == (0.0, 0.0)
+
+
+def test_few_heavy_rows_do_not_decide(rng):
+    difference, weight = np.full(100, -0.01), np.ones(100)
+    difference[0], weight[0] = 1.0, 100.0
+    assert not class_labels._is_larger(difference, weight)
+    assert class_labels._is_larger(rng.normal(0.5, 0.1, size=100), np.ones(100))
+
+
+def test_a_rare_class_under_a_given_kernel():
+    X = np.random.default_rng(0).normal(size=(3000, 1))
+    y = np.zeros(3000, int)
+    y[:3] = 1
+    model = NGDSVGPClassifier(kernel=1.0 * RBF(), random_state=0).fit(X, y)
+    assert 0.0 < model.predict_proba(X)[:, 1].mean() < 0.01
+    assert model.kernel_.k1.constant_value > 0.1
+
+
+def test_a_shared_covariance_in_all_that_a_model_does(rng):
+    X, y = load_iris(return_X_y=True)
+    model = NGDSVGPClassifier(kernel=2.0 * RBF(2.0), random_state=0).fit(X, y)
+    separate = model._posterior._replace(root_S=np.repeat(model._posterior.root_S, 3, 0))
+    other = pickle.loads(pickle.dumps(model))
+    other._posterior = separate
+    rows = X[rng.permutation(150)[:20]]
+    for found, expected in zip(
+        (*model.predict_latent(rows, return_cov=True), model.predict_proba(rows), model.sample_y(rows, 5, 0)),
+        (*other.predict_latent(rows, return_cov=True), other.predict_proba(rows), other.sample_y(rows, 5, 0)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    before = model.predict_proba(X)
+    model.partial_fit(X, y)
+    assert np.abs(model.predict_proba(X) - before).max() < 0.2

@@ -13,6 +13,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate, learning_curve
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, QuantileTransformer, StandardScaler
 
@@ -303,3 +304,19 @@ def test_estimators_without_a_distribution_are_named(fitted):
         DistributionScorer("rmse")(fitted, X, TARGET)
     with pytest.raises(ValueError, match=r"coverage=1\.5 must be"):
         DistributionScorer("interval_score", coverage=1.5)(fitted, X, TARGET)
+
+
+def test_a_column_of_targets_is_scored_as_a_vector(rng):
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+    regressor, classifier = BayesianRidge().fit(X, y), LogisticRegression().fit(X, y > 0)
+    for scorer in (metrics.nlpd_scorer, metrics.calibration_scorer):
+        assert_allclose(scorer(regressor, X, y[:, None]), scorer(regressor, X, y))
+    assert_allclose(metrics.nlpd_scorer(classifier, X, (y > 0)[:, None]), metrics.nlpd_scorer(classifier, X, y > 0))
+
+
+def test_a_classifier_without_log_probabilities_is_scored(rng):
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    model = KNeighborsClassifier(10).fit(X, y)
+    assert_allclose(metrics.nlpd_scorer(model, X, y), -log_loss(y, model.predict_proba(X)))

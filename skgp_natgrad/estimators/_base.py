@@ -119,7 +119,6 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         if outcome.fit.checkpoint is not None:
             outcome.fit.checkpoint.remove()
         outcome.warn(stacklevel=3)
-        _callbacks.after_one_step(self, outcome.fit)
         return self
 
     def _fit(self, X, types, targets, streams=False):
@@ -136,6 +135,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())
+        _callbacks.after_one_step(self, fit)
         return outcome
 
     def _calibrates(self):
@@ -199,6 +199,8 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
+        # Refused where the kernel is not defined: a draw of a class would not show it.
+        self._predict("latent_mean", X)
         return svgp.sample_targets(
             _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint
         )

@@ -13,7 +13,8 @@ from . import _fitted, _progress
 def of(estimator, fit, constants):
     """Context manager: the callbacks of a fit, in the order in which they are called."""
     title = type(estimator).__name__
-    with _progress.show(title, estimator.verbose, fit.plan.settings.max_iter, fit.weight) as progress:
+    verbose = 0 if svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step else estimator.verbose
+    with _progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as progress:
         callbacks = [progress, _users(estimator, fit, constants), fit.checkpoint]
         yield [callback for callback in callbacks if callback is not None]
 
@@ -33,6 +34,10 @@ def _users(estimator, fit, constants):
 
 
 def after_one_step(estimator, fit):
-    """Call the user's callback once, if the fit has no iterations between which it could have been called."""
-    if estimator.callback is not None and svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
+    """Show one line and call the user's callback once, if the fit has no iterations between which to do so."""
+    if not svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
+        return
+    if estimator.verbose:
+        print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
+    if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))

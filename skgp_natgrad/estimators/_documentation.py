@@ -64,7 +64,8 @@ n_inducing : int, "auto", None or "all", default="auto"
     covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
-    minute allows on two cores: all rows of a table of up to 5000. None and
+    minute allows on two cores: for Gaussian noise all rows of a table of up
+    to 5000, for class labels of up to 2800. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0
@@ -94,10 +95,14 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     values and keeps its bounds), then one natural gradient step of size one on
     all rows, which for a Gaussian likelihood ends at the best q [1]_. The
     noise, and the scale of kernel and noise together, have the largest density
-    of rows that are each predicted from all others. "auto" is "evidence" for
-    ``likelihood="gaussian"`` as long as no argument of the points or of
+    of rows that are each predicted from all others. For class labels without
+    parameters ("bernoulli", "softmax") a few such steps of the covariance,
+    which all latent functions share, alternate with the best means, and the
+    kernel's scale has the largest density of held-out labels. "auto" is
+    "evidence" for these likelihoods as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
-    ``n_iter_no_change``, ``warm_start``, ``dtype``), and "ngd" otherwise, and for ``partial_fit``. "ngd":
+    ``n_iter_no_change``, ``warm_start``, ``dtype``), and "ngd" otherwise, for
+    a list of kernels for classes, and for ``partial_fit``. "ngd":
     natural gradient steps on the variational distribution q, and steps of
     ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
@@ -182,7 +187,8 @@ dtype : {"float64", "float32"}, default="float64"
     of benchmarks shows its cost in accuracy.
 verbose : int, default=0
     1 shows a progress bar (extra "progress") or a line now and then, 2 a
-    line every 20 iterations.
+    line every 20 iterations. With ``solver="evidence"`` there is one line, at
+    the end.
 callback : callable or None, default=None
     Called as ``callback(n_iter, model)`` after every 20 iterations (after
     every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of
@@ -197,7 +203,8 @@ checkpoint : str, os.PathLike or None, default=None
     searches, cross-validation and fits at the same time. A file is for one
     fit; ``fit`` with other data or arguments raises an error. A completed fit
     deletes its file. A write that fails is warned of, and the fit goes on. Not
-    for ``solver="lbfgs"``.
+    for ``solver="lbfgs"``; without effect on "evidence", which has no
+    iterations.
 checkpoint_every : float, default=5.0
     Smallest number of seconds between two writes of ``checkpoint``; at least
     twenty times as long as the last write took.

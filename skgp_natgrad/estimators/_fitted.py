@@ -69,7 +69,8 @@ def _paragraph(plan, scales, model, result):
         points += f" and {n_further} further points (basis {algorithm.basis!r}, mean solver {algorithm.mean_solver!r})"
     n_iter = len(result.trained.report.elbo)
     steps = {
-        "evidence": "hyperparameters from the evidence of some rows, then one natural gradient step on all rows",
+        "evidence": "hyperparameters from the evidence of some rows, then "
+        f"{'one natural gradient step' if n_iter == 1 else f'{n_iter} natural gradient steps'} on all rows",
         "lbfgs": f"{n_iter} iterations of L-BFGS",
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, batches of {settings.batch_size}")
     kernels = ", ".join(map(_form, model.kernels))

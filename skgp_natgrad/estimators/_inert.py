@@ -54,6 +54,8 @@ def _reasons(plan):
     if solver.one_step:
         for name in _OF_STEPS:
             yield name, f"{here} takes one step of size one on all rows"
+        for name in ("checkpoint", "checkpoint_every"):
+            yield name, f"{here} has no iterations to continue from"
         return
     if not solver.natural:
         yield "gamma_schedule", f"{here} takes no natural gradient steps"

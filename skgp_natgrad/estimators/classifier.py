@@ -41,8 +41,9 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Weights of the classes, which multiply ``sample_weight``.
     calibrate : bool, default=True
         Whether class probabilities and drawn labels multiply the latent mean and
-        deviation by two numbers, found after training: those under which training
-        labels, each predicted without itself, have the largest density.
+        deviation by two numbers: those under which training labels have the largest
+        density, either held out (``solver="evidence"``) or each without its own
+        factor. After ``partial_fit`` they are those of its rows.
 
     Attributes
     ----------

@@ -14,9 +14,10 @@ def multiplied(log_kernel, log_scale):
 
 
 def room(kernel, lower, upper):
-    """The range of logarithms by which a kernel may be multiplied; zero to zero if it has no factor."""
+    """The range of logarithms by which a kernel may be multiplied; zero to zero if it has no factor of its own."""
     low, high = -np.inf, np.inf
     for value, least, most, part in zip(*map(jax.tree.leaves, (kernel, lower, upper, amplitudes(kernel))), strict=True):
         if np.any(part):
             low, high = max(low, np.max(least - value)), min(high, np.min(most - value))
-    return (min(low, 0.0), max(high, 0.0)) if np.isfinite([low, high]).all() else (0.0, 0.0)
+    has_factor = any(np.any(part) for part in jax.tree.leaves(amplitudes(kernel)))
+    return (min(low, 0.0), max(high, 0.0)) if has_factor else (0.0, 0.0)

@@ -183,5 +183,4 @@ def _is_larger(difference, weight):
     Few rows do not tell a wide prior from a narrow one.
     """
     mean = np.average(difference, weights=weight)
-    variance = np.average((difference - mean) ** 2, weights=weight)
-    return mean > np.sqrt(variance / len(weight))
+    return mean > np.sqrt((weight**2 * (difference - mean) ** 2).sum()) / weight.sum()

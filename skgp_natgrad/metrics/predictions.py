@@ -39,12 +39,15 @@ class NormalPredictions:
 
     def predict_log_density(self, X, y):
         """Log density (N,), summed over the outputs."""
-        density = normal_log_density(y, *self._moments(X))
+        mean, std = self._moments(X)
+        _check_shape(y, mean)
+        density = normal_log_density(y, mean, std)
         return density.reshape(len(density), -1).sum(1)
 
     def predict_cdf(self, X, y):
         """P(Y <= y)."""
         mean, std = self._moments(X)
+        _check_shape(y, mean)
         return ndtr((y - mean) / std)
 
     def sample_y(self, X, n_samples, random_state, joint):
@@ -57,6 +60,13 @@ class NormalPredictions:
         mean, std = self._moments(X)
         reach = ndtri(0.5 + 0.5 * coverage) * std
         return mean - reach, mean + reach
+
+
+def _check_shape(y, mean):
+    if np.shape(y) != np.shape(mean):
+        raise ValueError(
+            f"y has the shape {np.shape(y)}, but the predicted mean has {np.shape(mean)}; make them equal."
+        )
 
 
 class RegressionPredictions:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
 
 from ._arrays import columns, probability, row_average
@@ -61,8 +62,11 @@ def _log_loss(classifier, X, y, weight):
         raise ValueError(
             f"y holds the label {y[~known][:1].tolist()[0]!r}, which {type(classifier).__name__} was not trained on."
         )
-    log_proba = classifier.predict_log_proba(X)[np.arange(len(y)), position]
-    return -row_average(np.maximum(log_proba, np.log(_SMALLEST)), weight)
+    if hasattr(classifier, "predict_log_proba"):
+        log_proba = classifier.predict_log_proba(X)
+    else:
+        log_proba = np.log(np.maximum(classifier.predict_proba(X), _SMALLEST))
+    return -row_average(np.maximum(log_proba[np.arange(len(y)), position], np.log(_SMALLEST)), weight)
 
 
 def _class_calibration_error(classifier, X, y, weight):
@@ -154,13 +158,16 @@ class DistributionScorer(BaseEstimator):
         probability("coverage", self.coverage)
         found = predictions_of(estimator, X)
         if not isinstance(found, tuple):
-            return -_OF_REGRESSORS[self.metric](found, np.asarray(y, dtype=float), sample_weight, self)
+            y = np.asarray(y, dtype=float)
+            # A single column is a vector, as estimators take it.
+            y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+            return -_OF_REGRESSORS[self.metric](found, y, sample_weight, self)
         if self.metric not in _OF_CLASSIFIERS:
             raise ValueError(
                 f"metric={self.metric!r} is for regressors; for {type(found[0]).__name__} use "
                 f"{' or '.join(map(repr, _OF_CLASSIFIERS))}."
             )
-        return -_OF_CLASSIFIERS[self.metric](*found, np.asarray(y), sample_weight)
+        return -_OF_CLASSIFIERS[self.metric](*found, column_or_1d(y), sample_weight)
 
 
 nlpd_scorer = DistributionScorer("nlpd")

@@ -95,7 +95,9 @@ def choose_kernel(plan, tables, random_state):
     plans = [_started(plan, each, table) for each in found]
     if len(plans) == 1:
         return index, plans[0]
-    tried = [_tried(each, table, random_state.randint(np.iinfo(np.int32).max)) for each in plans]
+    # The same rows and points for all of them.
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    tried = [_tried(each, table, seed) for each in plans]
     return index, max(tried, key=lambda each: each[0])[1]
 
 
@@ -193,10 +195,14 @@ def maximise_evidence(plan, table, random_state):
 
 def _of_labels(plan, table, rows, random_state):
     """The plan with the given kernel as it regresses the labels best, at the scale that predicts them best."""
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    if np.all(rows.y == rows.y[:, :1]):
+        # Without a label of another class there is nothing to regress.
+        return _tried(plan, table, seed)[1]
     regressed = search.regressed(rows, plan.n_classes, False)
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS)))
     best = evidence.maximise(start, bounds, regressed, _ITERATIONS)
     found = best.hyperparameters if np.isfinite(best.evidence) else start
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.kernel))
-    return _tried(plan._replace(kernels=(kernel,)), table, random_state.randint(np.iinfo(np.int32).max))[1]
+    return _tried(plan._replace(kernels=(kernel,)), table, seed)[1]

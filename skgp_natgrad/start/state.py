@@ -91,6 +91,8 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
     elif previous is not None:
+        if not one_step:
+            requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
     if one_step:
         return untrained_state(q, parameters), constants
