@@ -131,16 +131,18 @@ def test_labels_of_any_type(labels, rng):
 def test_class_weight_moves_the_boundary(rng):
     X = rng.normal(size=(200, 1))
     y = (X[:, 0] + rng.normal(size=200) > 1.2).astype(int)
-    plain = classifier().fit(X, y)
-    balanced = classifier(class_weight="balanced").fit(X, y)
+    plain = classifier(kernel=1.0 * RBF()).fit(X, y)
+    balanced = classifier(kernel=1.0 * RBF(), class_weight="balanced").fit(X, y)
     assert balanced.predict(X).mean() > plain.predict(X).mean() + 0.1
     weight = np.where(y == 1, (y == 0).mean(), (y == 1).mean()) / (2 * (y == 0).mean() * (y == 1).mean())
-    explicit = classifier().fit(X, y, sample_weight=weight)
+    explicit = classifier(kernel=1.0 * RBF()).fit(X, y, sample_weight=weight)
     assert_allclose(balanced.predict_proba(X), explicit.predict_proba(X), atol=1e-9)
     # Balanced by weight: a row of weight two is the row twice.
     row_weight = rng.integers(1, 3, size=200)
-    weighted = classifier(class_weight="balanced").fit(X, y, sample_weight=row_weight)
-    repeated = classifier(class_weight="balanced").fit(np.repeat(X, row_weight, axis=0), np.repeat(y, row_weight))
+    weighted = classifier(kernel=1.0 * RBF(), class_weight="balanced").fit(X, y, sample_weight=row_weight)
+    repeated = classifier(kernel=1.0 * RBF(), class_weight="balanced").fit(
+        np.repeat(X, row_weight, axis=0), np.repeat(y, row_weight)
+    )
     assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
 
 
