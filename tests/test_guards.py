@@ -160,7 +160,7 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
 
 def test_minibatches_that_are_never_sound_end_training():
     monitor = Monitor(
-        StoppingRule(50, 0.0, 1.0, noisy=True), np.ones(1000, bool), 1000, SimpleNamespace(full=False), ()
+        StoppingRule(50, 0.0, 1.0, noisy=True), lambda first, n: np.ones(n, bool), 1000, SimpleNamespace(full=False), ()
     )
     undone = [np.full(20, -1.0), np.zeros(20), np.ones(20, bool), np.zeros(20, bool)]
     ended = [monitor(None, undone) for _ in range(10)]
