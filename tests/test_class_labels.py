@@ -212,6 +212,29 @@ def test_nothing_set_predicts_classes_well(load):
     assert np.all(np.diff(np.sort(model.predict_proba(X[test][:3]).sum(1))) < 1e-9)
 
 
+@pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
+@pytest.mark.parametrize("amplitude", [1e-6, 1e6, 1e10])
+def test_the_bound_of_extreme_scales_is_that_of_training(rng, x64, likelihood, n_classes, amplitude):
+    table = table_of(rng, n_classes)
+    plan = plan_of(likelihood, n_classes, kernel=ConstantKernel(amplitude, "fixed") * Matern([1.0, 0.7], nu=1.5))
+    result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    q, batch = gaussian.separate(result.state.q), svgp.batch(table)
+    value = jax.jit(
+        lambda q: bound_given_q("orthogonal", result.state.parameters, q.mean, q.cov, batch, result.constants)
+    )(q) - gaussian.kl_to_standard(q)
+    np.testing.assert_allclose(value, result.elbo, rtol=1e-7)
+
+
+def test_a_list_of_kernels_is_for_steps(rng):
+    table = table_of(rng, 3)
+    plan = plan_of(Softmax(), 3)._replace(kernels=(KERNEL, KERNEL, KERNEL))
+    with pytest.raises(ValueError, match="needs one kernel for all classes"):
+        svgp.check_plan(plan, table)
+    model = NGDSVGPClassifier(kernel=[1.0 * RBF()] * 3, max_iter=20, tol=1e9, random_state=0)
+    model.fit(table.X, table.y[0].astype(int))
+    assert "solver 'ngd'" in model.plan_
+
+
 def test_a_kernel_without_an_upper_bound_may_be_multiplied(x64):
     bounded, free, without = (
         tuple(jax.tree.map(np.log, each) for each in from_sklearn(kernel, 1))

@@ -202,18 +202,16 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         w = before.w * np.exp(0.5 * (before.log_scale - log_scale))
         h = before.h
     bounds = []
-    while len(bounds) < turns:
+    for turn in range(turns):
         covariance = _covariance(rows, h, scale)
         w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
+        if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):
+            break
         var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
         after = _curvature(parameters, constants, rows, mean, var)
-        if len(bounds) > 1 and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight:
-            break
         # The mean of both from the second turn on: under a wide prior h would swing.
-        used, h = h, after if len(bounds) == 1 else 0.5 * (h + after)
-    else:
-        h = used
+        h = 0.5 * (h + after) if turn else after
     return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
 
 
