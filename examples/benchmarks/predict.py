@@ -73,7 +73,7 @@ def ours(common, args, n_mean_inducing):
         "max_iter": args.max_iter,
         "random_state": args.seed,
     }
-    return Contender("skgp_natgrad", "ours:train", common | {"arguments": arguments})
+    return Contender("skgp_natgrad", "ours:fit", common | {"arguments": arguments})
 
 
 def key(task, name, contender, args):

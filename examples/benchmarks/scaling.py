@@ -112,7 +112,7 @@ def cost_of_step(sizes, args):
     options = settings(sizes, 20 * (args.rounds + 1), args.seed)
     ours.train({"X": X, "y": y}, options, blocks)
     times = blocks.milliseconds()
-    flops = ours.step_flops(ours.make(options, N_FEATURES), X, y)
+    flops = ours.step_flops({"X": X, "y": y}, options)
     return {"median": float(np.median(times)), "best": float(times.min()), "flops": float(flops)}
 
 

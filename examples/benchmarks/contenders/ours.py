@@ -1,37 +1,111 @@
-"""This package: fits whose clock stands still between chunks, searches, and what XLA says of a step."""
+"""This package: training through the engine, fits and searches by the estimators, and what XLA says of a step."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import gzip
 import json
-import logging
-import re
 import tempfile
 import warnings
 from pathlib import Path
-from unittest import mock
 
 import jax
+import numpy as np
 from accuracy import paper_kernel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from contenders import Predictor
-from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import Cosine, LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import device
-from skgp_natgrad.step import chunk, step
-from skgp_natgrad.step.chunk import STEPS_PER_CALL
 
 ESTIMATORS = {"regression": NGDSVGPRegressor, "classification": NGDSVGPClassifier}
+COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
-def make(settings, n_features, estimators=ESTIMATORS):
+# -- the engine ---------------------------------------------------------------------------
+
+
+def described(data, settings):
+    """The plan and the table of a regression on standardised rows, from the estimator's arguments."""
+    arguments = {"learning_rate": 0.02, "batch_size": 1024, "n_mean_inducing": 0} | settings["arguments"]
+    n_features, gamma = data["X"].shape[1], settings.get("gamma", 0.1)
+    kernel = paper_kernel(n_features, settings.get("ard", False), 1.0)
+    y = np.atleast_2d(data["y"].T)
+    plan = svgp.Plan(
+        kernels=(kernel,) if settings.get("kernel", "paper") == "paper" else None,
+        likelihood=likelihoods.by_name(arguments.get("likelihood", "gaussian")),
+        settings=svgp.Settings(
+            algorithm=_given(svgp.Algorithm(), arguments),
+            gamma_schedule=LogLinear(min(1e-3, gamma), gamma, n_steps=20),
+            rate_schedule=Cosine(arguments["learning_rate"], 0.0, n_steps=arguments["max_iter"]),
+            n_columns=arguments.get("mean_columns", arguments["batch_size"]),
+            tol=0.0,
+        ),
+    )
+    plan = _given(plan._replace(settings=_given(plan.settings, arguments)), arguments, without=("likelihood",))
+    table = svgp.Table(data["X"], y, np.ones(len(data["X"])))
+    return svgp.complete(plan, table, arguments["random_state"]), table
+
+
+def _given(record, arguments, without=()):
+    """The record with those of the arguments that are fields of it."""
+    return record._replace(**{name: arguments[name] for name in set(record._fields) & set(arguments) - set(without)})
+
+
+def train(data, settings, report):
+    """Train, with a report after each chunk of iterations and at the end, when the mean may have been solved for.
+
+    What is timed is all that a fit does for a chunk of iterations: drawing the
+    batches, the compiled steps, and the check of convergence.
+    """
+    seed = settings["arguments"]["random_state"]
+    plan, table = described(data, settings)
+    state, constants = svgp.init(plan, table, seed)
+
+    def callback(monitor, state):
+        jax.block_until_ready(state)
+        return report(monitor.n_iter, lambda: _of_engine(svgp.interim(state, constants, monitor.report, plan), plan))
+
+    result = svgp.train(state, constants, table, plan, seed, [callback])
+    report(len(result.trained.report.elbo), lambda: _of_engine(result, plan), final=True)
+
+
+def _of_engine(result, plan):
+    """How a user calls the engine."""
+    model, _ = svgp.condition(result.state, result.constants, plan)
+
+    def moments(X):
+        mean, var = svgp.predict(model, X, "target_moments", device=plan.device)
+        return mean[0], var[0]
+
+    return Predictor(lambda X: svgp.predict(model, X, "target_mean", device=plan.device)[0], moments)
+
+
+def step_flops(data, settings):
+    """Operations of one training step, as XLA counts them; it counts none for a factorisation."""
+    plan, table = described(data, settings)
+    state, constants = svgp.init(plan, table, settings["arguments"]["random_state"])
+    size = plan.settings.batch_size
+    batch = svgp.batch(svgp.Table(table.X[:size], table.y[:, :size], table.weight[:size]))
+    # As many of the mean-only points' columns as training takes.
+    batch = batch._replace(columns=np.arange(min(plan.settings.n_columns, plan.n_trained_mean_inducing)))
+    one_step = functools.partial(svgp.step, plan=plan, gamma=0.1, rate=0.01)
+    with device.computation(plan.device):
+        compiled = jax.jit(one_step).lower(state, constants, batch).compile()
+    return compiled.cost_analysis()["flops"]
+
+
+# -- the estimators -----------------------------------------------------------------------
+
+
+def make(settings, n_features):
     """The estimator that the settings describe."""
     kernel = settings.get("kernel", "paper")
     gamma = settings.get("gamma", 0.1)
-    return estimators[settings["task"]](
+    return ESTIMATORS[settings["task"]](
         kernel=paper_kernel(n_features, settings.get("ard", False), 1.0) if kernel == "paper" else None,
         gamma_schedule=LogLinear(min(1e-3, gamma), gamma, n_steps=20),
         tol=0.0,
@@ -39,40 +113,9 @@ def make(settings, n_features, estimators=ESTIMATORS):
     )
 
 
-class _Pausing:
-    """A fit whose clock stands while the callback's model is made; mixed into an estimator.
-
-    What it times is all that a fit does for a chunk of iterations: drawing the
-    batches, the compiled steps, and the check of convergence.
-    """
-
-    def _on_chunk(self, show, fitted_as):
-        on_chunk = super()._on_chunk(show, fitted_as)
-
-        def paused(report, state):
-            jax.block_until_ready(state)
-            self.clock.pause()
-            return on_chunk(report, state)
-
-        return paused
-
-
-class _TimedRegressor(_Pausing, NGDSVGPRegressor):
-    """The regressor, with a clock."""
-
-
-class _TimedClassifier(_Pausing, NGDSVGPClassifier):
-    """The classifier, with a clock."""
-
-
-_TIMED = {"regression": _TimedRegressor, "classification": _TimedClassifier}
-
-
-def train(data, settings, report):
-    """Fit, with a report after each chunk of iterations and at the end, when the mean may have been solved for."""
-    model = make(settings, data["X"].shape[1], _TIMED)
-    model.clock = report.clock
-    model.callback = lambda n_iter, snapshot: report(n_iter, lambda: predictor(snapshot))
+def fit(data, settings, report):
+    """Fit the estimator, with one report at the end."""
+    model = make(settings, data["X"].shape[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data["X"], data["y"])
@@ -108,24 +151,16 @@ def search(data, settings):
 
 @contextlib.contextmanager
 def count_compilations():
-    """Count XLA compilations by the name of the program, from JAX's own log."""
+    """Count XLA compilations by the name of the program."""
     counts = collections.Counter()
 
-    class Handler(logging.Handler):
-        def emit(self, record):
-            found = re.match(r"Finished XLA compilation of jit\((\w+)\)", record.getMessage())
-            if found:
-                counts[found.group(1)] += 1
+    def listen(event, seconds, fun_name="unnamed", **_):
+        if event == COMPILATION:
+            counts[fun_name.removeprefix("jit(").removesuffix(")")] += 1
 
-    logger, handler = logging.getLogger("jax"), Handler()
-    logger.addHandler(handler)
-    propagate, logger.propagate = logger.propagate, False
-    try:
-        with jax.log_compiles(True):
-            yield counts
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield counts
+    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def profile(data, settings):
@@ -133,11 +168,11 @@ def profile(data, settings):
     with tempfile.TemporaryDirectory() as folder:
 
         def record_second_chunk(n_iter, _):
-            if n_iter == STEPS_PER_CALL:
+            if n_iter == svgp.STEPS_PER_CALL:
                 jax.profiler.start_trace(folder)
-            if n_iter == 2 * STEPS_PER_CALL:
+            if n_iter == 2 * svgp.STEPS_PER_CALL:
                 jax.profiler.stop_trace()
-            return n_iter == 2 * STEPS_PER_CALL
+            return n_iter == 2 * svgp.STEPS_PER_CALL
 
         model = make(settings, data["X"].shape[1]).set_params(callback=record_second_chunk)
         model.fit(data["X"], data["y"])
@@ -160,27 +195,5 @@ def _on_device(events):
         of_device = threads.get(place, "").startswith("Stream") and place[0] in gpus
         of_threads = not gpus and "XLAEigen" in threads.get(place, "") and "::" not in one["name"]
         if one.get("ph") == "X" and (of_device or of_threads):
-            total[one["name"]] += one["dur"] / 1e3 / STEPS_PER_CALL
+            total[one["name"]] += one["dur"] / 1e3 / svgp.STEPS_PER_CALL
     return total
-
-
-class _Stop(Exception):
-    """Ends a fit at its first compiled chunk."""
-
-
-def step_flops(model, X, y):
-    """Operations of one training step, as XLA counts them; it counts none for a factorisation."""
-    seen = []
-
-    def catch(*arguments):
-        seen.extend(arguments)
-        raise _Stop
-
-    with mock.patch.object(chunk, "run_chunk", catch), contextlib.suppress(_Stop):
-        model.fit(X, y)
-    state, constants, batches, gammas, rates, _, method, *_ = seen
-    batch = jax.tree.map(lambda x: x[0], batches)
-    with device.computation(model.device):
-        one_step = jax.jit(step.step, static_argnames="algorithm")
-        compiled = one_step.lower(state, constants, batch, gammas[0], rates[0], algorithm=method).compile()
-    return compiled.cost_analysis()["flops"]
