@@ -253,8 +253,8 @@ def test_few_heavy_rows_do_not_decide(rng):
 
 
 def test_a_rare_class_under_a_given_kernel():
-    X = np.random.default_rng(0).normal(size=(3000, 1))
-    y = np.zeros(3000, int)
+    X = np.random.default_rng(0).normal(size=(600, 1))
+    y = np.zeros(600, int)
     y[:3] = 1
     model = NGDSVGPClassifier(kernel=1.0 * RBF(), random_state=0).fit(X, y)
     assert 0.0 < model.predict_proba(X)[:, 1].mean() < 0.01
@@ -275,5 +275,5 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     before = model.predict_proba(X)
-    model.partial_fit(X, y)
+    model.set_params(max_iter=100).partial_fit(X, y)
     assert np.abs(model.predict_proba(X) - before).max() < 0.2

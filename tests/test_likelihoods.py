@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import (
@@ -825,7 +826,8 @@ def test_recovers_a_known_function(likelihood, rng):
         X, y, truth = simulate(likelihood, rng)
     # Parameters start at their defaults, not at the values that the data were drawn with.
     start = type(likelihood)(bins=likelihood.bins) if likelihood.name == "ordinal" else type(likelihood)()
-    reg = NGDSVGPRegressor(likelihood=start, n_inducing=15, max_iter=200, learning_rate=0.05, random_state=0)
+    options = {"n_inducing": 15, "max_iter": 200, "learning_rate": 0.05, "random_state": 0}
+    reg = NGDSVGPRegressor(ConstantKernel() * Matern(nu=2.5), likelihood=start, **options)
     mean, std = reg.fit(X, y).predict(X, return_std=True)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.3 * np.std(truth)
     inside = np.mean(np.abs(y - mean) <= 2.0 * std)

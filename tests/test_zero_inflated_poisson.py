@@ -11,14 +11,20 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Poisson, ZeroInflatedPoisson
 
 PI = 0.3
-OPTIONS = {"n_inducing": 20, "max_iter": 400, "learning_rate": 0.05, "random_state": 0}
+OPTIONS = {
+    "kernel": ConstantKernel() * RBF(0.5),
+    "n_inducing": 20,
+    "max_iter": 400,
+    "learning_rate": 0.05,
+    "random_state": 0,
+}
 
 
 def drawn(seed, n_rows=600, pi=PI):

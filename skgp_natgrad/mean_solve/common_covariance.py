@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
+from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from ..training.batches import bucket, padded
 from ..variational import gaussian
@@ -128,7 +129,7 @@ def _curvature(parameters, constants, rows, mean, var):
     return jnp.maximum(-2.0 * v, 0.0).max(0)
 
 
-@jax.jit
+@quick_jit
 def _covariance(rows, h, scale):
     """The `Covariance` that belongs to the curvature h (N,)."""
     precision = jnp.eye(len(rows.A)) + scale * weighted_gram(rows.A[None], h[None])[0]

@@ -89,7 +89,7 @@ class Prior(NamedTuple):
     whiten: jax.Array
 
 
-@jax.jit
+@quick_jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
     points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))

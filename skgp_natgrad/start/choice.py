@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .._backend import blas, memory
-from ..mean_solve import class_labels, closed_form
+from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
 from ..training.batches import Table
 from . import evidence, search, sizes
@@ -203,6 +203,9 @@ def _of_labels(plan, table, rows, random_state):
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS)))
     best = evidence.maximise(start, bounds, regressed, _ITERATIONS)
-    found = best.hyperparameters if np.isfinite(best.evidence) else start
-    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.kernel))
+    found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
+    # The scale of the labels, which may be next to nothing, is not that of the latent functions.
+    total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
+    log_scale = np.clip(np.log(_VARIANCE_OF_LABELS / total), *amplitude.room(found, *(each.kernel for each in bounds)))
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, amplitude.multiplied(found, log_scale)))
     return _tried(plan._replace(kernels=(kernel,)), table, seed)[1]
