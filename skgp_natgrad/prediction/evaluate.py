@@ -56,7 +56,8 @@ def log_density(likelihood, mean, var, y):
     return likelihood.log_predictive_density(mean, var, y)
 
 
-def _needs_variance(function, likelihood):
+def needs_variance(function, likelihood):
+    """Whether a quantity needs more than the latent mean, which NumPy alone computes at few rows."""
     return function is not latent_mean and (function is not target_mean or likelihood.mean_needs_variance)
 
 
@@ -65,7 +66,7 @@ def _of_moments(function, likelihood, moments, *targets):
 
 
 def _of_rows(function, kernels, likelihood, posterior, X, *targets):
-    moments = _posterior.latent_moments(kernels, posterior, X, _needs_variance(function, likelihood))
+    moments = _posterior.latent_moments(kernels, posterior, X, needs_variance(function, likelihood))
     return _of_moments(function, likelihood, moments, *targets)
 
 
@@ -130,7 +131,7 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     """
     # As in a compiled program, an overflow shows only in the values.
     with np.errstate(all="ignore"):
-        mean, var = _posterior.latent_moments(kernels, posterior, X, _needs_variance(function, likelihood), np)
+        mean, var = _posterior.latent_moments(kernels, posterior, X, needs_variance(function, likelihood), np)
     if var is None:
         return np.asarray(function(likelihood, mean, var))
     size = 1 if len(X) == 1 else FEW_ROWS
