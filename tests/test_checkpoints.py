@@ -2,8 +2,10 @@
 
 import contextlib
 import copy
+import io
 import os
 import shutil
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -406,6 +408,34 @@ def test_no_wrong_byte_goes_unnoticed(path):
         for name in set(arrays) & set(read[1]):
             assert_array_equal(read[1][name], arrays[name])
     assert n_refused > 200
+
+
+def replaced(content, **members):
+    """An archive with other members, valid checksums, and the comment of the former one."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        before, comment = {name: archive.read(name) for name in archive.namelist()}, archive.comment
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.comment = comment
+        for name, member in {**before, **members}.items():
+            archive.writestr(name, member)
+    return file.getvalue()
+
+
+def test_members_of_another_file_are_refused_whatever_their_checksums(path):
+    """One that says it is larger than any memory, too, and one that is no array."""
+    checkpoint_file.write(path, checkpoint_file.Header({}, {}, {}), {"x": np.arange(3.0)})
+    content, file = path.read_bytes(), io.BytesIO()
+    np.lib.format.write_array(file, np.arange(3.0) + 1.0)
+    other = file.getvalue()
+    path.write_bytes(replaced(content))
+    assert_array_equal(checkpoint_file.read(path)[1]["x"], np.arange(3.0))
+    endless = other.replace(b"(3,), }" + b" " * 14, b"(3" + b"0" * 14 + b",), }")
+    assert endless != other
+    for member in (other, endless, b"no array"):
+        path.write_bytes(replaced(content, **{"x.npy": member}))
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoint_file.read(path)
 
 
 def test_another_function_as_a_schedule_is_another_fit(path):
