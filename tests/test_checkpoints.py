@@ -493,6 +493,10 @@ def with_values(header, arrays):
     header.values["converged"] = "perhaps"
 
 
+def with_failure(header, arrays):
+    header.values["failure"] = "another"
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -504,6 +508,7 @@ def with_values(header, arrays):
         (with_position, "its random state is none"),
         (with_start, "its random state is none"),
         (with_values, "converged is 'perhaps'"),
+        (with_failure, "failure is 'another'"),
     ],
 )
 def test_right_checksums_over_wrong_content_are_refused(spoil, message, path):

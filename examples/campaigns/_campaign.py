@@ -27,7 +27,7 @@ DTYPES = ("float64", "float32")
 _CASES_PER_CACHE = 200
 _SAID_EVERY = 30.0
 # Fits of a process after which its memory should grow no more, and how many must follow to say so.
-_WARM, _ENOUGH = 100, 100
+WARM, ENOUGH = 100, 100
 
 
 def parser(description, n_cases):
@@ -187,9 +187,9 @@ def _growth(records):
     for record in records:
         if "resident_mib" in record:
             processes[record["process"]].append(record["resident_mib"])
-    slopes = [(len(found), *growth(found)) for found in processes.values() if len(found) >= _WARM + _ENOUGH]
+    slopes = [(len(found), *growth(found)) for found in processes.values() if len(found) >= WARM + ENOUGH]
     return [
-        f"a process of {n} fits: {first:.0f} MiB after {_WARM}, {last:.0f} in the end, slope {1000.0 * slope:.1f} MiB "
+        f"a process of {n} fits: {first:.0f} MiB after {WARM}, {last:.0f} in the end, slope {1000.0 * slope:.1f} MiB "
         "for a thousand fits"
         for n, first, last, slope in slopes
     ]
@@ -197,5 +197,5 @@ def _growth(records):
 
 def growth(resident):
     """Memory after the first fits, at the end, and its slope by least squares between, a fit."""
-    after = np.array(resident[_WARM:])
+    after = np.array(resident[WARM:])
     return after[0], after[-1], np.polyfit(np.arange(len(after)), after, 1)[0]

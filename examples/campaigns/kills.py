@@ -1,133 +1,156 @@
-"""Fits killed at random moments go on from their checkpoint, to the same bits.
+"""Fits that are killed at random moments go on from their checkpoint, to the same bits.
 
-    python examples/benchmarks/kill.py --runs 20
+    python examples/campaigns/kills.py --n-cases 100 --results campaigns.jsonl
 
-Each run fits the same table in a child process, which is sent SIGKILL at a random moment between the
-first iteration and the end of the fit (a child that ends before does not count), and lets another one
-complete. Its predictions, bound and number of iterations are compared, bit by bit, with those of a fit
-that nothing interrupted. Checkpoints are written at every chunk of iterations, so that many of the kills
-fall into a write. JAX_COMPILATION_CACHE_DIR spares the children most of their compilation. The exit
-status is zero if all runs agree.
+Each case is one of nine kinds of fit, or of searches with a folder as ``checkpoint``. It runs in a child
+process, which is sent SIGKILL at a random moment between the first iteration and the end (a child that
+ends before does not count), one to three times; then a last child completes. What it ends with is
+compared, bit by bit, with a fit that nothing interrupted. Checkpoints are written at every chunk of
+iterations, so that many kills fall into a write. Children are forked before JAX has started.
 """
 
 from __future__ import annotations
 
-import argparse
-import subprocess
+import functools
+import multiprocessing
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
+import _campaign
 import numpy as np
 from sklearn.datasets import make_friedman1
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.model_selection import GridSearchCV
 
-from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, enable_compilation_cache
 from skgp_natgrad.training import checkpoint
 
-MODEL = {"n_inducing": 20, "n_mean_inducing": 20, "batch_size": 256, "tol": 0.0, "random_state": 0}
+COMMON = {"kernel": 1.0 * RBF(2.0), "n_inducing": 20, "batch_size": 256, "tol": 0.0, "max_iter": 1200}
+COMMON |= {"random_state": 0, "checkpoint_every": 0.0}
+GRID = {"learning_rate": [0.01, 0.02, 0.05]}
+# The estimator, its arguments, and whether it is searched for.
+KINDS = {
+    "minibatches": (NGDSVGPRegressor, {"n_mean_inducing": 20}, False),
+    "search": (NGDSVGPRegressor, {"max_iter": 300}, True),
+    "all rows in float32": (NGDSVGPRegressor, {"batch_size": 4096, "dtype": "float32"}, False),
+    "classes": (NGDSVGPClassifier, {}, False),
+    "search in float32": (NGDSVGPRegressor, {"max_iter": 300, "dtype": "float32"}, True),
+    "adam": (NGDSVGPRegressor, {"solver": "adam", "n_mean_inducing": 20, "basis": "decoupled"}, False),
+    "exact mean": (NGDSVGPRegressor, {"mean_solver": "exact", "n_mean_inducing": 100}, False),
+    "counts in float32": (NGDSVGPRegressor, {"likelihood": "negative_binomial", "dtype": "float32"}, False),
+    "search of classes": (NGDSVGPClassifier, {"max_iter": 300}, True),
+}
+# Seconds after which a child that says nothing is taken for one that hangs.
+_LONGEST = 300.0
+context = multiprocessing.get_context("fork")
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=1, help="of each run")
-    parser.add_argument("--rows", type=int, default=3000)
-    parser.add_argument("--max-iter", type=int, default=2000)
-    parser.add_argument("--seconds-between", type=float, default=0.0, help="two writes of the checkpoint, at least")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--child", nargs=2, type=Path, metavar=("CHECKPOINT", "RESULT"), help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
-
-
-def fit(args):
-    """What a child does: fit, say when the first iterations are done, and save the result."""
-    place, result = args.child
-    if not args.seconds_between:
-        checkpoint._TIMES_LAST_WRITE = 0.0
-    X, y = make_friedman1(args.rows, noise=1.0, random_state=0)
-    model = NGDSVGPRegressor(**MODEL, max_iter=args.max_iter, checkpoint=place, callback=Announcement())
-    model.set_params(checkpoint_every=args.seconds_between)
-    model.fit(X, y)
-    print("fitted", flush=True)
-    mean, std = model.predict(X, return_std=True)
-    np.savez(result, mean=mean, std=std, curve=model.elbo_curve_, elbo=model.elbo_, n_iter=model.n_iter_)
+def target(kind):
+    """The table of a kind."""
+    X, y = make_friedman1(1500, noise=1.0, random_state=0)
+    if KINDS[kind][0] is NGDSVGPClassifier:
+        return X, y > np.median(y)
+    return X, np.round(np.maximum(y, 0.0)) if "counts" in kind else y
 
 
 class Announcement:
-    """Prints the first iteration that it sees."""
+    """Says when it sees the first iteration of the first fit."""
 
-    def __init__(self):
-        self.made = False
+    def __init__(self, said):
+        self.said, self.made = said, False
+
+    def __deepcopy__(self, memo):
+        # scikit-learn clones an estimator with its arguments.
+        return self
 
     def __call__(self, n_iter, model):
         if not self.made:
-            print(n_iter, flush=True)
+            self.said.send(n_iter)
         self.made = True
 
 
-def start(args, checkpoint, result):
-    """Start a child; return it and the first iteration that it reached."""
-    same = ("rows", "max_iter", "seconds_between")
-    options = [word for name in same for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
-    command = [sys.executable, "-W", "ignore", __file__, *options, "--child", checkpoint, result]
-    child = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
-    return child, int(child.stdout.readline() or -1)
+def fit(kind, place, cache, result, said):
+    """What a child does: fit, say when the first iterations are done, and save what it ends with."""
+    warnings.simplefilter("ignore")
+    checkpoint._TIMES_LAST_WRITE = 0.0
+    enable_compilation_cache(cache)
+    (cls, options, searches), (X, y) = KINDS[kind], target(kind)
+    # A folder's name ends in a separator, and it is made by the fit.
+    place = f"{place}/folder/" if searches else f"{place}/fit.npz"
+    model = cls(**{**COMMON, **options}, checkpoint=place, callback=Announcement(said))
+    scores = np.zeros(0)
+    if searches:
+        search = GridSearchCV(model, GRID, cv=2, error_score="raise").fit(X, y)
+        model, scores = search.best_estimator_, search.cv_results_["mean_test_score"]
+    else:
+        model.fit(X, y)
+    predicted = model.predict_proba(X) if cls is NGDSVGPClassifier else np.array(model.predict(X, return_std=True))
+    np.savez(result, predicted=predicted, scores=scores, curve=model.elbo_curve_, elbo=model.elbo_)
 
 
-def one_run(args, folder, seconds, rng):
-    """Kill children at random moments, then let one complete; return its result and what was seen."""
-    checkpoint, result = folder / "fit.npz", folder / "result.npz"
-    seen = {"kills": 0, "files": 0, "half_written": 0, "resumed_at": []}
-    while seen["kills"] < args.kills:
-        child, _ = start(args, checkpoint, result)
-        time.sleep(rng.uniform(0.0, seconds))
-        seen["kills"] += child.poll() is None
-        child.kill()
-        child.wait()
-        seen["files"] += checkpoint.exists()
-        seen["half_written"] += any(folder.glob(".skgp_natgrad-*.part"))
-    child, first = start(args, checkpoint, result)
-    seen["resumed_at"].append(first)
-    if child.wait():
-        raise SystemExit(f"the child that was to complete ended with status {child.returncode}")
-    return np.load(result), seen
+def start(kind, folder, cache, result):
+    """Start a child; return it and the first iteration that it reached, or None if it ended before."""
+    said, says = context.Pipe(duplex=False)
+    child = context.Process(target=fit, args=(kind, folder, cache, result, says))
+    child.start()
+    says.close()
+    try:
+        if not said.poll(_LONGEST):
+            child.kill()
+            raise TimeoutError(f"{kind}: a child hangs")
+        return child, said.recv()
+    except EOFError:
+        return child, None
 
 
-def differences(result, reference):
-    return [name for name in reference.files if not np.array_equal(result[name], reference[name])]
+@functools.cache
+def reference(kind, cache):
+    """What a fit ends with that nothing interrupts, and the seconds that it took from its first iterations."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "whole.npz"
+        # Twice: the first one compiles.
+        for _ in range(2):
+            child, _ = start(kind, folder, cache, result)
+            began = time.monotonic()
+            child.join()
+        return dict(np.load(result)), time.monotonic() - began
+
+
+def perform(number, args, cache):
+    """Kill children at random moments, then let one complete."""
+    rng, kind = _campaign.rng_of(args, number), list(KINDS)[number % len(KINDS)]
+    whole, seconds = reference(kind, cache)
+    n_kills, seen = rng.integers(1, 4), {"kills": 0, "files left": 0, "half-written files left": 0}
+    with tempfile.TemporaryDirectory() as place:
+        folder, result = Path(place), Path(place) / "result.npz"
+        while seen["kills"] < n_kills:
+            child, _ = start(kind, folder, cache, result)
+            time.sleep(rng.uniform(0.0, seconds))
+            seen["kills"] += child.is_alive()
+            child.kill()
+            child.join()
+            seen["files left"] += bool([path for path in folder.rglob("*.npz") if path != result])
+            seen["half-written files left"] += any(folder.rglob(".skgp_natgrad-*.part"))
+        child, _ = start(kind, folder, cache, result)
+        child.join()
+        assert child.exitcode == 0, f"{kind}: the child that was to complete ended with status {child.exitcode}"
+        left = [path.name for path in folder.rglob("*.npz") if path != result]
+        assert not left, f"{kind}: {left} is left"
+        found = np.load(result)
+        wrong = [name for name in whole if not np.array_equal(found[name], whole[name])]
+        assert not wrong, f"{kind}: {', '.join(wrong)} differ"
+    dtype = KINDS[kind][1].get("dtype", "float64")
+    return {"dtype": dtype, "kind": kind, "outcome": "same bits", "counts": seen}
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
-    if args.child:
-        return fit(args)
-    rng = np.random.default_rng(args.seed)
-    with tempfile.TemporaryDirectory() as place:
-        whole = Path(place) / "whole.npz"
-        child, _ = start(args, Path(place) / "fit.npz", whole)
-        began = time.perf_counter()
-        child.stdout.readline()
-        seconds = time.perf_counter() - began
-        if child.wait():
-            raise SystemExit("the fit that nothing interrupts failed")
-        reference = np.load(whole)
-        print(f"uninterrupted: {int(reference['n_iter'])} iterations, {seconds:.1f} s from the first chunk", flush=True)
-        totals, n_same = {"kills": 0, "files": 0, "half_written": 0, "resumed_at": []}, 0
-        for number in range(args.runs):
-            folder = Path(place) / str(number)
-            folder.mkdir()
-            result, seen = one_run(args, folder, seconds, rng)
-            wrong = differences(result, reference)
-            n_same += not wrong
-            totals = {name: totals[name] + seen[name] for name in totals}
-            print(f"run {number}: {seen}, {'differs in ' + ', '.join(wrong) if wrong else 'same bits'}", flush=True)
-    print(
-        f"{n_same} of {args.runs} runs the same to the bit; {totals['kills']} children killed while they ran, "
-        f"{totals['files']} of which left a checkpoint and {totals['half_written']} a half-written file beside it"
-    )
-    return sys.exit(n_same < args.runs)
+    args = _campaign.parser(__doc__, 100).parse_args(argv)
+    with tempfile.TemporaryDirectory() as cache:
+        return _campaign.run(args, "kills", lambda number: perform(number, args, cache))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
