@@ -208,7 +208,7 @@ def run(case):
         warnings.simplefilter("error")
         warnings.simplefilter("always", ConvergenceWarning)
         warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
-        warnings.filterwarnings("ignore", message=".*no effect.*", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Without effect.*", category=UserWarning)
         try:
             model.fit(X, y, sample_weight=weight)
         except FloatingPointError as error:
@@ -293,7 +293,7 @@ def perform(number, args):
     try:
         return {"dtype": case.dtype, "outcome": run(case)}
     except Exception as error:
-        error.case = case._asdict()
+        error.case = {"dtype": case.dtype, "what": case._asdict()}
         raise
 
 
