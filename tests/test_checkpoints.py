@@ -563,7 +563,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(where, path, monkeypatch
             args[0].write(b"half of a file")
         raise KeyboardInterrupt
 
-    owner, name = {"written": (np, "savez"), "replaced": (os, "replace")}[where]
+    owner, name = {"written": (checkpoint_file, "_write_archive"), "replaced": (os, "replace")}[where]
     original = getattr(owner, name)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, crash)
