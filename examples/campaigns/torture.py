@@ -299,7 +299,7 @@ def perform(number, args):
 
 def main(argv=None):
     parser = _campaign.parser(__doc__, 10_000)
-    parser.add_argument("--cases-per-program", type=int, default=5)
+    parser.add_argument("--cases-per-program", type=int, default=25)
     args = parser.parse_args(argv)
     return _campaign.run(args, "torture", lambda number: perform(number, args))
 
