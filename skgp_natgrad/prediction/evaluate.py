@@ -78,7 +78,7 @@ _compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
 _compiled_of_rows = jax.jit(_of_rows, static_argnames="function")
 
 
-def _filled_up(table, size, axis=-1):
+def filled_up(table, size, axis=-1):
     """The table with its last row repeated until there are ``size`` rows."""
     missing = size - table.shape[axis]
     if not missing:
@@ -92,7 +92,7 @@ def _chunks(X, *targets):
     """Slices of at most `CHUNK_ROWS` rows, and the tables' rows there, filled up."""
     for start in range(0, len(X), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(X)))
-        yield rows, [_filled_up(X[rows], CHUNK_ROWS, axis=0), *(_filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
+        yield rows, [filled_up(X[rows], CHUNK_ROWS, axis=0), *(filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
 
 
 def _one_behind(items):
@@ -135,7 +135,7 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     if var is None:
         return np.asarray(function(likelihood, mean, var))
     size = 1 if len(X) == 1 else FEW_ROWS
-    mean, var, *targets = (_filled_up(each, size) for each in (mean, var, *targets))
+    mean, var, *targets = (filled_up(each, size) for each in (mean, var, *targets))
     values = _compiled_of_moments(function, likelihood, (mean, var), *targets)
     return jax.tree.map(lambda value: np.asarray(value)[..., : len(X)], values)
 
