@@ -78,7 +78,7 @@ def main(argv=None):
         lambda event, *_, **__: _compiled.append(event) if event == COMPILATION else None
     )
     status = _campaign.run(args, "soak", lambda number: perform(number, args), keep_programs=True)
-    return status or (not args.report and grows(args))
+    return status or int(not args.report and bool(grows(args)))
 
 
 if __name__ == "__main__":

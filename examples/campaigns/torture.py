@@ -56,7 +56,7 @@ NOTHING_SET = 10
 _WORSE = 0.1
 # What a finite fit is.
 BETTER, WARNED = "finite, without a warning and no worse than a constant", "finite, with a warning"
-UNKNOWN = "finite, without a warning and a constant to compare with"
+UNKNOWN = "finite, without a warning; no constant is known"
 
 
 class Case(NamedTuple):
