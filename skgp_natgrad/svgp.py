@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from ._backend import blas
 from ._backend import device as _device
 from .mean_solve import class_labels, closed_form, exact_mean
+from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
 from .prediction.model import (
     Model,
@@ -91,6 +92,7 @@ __all__ = [
     "State",
     "Table",
     "Weights",
+    "accuracy",
     "batch",
     "bound_of_constants",
     "calibrated",
@@ -350,8 +352,7 @@ def bound_of_constants(result, table, plan):
         return None
     parameters, constants = result.trained.state.parameters, result.constants
     if plan.settings.algorithm.optimizer is None:
-        fixed = parameters.log_kernels, parameters.raw_likelihood
-        constants = constants._replace(log_bounds=(fixed, fixed))
+        constants = constants._replace(log_bounds=2 * (parameters[:2],))
     with _device.computation(plan.device):
         return constant_model.best_log_likelihood(parameters.raw_likelihood, constants, table)
 

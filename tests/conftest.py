@@ -3,9 +3,12 @@
 import collections
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import re
+import sys
+from pathlib import Path
 
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -97,6 +100,18 @@ def x64():
 @pytest.fixture
 def rng():
     return np.random.default_rng(42)
+
+
+CAMPAIGNS = Path(__file__).resolve().parents[1] / "examples" / "campaigns"
+
+
+def campaign(name):
+    """One of the scripts in examples/campaigns as a module; they import what they share from their folder."""
+    sys.path.insert(0, str(CAMPAIGNS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(CAMPAIGNS))
 
 
 def random_gaussian(rng, n_latent, size):

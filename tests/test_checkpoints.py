@@ -2,8 +2,10 @@
 
 import contextlib
 import copy
+import io
 import os
 import shutil
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -373,6 +375,12 @@ def test_what_leaves_the_result_alone_may_change(path):
     assert_same(model.fit(X[order], Y[order]), regressor().fit(X, Y))
 
 
+def sign(path):
+    """Give an archive the digest of its content."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = checkpoint_file._digest(archive)
+
+
 @pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "another archive", "pickled"])
 def test_a_damaged_file_is_refused(damage, path):
     interrupt(regressor(checkpoint=path))
@@ -381,6 +389,7 @@ def test_a_damaged_file_is_refused(damage, path):
         np.savez(path, x=np.ones(3))
     elif damage == "pickled":
         np.savez(path, header=np.array([{}], dtype=object))
+        sign(path)
     else:
         path.write_bytes({"empty": b"", "truncated": content[:-100], "garbage": RNG.bytes(5000)}[damage])
     with pytest.raises(ValueError, match=r"fit\.npz.*not a checkpoint of skgp_natgrad.*damaged.*Delete the file"):
@@ -406,6 +415,34 @@ def test_no_wrong_byte_goes_unnoticed(path):
         for name in set(arrays) & set(read[1]):
             assert_array_equal(read[1][name], arrays[name])
     assert n_refused > 200
+
+
+def replaced(content, **members):
+    """An archive with other members, valid checksums, and the comment of the former one."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        before, comment = {name: archive.read(name) for name in archive.namelist()}, archive.comment
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.comment = comment
+        for name, member in {**before, **members}.items():
+            archive.writestr(name, member)
+    return file.getvalue()
+
+
+def test_members_of_another_file_are_refused_whatever_their_checksums(path):
+    """One that says it is larger than any memory, too, and one that is no array."""
+    checkpoint_file.write(path, checkpoint_file.Header({}, {}, {}), {"x": np.arange(3.0)})
+    content, file = path.read_bytes(), io.BytesIO()
+    np.lib.format.write_array(file, np.arange(3.0) + 1.0)
+    other = file.getvalue()
+    path.write_bytes(replaced(content))
+    assert_array_equal(checkpoint_file.read(path)[1]["x"], np.arange(3.0))
+    endless = other.replace(b"(3,), }" + b" " * 14, b"(3" + b"0" * 14 + b",), }")
+    assert endless != other
+    for member in (other, endless, b"no array"):
+        path.write_bytes(replaced(content, **{"x.npy": member}))
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoint_file.read(path)
 
 
 def test_another_function_as_a_schedule_is_another_fit(path):
@@ -463,6 +500,10 @@ def with_values(header, arrays):
     header.values["converged"] = "perhaps"
 
 
+def with_failure(header, arrays):
+    header.values["failure"] = "another"
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -474,6 +515,7 @@ def with_values(header, arrays):
         (with_position, "its random state is none"),
         (with_start, "its random state is none"),
         (with_values, "converged is 'perhaps'"),
+        (with_failure, "failure is 'another'"),
     ],
 )
 def test_right_checksums_over_wrong_content_are_refused(spoil, message, path):
@@ -490,6 +532,7 @@ def test_right_checksums_over_wrong_content_are_refused(spoil, message, path):
 @pytest.mark.parametrize("header", ["[]", "{}", '{"identity": 1, "start": {}, "values": {}}', "nonsense"])
 def test_a_nonsense_header_is_refused(header, path):
     np.savez(path, header=np.array(header))
+    sign(path)
     with pytest.raises(ValueError, match="not a checkpoint of skgp_natgrad"):
         regressor(checkpoint=path, callback=never).fit(X, Y)
 
@@ -528,7 +571,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(where, path, monkeypatch
             args[0].write(b"half of a file")
         raise KeyboardInterrupt
 
-    owner, name = {"written": (np, "savez"), "replaced": (os, "replace")}[where]
+    owner, name = {"written": (checkpoint_file, "_write_archive"), "replaced": (os, "replace")}[where]
     original = getattr(owner, name)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, crash)

@@ -63,6 +63,15 @@ def test_minibatch_fits_of_any_size_share_a_program(rng):
     assert counts["_chunk"] == 1
     # Of latent moments, for the calibration, and of probabilities.
     assert counts["_of_rows"] == 2
+    assert counts["_cavities"] == counts["_log_densities"] == 1
+
+
+def test_evidence_of_any_size_shares_its_programs(rng):
+    X = rng.normal(size=(60, 2))
+    model = NGDSVGPRegressor(RBF(1.0), n_inducing=5, solver="evidence", random_state=0).fit(X, X[:, 0])
+    with count_compilations() as counts:
+        model.fit(X[:59], X[:59, 0])
+    assert not counts
 
 
 def test_prediction_has_three_programs_at_most(rng):

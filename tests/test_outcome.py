@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators._outcome import refuse_diverged
+from skgp_natgrad.estimators import _fitted
+from skgp_natgrad.estimators._outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from skgp_natgrad.step.state import Report
 from skgp_natgrad.training import constant_model, loop
@@ -151,6 +152,49 @@ def test_a_fit_that_lost_its_signal_is_named(table):
     assert reg.score(X, f) < 0.1
     clf = NGDSVGPClassifier(kernel, learning_rate=5.0, batch_size=50, **SMALL)
     assert told(messages(clf, X, f > 0), NO_BETTER)
+
+
+WORSE = "predictions of this fit are worse than none"
+IN_BATCHES = {"kernel": RBF(1.0, (1e-5, 1e5)), "batch_size": 50, **SMALL}
+
+
+def test_labels_worse_than_the_most_frequent_one_are_named(table, rng):
+    """Steps so large that random labels are not even answered by the class that most rows have."""
+    y = rng.choice(2, size=400, p=[0.7, 0.3])
+    reckless = NGDSVGPClassifier(**IN_BATCHES, optimizer=None, gamma_schedule=1.0)
+    assert told(messages(reckless, table[0], y), WORSE)
+    assert reckless.score(table[0], y) < 0.65
+
+
+def test_worse_labels_are_told_apart_from_a_poor_bound(table, monkeypatch):
+    """Whatever the bound says: here a mean of the wrong sign, and a bound just above a constant's."""
+    X, f = table
+    clf = NGDSVGPClassifier(**IN_BATCHES)
+    assert not told(messages(clf, X, f > 0), WORSE)
+    train = svgp.train
+
+    def turned(*arguments):
+        result = train(*arguments)
+        q = result.state.q._replace(mean=-result.state.q.mean)
+        trained = result.trained._replace(elbo=-0.6 * 400)
+        return result._replace(state=result.state._replace(q=q), trained=trained)
+
+    monkeypatch.setattr(svgp, "train", turned)
+    found = messages(clf.set_params(calibrate=False), X, f > 0)
+    assert told(found, WORSE)
+    assert not told(found, NO_BETTER)
+
+
+def test_the_accuracy_of_weighted_rows_and_ties(table):
+    X, f = table
+    clf = NGDSVGPClassifier(**IN_BATCHES).fit(X, f > 0)
+    labels, rng = clf.predict(X), np.random.default_rng(1)
+    y, weight = rng.permutation(labels), rng.uniform(size=400) * (rng.uniform(size=400) < 0.5)
+    found = svgp.accuracy(_fitted.model_of(clf), Table(clf._x_scale.forward(X), 1.0 * y[None], weight))
+    assert_allclose(found.model, np.average(labels == y, weights=weight))
+    assert_allclose(found.constant, max(np.average(y == c, weights=weight) for c in (False, True)))
+    outcome = Outcome(clf, None, None, None, [], found._replace(model=0.5, constant=0.5, error=0.0))
+    assert _worse_labels(outcome) is None
 
 
 def test_rejected_steps_are_news(table):

@@ -31,12 +31,12 @@ _SETTINGS = {
 
 
 @contextlib.contextmanager
-def computation(device="auto", required=True, compiles=True):
+def computation(device="auto", required=True, in_fork=False):
     """Context manager: 64-bit JAX on ``device``, for this thread alone.
 
     With ``required=False`` a device that is not there means JAX's default: a
-    model fitted on a GPU predicts on a machine without one. With ``compiles=False`` nothing is to
-    be compiled, and a forked process may compute.
+    model fitted on a GPU predicts on a machine without one. With ``in_fork=True`` NumPy alone is to
+    compute, and a forked process may.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def computation(device="auto", required=True, compiles=True):
     with contextlib.ExitStack() as stack:
         for setting, value in _SETTINGS.items():
             stack.enter_context(getattr(jax, setting)(value))
-        if compiles:
+        if not in_fork:
             refuse_forked()
         _start_backend()
         try:

@@ -136,7 +136,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())
         _callbacks.after_one_step(self, fit)
-        return outcome
+        return outcome.with_accuracy()
 
     def _calibrates(self):
         """Whether class probabilities are to be calibrated; regressors have none."""

@@ -34,6 +34,8 @@ class Outcome(NamedTuple):
         The bound of the constant model per unit of weight, where it is known.
     step_sizes : list of str
         The arguments to lower, with their values.
+    accuracy : Accuracy, optional
+        Of a classifier whose bound leaves it open whether its labels are better than the most frequent one.
     """
 
     estimator: object
@@ -41,12 +43,23 @@ class Outcome(NamedTuple):
     result: svgp.Result
     constant: float | None
     step_sizes: list
+    accuracy: NamedTuple | None = None
+
+    def with_accuracy(self):
+        """The outcome with the accuracy of the labels, once the estimator is fitted."""
+        if self.constant is None or self.result.trained.status == "too few" or not hasattr(self.estimator, "classes_"):
+            return self
+        if -_value(self.result, self.fit) / np.log(2.0) < 1.0 - _largest_share(self.fit.table):
+            # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
+            return self
+        model = _fitted.model_of(self.estimator)
+        return self._replace(accuracy=svgp.accuracy(model, self.fit.table, self.estimator.device))
 
     def warn(self, stacklevel):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
-        _warn_of_training(result, fit, self.constant, self.step_sizes, level)
+        _warn_of_training(self, level)
         if fit.plan.settings.algorithm.optimizer is not None:
             _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level)
         if fit.previous is None:
@@ -112,10 +125,10 @@ def _smaller(step_sizes):
     return f"{given}, or give gamma_schedule a small number" if given else "Give gamma_schedule a small number"
 
 
-def _warn_of_training(result, fit, constant, step_sizes, stacklevel):
-    settings, trained = fit.plan.settings, result.trained
+def _warn_of_training(outcome, stacklevel):
+    settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
     found = [_not_converged(trained.status, settings, step_sizes), _rejections(trained.report, settings, step_sizes)]
-    found += [_too_coarse(trained.lost), _no_better(result, fit, constant, step_sizes)]
+    found += [_too_coarse(trained.lost), _no_better(outcome), _worse_labels(outcome)]
     for message in filter(None, found):
         warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
 
@@ -158,22 +171,47 @@ def _too_coarse(lost):
     )
 
 
-def _no_better(result, fit, constant, step_sizes):
-    trained = result.trained
+def _value(result, fit):
+    """What a fit is judged by, per unit of weight."""
     # The bound of a wide prior may be low though it predicts well: where there are held-out labels, they decide.
-    value = trained.elbo / fit.weight if result.held_out is None else result.held_out
-    if constant is None or trained.status == "too few" or value > constant:
+    return result.trained.elbo / fit.weight if result.held_out is None else result.held_out
+
+
+def _no_better(outcome):
+    result, fit, constant = outcome.result, outcome.fit, outcome.constant
+    value = _value(result, fit)
+    if constant is None or result.trained.status == "too few" or value > constant:
         return None
     what = "ELBO" if result.held_out is None else "log density of held-out labels"
     found = (
         f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
     )
-    if svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
-        return f"{found}no information about y. Otherwise give another kernel, or train it with solver='ngd'."
+    return f"{found}no information about y. Otherwise {_remedy(outcome)}."
+
+
+def _worse_labels(outcome):
+    """The predicted labels are worse than the most frequent one, by more than their number leaves to chance."""
+    found = outcome.accuracy
+    if found is None or found.model >= found.constant - found.error:
+        return None
     return (
-        f"{found}no information about y. Otherwise train for longer, start from shorter lengthscales (kernel) and "
-        f"less noise (likelihood), or take smaller steps. {_smaller(step_sizes)}."
+        f"The most frequent class is the label of {found.constant:.3g} of the training rows' weight, and the predicted "
+        f"class only of {found.model:.3g}: predictions of this fit are worse than none. To mend it, {_remedy(outcome)}."
     )
+
+
+def _remedy(outcome):
+    if svgp.SOLVERS[outcome.fit.plan.settings.algorithm.solver].one_step:
+        return "give another kernel, or train it with solver='ngd'"
+    return (
+        "train for longer, start from shorter lengthscales (kernel) and less noise (likelihood), or take smaller "
+        f"steps. {_smaller(outcome.step_sizes)}"
+    )
+
+
+def _largest_share(table):
+    """The share of the weight that the most frequent class has."""
+    return np.bincount(table.y[0].astype(int), weights=table.weight).max() / table.weight.sum()
 
 
 def _warn_of_mean(lost, stacklevel):

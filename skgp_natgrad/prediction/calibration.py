@@ -22,9 +22,12 @@ import numpy as np
 from scipy import optimize
 
 from .._backend.device import quick_jit
+from .evaluate import filled_up
 
 # Rows of training whose labels are predicted.
 _ROWS = 1000
+# Compiled programs are for so many rows, or this number times a power of two.
+_FEWEST = 64
 # The cavity is at most this many times as wide as q: no factor can narrow it by more without rounding.
 _WIDEST = 100.0
 # Largest logarithms of the scales, whose prior is standard normal: where both are large only their ratio counts. And
@@ -69,10 +72,25 @@ class Calibrated:
         return self.likelihood.log_class_probabilities(*self._scaled(mean, var))
 
 
-@quick_jit
 def cavities(likelihood, mean, var, y, weight):
     """Latent moments (K, B) of each row's prediction without its own label ``y`` (T, B) of weight (B,)."""
+    found = _cavities(likelihood, *map(_of_common_length, (mean, var, y, weight)))
+    return tuple(np.asarray(each)[:, : len(weight)] for each in found)
 
+
+def log_densities(likelihood, mean, var, y):
+    """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B)."""
+    return np.asarray(_log_densities(likelihood, *map(_of_common_length, (mean, var, y))))[: y.shape[-1]]
+
+
+def _of_common_length(array):
+    """The array with its last row repeated: tables of many sizes share a few programs, as no row touches another."""
+    n_rows = array.shape[-1]
+    return filled_up(array, max(_FEWEST, 1 << (n_rows - 1).bit_length()))
+
+
+@quick_jit
+def _cavities(likelihood, mean, var, y, weight):
     def total(mean, var):
         return (weight * likelihood.expected_log_prob(mean, var, y)).sum()
 
@@ -83,8 +101,7 @@ def cavities(likelihood, mean, var, y, weight):
 
 
 @quick_jit
-def log_densities(likelihood, mean, var, y):
-    """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B)."""
+def _log_densities(likelihood, mean, var, y):
     return likelihood.training_log_density(mean, var, y)
 
 
@@ -108,7 +125,7 @@ def calibrate(likelihood, mean, var, y, weight):
 
     def loss(logs):
         a, c = np.exp(logs)
-        each = np.asarray(log_densities(likelihood, a * mean, c**2 * var, y))
+        each = log_densities(likelihood, a * mean, c**2 * var, y)
         value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
         return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.inf
 

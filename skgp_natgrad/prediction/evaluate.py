@@ -56,7 +56,8 @@ def log_density(likelihood, mean, var, y):
     return likelihood.log_predictive_density(mean, var, y)
 
 
-def _needs_variance(function, likelihood):
+def needs_variance(function, likelihood):
+    """Whether a quantity needs more than the latent mean, which NumPy alone computes at few rows."""
     return function is not latent_mean and (function is not target_mean or likelihood.mean_needs_variance)
 
 
@@ -65,7 +66,7 @@ def _of_moments(function, likelihood, moments, *targets):
 
 
 def _of_rows(function, kernels, likelihood, posterior, X, *targets):
-    moments = _posterior.latent_moments(kernels, posterior, X, _needs_variance(function, likelihood))
+    moments = _posterior.latent_moments(kernels, posterior, X, needs_variance(function, likelihood))
     return _of_moments(function, likelihood, moments, *targets)
 
 
@@ -77,7 +78,7 @@ _compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
 _compiled_of_rows = jax.jit(_of_rows, static_argnames="function")
 
 
-def _filled_up(table, size, axis=-1):
+def filled_up(table, size, axis=-1):
     """The table with its last row repeated until there are ``size`` rows."""
     missing = size - table.shape[axis]
     if not missing:
@@ -91,7 +92,7 @@ def _chunks(X, *targets):
     """Slices of at most `CHUNK_ROWS` rows, and the tables' rows there, filled up."""
     for start in range(0, len(X), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(X)))
-        yield rows, [_filled_up(X[rows], CHUNK_ROWS, axis=0), *(_filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
+        yield rows, [filled_up(X[rows], CHUNK_ROWS, axis=0), *(filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
 
 
 def _one_behind(items):
@@ -130,11 +131,11 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     """
     # As in a compiled program, an overflow shows only in the values.
     with np.errstate(all="ignore"):
-        mean, var = _posterior.latent_moments(kernels, posterior, X, _needs_variance(function, likelihood), np)
+        mean, var = _posterior.latent_moments(kernels, posterior, X, needs_variance(function, likelihood), np)
     if var is None:
         return np.asarray(function(likelihood, mean, var))
     size = 1 if len(X) == 1 else FEW_ROWS
-    mean, var, *targets = (_filled_up(each, size) for each in (mean, var, *targets))
+    mean, var, *targets = (filled_up(each, size) for each in (mean, var, *targets))
     values = _compiled_of_moments(function, likelihood, (mean, var), *targets)
     return jax.tree.map(lambda value: np.asarray(value)[..., : len(X)], values)
 

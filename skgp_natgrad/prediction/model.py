@@ -133,7 +133,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     few = len(X) <= evaluate.FEW_ROWS
-    with _device.computation(device, required=False, compiles=not few):
+    without_jax = few and not evaluate.needs_variance(function, likelihood)
+    with _device.computation(device, required=False, in_fork=without_jax):
         if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)

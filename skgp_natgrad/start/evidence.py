@@ -89,7 +89,8 @@ def _factored(hyperparameters, rows):
     """Factorise the covariance of ``rows``; None if double precision finds no factor."""
     kernel, noise = hyperparameters
     n, X = len(rows.X), _padded(rows.X)
-    covariance = np.array(_covariance_of_rows(kernel, X)[:n, :n])
+    # Cut by NumPy: JAX would compile a program for each number of rows.
+    covariance = np.asarray(_covariance_of_rows(kernel, X))[:n, :n].copy()
     covariance[np.diag_indices(n)] += np.exp(noise) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None

@@ -28,8 +28,8 @@ from .checkpoint_file import Header
 _TIMES_LAST_WRITE = 20.0
 _LONGEST_SHOWN = 40
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
-# Values of the header that `Monitor.progress` saves, by their types.
-_VALUES = {"converged": bool, "failure": (str, type(None)), "random_state": dict}
+# Values of the header that `Monitor.progress` saves, besides the random state.
+_VALUES = {"converged": (False, True), "failure": (None, "unsound", "no step")}
 
 
 class Checkpoint:
@@ -166,10 +166,11 @@ class Checkpoint:
 
     def _check_content(self, fresh, tree, values, monitor):
         """Refuse saved values that the training of ``monitor`` could not have reached."""
-        for name, types in _VALUES.items():
-            if not isinstance(values.get(name, ...), types):
-                raise self._refusal(f"{name} is {values.get(name)!r}")
-        self._check_random_state(values["random_state"], monitor.batches.random_state)
+        for name, allowed in _VALUES.items():
+            value = values.get(name, ...)
+            if not any(type(value) is type(each) and value == each for each in allowed):
+                raise self._refusal(f"{name} is {_shown(value)}")
+        self._check_random_state(values.get("random_state"), monitor.batches.random_state)
         (first, *_), (state, report, upcoming) = fresh, tree
         shapes, expected = ([np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (state, first))
         if shapes != expected:

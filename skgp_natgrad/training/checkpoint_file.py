@@ -1,13 +1,14 @@
 """The file of a checkpoint: written whole or not at all, and read without running code.
 
-It is a NumPy archive of plain arrays and a JSON header. It is written under a temporary name that no
-other process or thread has, and then renamed, so that a process killed at any moment leaves either the
-old file or the new one.
+It is a NumPy archive of plain arrays and a JSON header, with a digest of them all as its comment. It is
+written under a temporary name that no other process or thread has, and then renamed, so that a process
+killed at any moment leaves either the old file or the new one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -23,8 +24,7 @@ _PREFIX, _SUFFIX = ".skgp_natgrad-", ".part"
 # Seconds after which a temporary file that nobody has written to is taken for one of a killed process. Not decided by
 # process numbers: the folder may be shared with other machines and containers.
 _STALE = 600.0
-# Exceptions that the readers of NumPy, zipfile and JSON raise for damaged bytes in memory.
-_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError)
+_PIECE = 1 << 20
 
 
 class Header(NamedTuple):
@@ -47,7 +47,7 @@ def write(path, header, arrays):
     with _temporary(path.parent) as name:
         with open(name, "wb") as file:
             text = json.dumps(header._asdict(), default=np.ndarray.tolist)
-            np.savez(file, header=np.array(text), **arrays)
+            _write_archive(file, {"header": np.array(text), **arrays})
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -67,21 +67,74 @@ def read(path):
         return None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # Checked before any content, above all a size, is trusted.
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            # Before any content, above all a size, is trusted.
+            if _digest(archive) != archive.comment:
+                raise ValueError("its digest is wrong")
+            arrays = {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
         header = Header(**json.loads(str(arrays.pop("header"))))
         if not all(isinstance(part, dict) for part in header):
             raise TypeError("the header's parts are not dictionaries")
         return header, arrays
-    except _DAMAGE as error:
+    except MemoryError:
+        raise
+    # Bytes in memory are all that is read: whatever the readers of NumPy, zipfile and JSON raise is damage.
+    except Exception as error:
         raise ValueError(
             f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to "
             "start anew, or name another one."
         ) from error
+
+
+def _write_archive(file, arrays):
+    """A NumPy archive whose comment is its digest."""
+    with zipfile.ZipFile(file, "w") as archive:
+        each = []
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                watched = _Digested(member)
+                np.lib.format.write_array(watched, array, allow_pickle=False)
+            each.append((f"{name}.npy", watched.found.digest()))
+        archive.comment = _together(each)
+
+
+class _Digested:
+    """A file to write to, and the digest of what is written."""
+
+    def __init__(self, file):
+        self.file, self.found = file, hashlib.sha256()
+
+    def write(self, content):
+        """Write bytes."""
+        self.found.update(content)
+        return self.file.write(content)
+
+
+def _digest(archive):
+    """The digest of all members, which are read in pieces: a size that is wrong takes no memory."""
+    each = []
+    for info in archive.infolist():
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{info.filename} is compressed")
+        found = hashlib.sha256()
+        with archive.open(info) as member:
+            while piece := member.read(_PIECE):
+                found.update(piece)
+        each.append((info.filename, found.digest()))
+    return _together(each)
+
+
+def _together(each):
+    """The digest of names and their members' digests, as text."""
+    found = hashlib.sha256()
+    for name, digest in each:
+        found.update(hashlib.sha256(name.encode()).digest() + digest)
+    return found.hexdigest().encode()
+
+
+def _array(archive, info):
+    """A member's array; no object is unpickled."""
+    with archive.open(info) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def prepare(path):

@@ -1,28 +1,25 @@
 """Random fits on awkward tables: every prediction must be finite, every refusal explained.
 
-    python examples/benchmarks/torture.py --n-cases 2000 --seed 0
+    python examples/campaigns/torture.py --results campaigns.jsonl
 
-A case is a likelihood, a parameterization, a basis, a step size, a precision, a ratio of
-signal to noise from 1 to 1e8, and a pathology of the data. The counts of outcomes are
-printed at the end, with every case that failed; the exit status says whether there was
-one. Most of the time is compilation:
-``--cases-per-program`` cases in a row share all that is compiled in, and differ in the
-data, their pathology and the step size, and
-``XLA_FLAGS=--xla_backend_optimization_level=0`` halves what a program takes.
+A case is a likelihood, a solver, an objective, a parameterization, a basis, a step size, a precision, a
+ratio of signal to noise from 1 to 1e8, and a pathology of the data; one in ten has nothing set. A fit whose
+density of its own training rows is below that of a constant must have warned. Most of the time is
+compilation: ``--cases-per-program`` cases in a row share all that is compiled in, and differ in the data,
+their pathology and the step size, and ``XLA_FLAGS=--xla_backend_optimization_level=0`` halves what a
+program takes.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
 import sys
-import time
-import traceback
 import warnings
 from typing import NamedTuple
 
-import jax
+import _campaign
 import numpy as np
+from scipy.special import xlogy
+from scipy.stats import poisson
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
@@ -30,7 +27,10 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian, StudentT, names
 
 PARAMETERIZATIONS = ("natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log")
-DTYPES = ("float64", "float32")
+DTYPES = _campaign.DTYPES
+# Natural gradients more often than others.
+SOLVERS = ("ngd", "ngd", "ngd", "adam", "lbfgs", "evidence")
+OBJECTIVES = ("elbo", "elbo", "elbo", "predictive", "tightened")
 BASES = ("coupled", "orthogonal", "hybrid")
 GAMMAS = ("auto", "log_linear", 0.01, 0.1, 0.5, 1.0)
 RATIOS = (1.0, 1e2, 1e4, 1e6, 1e8)
@@ -50,8 +50,13 @@ PATHOLOGIES = (
     "weights",
 )
 N_FEATURES = 3
-# Cases after which compiled programs are dropped: each takes some of the memory maps that a process may have.
-CASES_PER_CACHE = 200
+# One block of cases in so many has nothing set.
+NOTHING_SET = 10
+# Nats a row by which a fit may be worse than a constant without a warning; its bound, which is trained, may not.
+_WORSE = 0.1
+# What a finite fit is.
+BETTER, WARNED = "finite, without a warning and no worse than a constant", "finite, with a warning"
+UNKNOWN = "finite, without a warning; no constant is known"
 
 
 class Case(NamedTuple):
@@ -67,6 +72,9 @@ class Case(NamedTuple):
     ratio: float
     pathology: str
     seed: int
+    solver: str = "ngd"
+    objective: str = "elbo"
+    nothing_set: bool = False
 
 
 def every_likelihood():
@@ -84,18 +92,22 @@ def random_case(rng):
     task, likelihood = one_of(rng, every_likelihood())
     chosen = [one_of(rng, options) for options in (PARAMETERIZATIONS, BASES, GAMMAS, DTYPES)]
     ratio, pathology = one_of(rng, RATIOS), one_of(rng, PATHOLOGIES)
-    return Case(task, likelihood, *chosen, bool(rng.integers(2)), ratio, pathology, int(rng.integers(2**31)))
+    solver, objective, nothing_set = one_of(rng, SOLVERS), one_of(rng, OBJECTIVES), rng.integers(NOTHING_SET) == 0
+    minibatch = bool(rng.integers(2)) and solver != "lbfgs"
+    if solver == "evidence":
+        chosen[1], objective = "coupled", "elbo"
+    drawn = Case(task, likelihood, *chosen, minibatch, ratio, pathology, int(rng.integers(2**31)), solver, objective)
+    return drawn._replace(nothing_set=bool(nothing_set))
 
 
-def random_cases(rng, n_cases, cases_per_program):
-    """Draw cases, so many in a row with one program: it knows a fixed step size from one that is found alone."""
-    for i in range(n_cases):
-        if i % cases_per_program == 0:
-            first = random_case(rng)
-        fixed = [gamma for gamma in GAMMAS if gamma != "auto"]
-        gamma = "auto" if first.gamma == "auto" else one_of(rng, fixed)
-        numbers = {"gamma": gamma, "ratio": one_of(rng, RATIOS), "seed": int(rng.integers(2**31))}
-        yield first._replace(**numbers, pathology=one_of(rng, PATHOLOGIES))
+def numbered_case(args, number):
+    """The case of a number; so many in a row have one program, which knows a fixed step size from one found alone."""
+    first = random_case(_campaign.rng_of(args, 10**9 + number // args.cases_per_program))
+    rng = _campaign.rng_of(args, number)
+    fixed = [gamma for gamma in GAMMAS if gamma != "auto"]
+    gamma = "auto" if first.gamma == "auto" else one_of(rng, fixed)
+    numbers = {"gamma": gamma, "ratio": one_of(rng, RATIOS), "seed": int(rng.integers(2**31))}
+    return first._replace(**numbers, pathology=one_of(rng, PATHOLOGIES))
 
 
 def table(case):
@@ -126,7 +138,7 @@ def targets(case, f, rng):
         # Whatever the rows, no class is missing.
         y[: min(len(y), n_classes)] = np.arange(n_classes)[: len(y)]
         return y
-    if case.likelihood in ("poisson", "negative_binomial"):
+    if case.likelihood in ("poisson", "negative_binomial", "zero_inflated_poisson"):
         y = rng.poisson(np.exp(f))
         y[0] = 10**6 if outlier else y[0]
     elif case.likelihood == "ordinal":
@@ -157,8 +169,12 @@ def estimator(case, X):
     if case.pathology == "duplicated points":
         points = np.repeat(X[:3], 2, axis=0)
     cls = NGDSVGPRegressor if case.task == "regression" else NGDSVGPClassifier
+    if case.nothing_set:
+        return cls(likelihood=case.likelihood, dtype=case.dtype, random_state=0)
     return cls(
         kernel,
+        solver=case.solver,
+        objective=case.objective,
         likelihood=likelihood_of(case, 1.0 / amplitude),
         parameterization=case.parameterization,
         n_inducing=6,
@@ -183,23 +199,62 @@ def likelihood_of(case, noise):
 
 
 def run(case):
-    """Fit and predict; returns "finite", or the refusal: one class, or a fit that diverged. Anything else raises."""
+    """Fit and predict; returns what it was, or the refusal. Anything else raises."""
     X, y, weight = table(case)
     if case.task == "classification" and len(np.unique(y)) < 2:
         return expect_refusal(case, X, y, weight)
     model = estimator(case, X)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("always", ConvergenceWarning)
         warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Without effect.*", category=UserWarning)
         try:
             model.fit(X, y, sample_weight=weight)
         except FloatingPointError as error:
             if str(error).startswith("Training diverged"):
                 return "refused: diverged"
             raise
+        except ValueError as error:
+            if any(name in str(error) for name in ("solver=", "objective=", "parameterization=")):
+                return "refused: arguments"
+            raise
         check(model, case, np.concatenate([X, X.mean(0, keepdims=True), 10.0 * X[:3]]))
-    return "finite"
+    return compared(model, case, X, y, weight, caught)
+
+
+def compared(model, case, X, y, weight, caught):
+    """What a finite fit is beside a constant, by the density of its training rows; one that warns may be anything."""
+    if caught:
+        return WARNED
+    weight = np.ones(len(y)) if weight is None else weight
+    constant = constant_density(case, y, weight)
+    if len(y) <= 3 or constant is None:
+        return UNKNOWN
+    if case.task == "classification":
+        each = np.take_along_axis(model.predict_log_proba(X), np.searchsorted(model.classes_, y)[:, None], axis=1)[:, 0]
+    else:
+        each = model.predict_log_density(X, y)
+    value = np.average(each, weights=weight)
+    assert value >= constant - _WORSE, f"{value:.3g} nats a row, a constant has {constant:.3g}, and no warning"
+    return BETTER
+
+
+def constant_density(case, y, weight):
+    """The log density of y under a constant of its kind, in nats a row, or less; None if none is known."""
+    average = np.average(y, weights=weight)
+    if case.task == "classification" or case.likelihood == "ordinal":
+        p = np.bincount(y, weights=weight) / weight.sum()
+        # The levels' distances may be fixed.
+        return xlogy(p, p).sum() if case.task == "classification" else None
+    if case.likelihood in ("poisson", "negative_binomial", "zero_inflated_poisson"):
+        return np.average(poisson.logpmf(y, average), weights=weight)
+    if case.likelihood in ("gamma", "exponential"):
+        return -np.log(average) - 1.0
+    if case.likelihood in ("beta", "chained_beta"):
+        return 0.0
+    variance = np.average((y - average) ** 2, weights=weight)
+    return -0.5 * np.log(2.0 * np.pi * np.e * variance) if variance > 0.0 else None
 
 
 def expect_refusal(case, X, y, weight):
@@ -232,39 +287,21 @@ def check(model, case, X):
         assert set(np.unique(model.predict(X))) <= set(model.classes_), "predict"
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n-cases", type=int, default=200)
-    parser.add_argument("--cases-per-program", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--likelihoods", nargs="+", help="only these")
-    parser.add_argument("--traceback", action="store_true", help="of every failure")
-    return parser.parse_args(argv)
+def perform(number, args):
+    """The record of a case."""
+    case = numbered_case(args, number)
+    try:
+        return {"dtype": case.dtype, "outcome": run(case)}
+    except Exception as error:
+        error.case = {"dtype": case.dtype, "what": case._asdict()}
+        raise
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
-    rng, counts, failures, start = np.random.default_rng(args.seed), collections.Counter(), [], time.perf_counter()
-    for i, case in enumerate(random_cases(rng, args.n_cases, args.cases_per_program)):
-        if args.likelihoods and case.likelihood not in args.likelihoods:
-            continue
-        try:
-            outcome = run(case)
-        # Whatever it is, it is what this script looks for; it is printed, and makes the exit status.
-        except Exception as error:
-            outcome = f"FAILED: {type(error).__name__}"
-            failures.append((case, error))
-            print(f"{case}\n    {type(error).__name__}: {error}", flush=True)
-            if args.traceback:
-                traceback.print_exception(error)
-        counts[outcome] += 1
-        if (i + 1) % CASES_PER_CACHE == 0:
-            jax.clear_caches()
-            print(f"{i + 1}/{args.n_cases}, {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    print(f"seed {args.seed}, {sum(counts.values())} cases, {time.perf_counter() - start:.0f} s")
-    for outcome, count in counts.most_common():
-        print(f"{count:6d}  {outcome}")
-    return 1 if failures else 0
+    parser = _campaign.parser(__doc__, 10_000)
+    parser.add_argument("--cases-per-program", type=int, default=25)
+    args = parser.parse_args(argv)
+    return _campaign.run(args, "torture", lambda number: perform(number, args))
 
 
 if __name__ == "__main__":
