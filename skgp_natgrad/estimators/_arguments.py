@@ -116,6 +116,7 @@ def _settings(estimator, solver):
     _checks.number("jitter", estimator.jitter)
     for name in ("normalize_y", "warm_start", "calibrate"):
         _checks.boolean(name, getattr(estimator, name, True))
+    _checks.choice("missing_targets", getattr(estimator, "missing_targets", "error"), ("error", "ignore"))
     _checks.choice("normalize_X", estimator.normalize_X, (True, False, np.True_, np.False_, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
@@ -272,6 +273,19 @@ def check_kernels(kernel, n_latent):
             f"kernel is a list of {len(kernel)}, but the number of latent functions is {n_latent}; give one kernel "
             "for all, or one for each."
         )
+
+
+def check_noise(plan, table):
+    """Refuse known variances of the noise where they could not be added to it."""
+    if table.noise is None:
+        return
+    if not plan.likelihood.conjugate:
+        raise ValueError(
+            f"alpha holds known variances of Gaussian noise, but likelihood {type(plan.likelihood).__name__} has none; "
+            "use likelihood='gaussian', or leave alpha out."
+        )
+    if plan.settings.algorithm.mean_solver == "exact":
+        raise ValueError("alpha is not available with mean_solver='exact'; use mean_solver='adam', or leave alpha out.")
 
 
 def with_points(plan, estimator, n_features, scale):

@@ -181,9 +181,10 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
             )
         return X
 
-    def _predict(self, quantity, X, *targets):
+    def _predict(self, quantity, X, *targets, offset=None):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
-        return self._defined(svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device))
+        model = _fitted.model_of(self)
+        return self._defined(svgp.predict(model, X, quantity, *targets, device=self.device, offset=offset))
 
     def _defined(self, values):
         """Return predicted values, if none is NaN."""
@@ -194,7 +195,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
             )
         return values
 
-    def _sample_targets(self, X, n_samples, random_state, joint):
+    def _sample_targets(self, X, n_samples, random_state, joint, offset=None):
         """Draws of the targets at standardised rows: (T, N, n_samples)."""
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
@@ -202,5 +203,5 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         # Refused where the kernel is not defined: a draw of a class would not show it.
         self._predict("latent_mean", X)
         return svgp.sample_targets(
-            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint
+            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint, offset
         )

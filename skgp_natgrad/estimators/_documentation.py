@@ -7,7 +7,16 @@ import re
 
 # The arguments in the order in which they are documented.
 GROUPS = {
-    "model": ("kernel", "likelihood", "objective", "class_weight", "calibrate", "normalize_X", "normalize_y"),
+    "model": (
+        "kernel",
+        "likelihood",
+        "objective",
+        "class_weight",
+        "calibrate",
+        "normalize_X",
+        "normalize_y",
+        "missing_targets",
+    ),
     "points": ("n_inducing", "n_mean_inducing", "basis", "inducing_init"),
     "training": (
         "solver",

@@ -71,6 +71,46 @@ def weights(sample_weight, X):
     return weight
 
 
+def known(name, value, n_rows, n_targets, minimum=-np.inf):
+    """Return what is known of each row and target, (n_rows, n_targets), or None.
+
+    Parameters
+    ----------
+    name : str
+        The argument.
+    value : float, array-like of shape (n_rows,) or (n_rows, n_targets), or None
+        One value for each row serves all targets.
+    n_rows, n_targets : int
+    minimum : float
+        Smallest value allowed.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Number):
+        with locate(**{name: value}):
+            value = check_array(value, dtype=np.float64, ensure_2d=False, input_name=name)
+    value = np.asarray(value, dtype=float)
+    column = value.reshape(-1, 1) if value.ndim < 2 else value
+    if value.ndim and (len(column) != n_rows or column.shape[1] not in (1, n_targets)):
+        raise ValueError(
+            f"{name} has the shape {value.shape}; give a number, or one value for each of the {n_rows} rows"
+            + (f", or one for each row and column of y, ({n_rows}, {n_targets})." if n_targets > 1 else ".")
+        )
+    bad = np.argwhere(~(np.isfinite(column) & (column >= minimum)))
+    if len(bad):
+        raise ValueError(
+            f"{name}[{bad[0][0]}]={column[tuple(bad[0])]:g} must be a finite number"
+            + (f" of at least {minimum:g}." if np.isfinite(minimum) else ".")
+        )
+    return np.broadcast_to(column, (n_rows, n_targets))
+
+
+def targets(y, ignores_missing):
+    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN."""
+    allowed = "allow-nan" if ignores_missing else True
+    return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
+
+
 def column_types(table):
     """Return the type of the numbers in each column of a validated ``table``, as it was before validation.
 

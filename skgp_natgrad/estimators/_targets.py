@@ -45,6 +45,8 @@ class Targets(NamedTuple):
         Whether the columns may be standardised.
     attributes : dict
         Fitted attributes that prediction needs.
+    offset, noise : ndarray of shape (N, T) or None
+        Known parts of the latent functions, and known variances of the noise.
     """
 
     columns: np.ndarray
@@ -54,6 +56,8 @@ class Targets(NamedTuple):
     n_classes: int
     scale: bool
     attributes: dict
+    offset: np.ndarray | None = None
+    noise: np.ndarray | None = None
 
 
 def likelihood_of(task, argument, default):

@@ -31,6 +31,11 @@ class LogLinkLikelihood(RegressionLikelihood):
         # A column of zeros counts as half an event.
         return np.log(np.where(mean > 0.0, mean, 0.5 / weight.sum()))
 
+    def without_offset(self, y, weight, offset):
+        # Rates, whose average weighted by the exposure is the number of all events for all exposure.
+        exposure = _distribution.bounded_exp(offset)
+        return y / exposure, weight * exposure
+
     def conditional_moments(self, f):
         linear, quadratic = self.variance_coefficients()
         mean = bounded_exp(f)

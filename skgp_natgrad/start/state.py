@@ -108,8 +108,16 @@ def _first(plan, table, random_state):
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, 0 if one_step else sum(points.sizes))
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
-    prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
+    prior_mean = _prior_mean(plan, table).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
+
+
+def _prior_mean(plan, table):
+    """The constants around which the latent functions vary."""
+    y, weight = table.filled_y, table.weight
+    if table.offset is not None:
+        y, weight = plan.likelihood.without_offset(y, np.broadcast_to(weight, y.shape), table.offset)
+    return plan.likelihood.initial_latent(y, weight, plan.n_classes)
 
 
 def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
