@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import svgp
 from .._backend import memory
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
-from ._inert import warn_of_inert
+from ._inert import warn_of_inert, warn_of_units
 from ._interpretation import Interpretation
 from ._preparation import prepare
 
@@ -38,6 +38,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
+        train_inducing_points=True,
         solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
@@ -68,6 +69,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         self.n_mean_inducing = n_mean_inducing
         self.basis = basis
         self.inducing_init = inducing_init
+        self.train_inducing_points = train_inducing_points
         self.solver = solver
         self.parameterization = parameterization
         self.gamma_schedule = gamma_schedule
@@ -130,6 +132,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
         warn_of_inert(self, fit.plan, stacklevel=5)
+        warn_of_units(self, fit, stacklevel=5)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with _callbacks.of(self, fit, constants) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)

@@ -86,7 +86,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     svgp.check_plan(plan, table)
     _arguments.check_noise(plan, table)
-    normalize_y = targets.scale and plan.likelihood.standardises
+    normalize_y = plan.likelihood.standardises and targets.scale
     arguments = estimator.get_params(deep=False)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)

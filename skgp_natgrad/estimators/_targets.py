@@ -77,4 +77,11 @@ def likelihood_of(task, argument, default):
             f"likelihood={argument!r} must be a {task.name} likelihood: an object of "
             f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(task.name)))}."
         )
+    if not type(argument).__module__.startswith(likelihoods.__name__):
+        missing = likelihoods.undefined_method(argument, task.name)
+        if missing is not None:
+            raise ValueError(
+                f"likelihood {type(argument).__name__} does not define the method {missing}, which {task.name} needs; "
+                "see the documentation's page on a likelihood of your own."
+            )
     return argument

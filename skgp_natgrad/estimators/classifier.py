@@ -81,6 +81,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
+        train_inducing_points=True,
         solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
@@ -182,6 +183,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         return self._all_or_nothing(X, y, sample_weight, classes, streams=True)
 
     def _learn(self, X, y, sample_weight, classes=None, streams=False):
+        _inputs.refuse_sparse(self, X)
         previous, given = self._previous(streams), X
         with _inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)

@@ -32,15 +32,18 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
         "heteroscedastic_gaussian", "poisson", "negative_binomial",
-        "zero_inflated_poisson", "gamma", "exponential", "beta",
+        "zero_inflated_poisson", "gamma", "lognormal", "exponential", "beta",
         "chained_beta" or "ordinal"; "auto" is "gaussian". An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
         ``likelihood__...``; those of "gaussian" and "student_t" are on the scale
         of the standardised y.
-    normalize_y : bool, default=True
-        Standardise each column of y. Used only by the likelihoods "gaussian",
-        "student_t" and "heteroscedastic_gaussian"; the others see y on its
-        original scale, and their prior mean is chosen from the data.
+    normalize_y : bool or "center", default=True
+        Standardise each column of y. "center" subtracts its mean alone: then
+        noise and amplitudes are given in the (squared) units of y, and with
+        ``normalize_X=False`` lengthscales in those of X. Used only by the
+        likelihoods "gaussian", "student_t" and "heteroscedastic_gaussian"; the
+        others see y on its original scale, and their prior mean is chosen from
+        the data.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
         other targets count; a row without any is left out.
@@ -83,6 +86,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
+        train_inducing_points=True,
         solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
@@ -197,6 +201,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, alpha=None, offset=None, streams=False):
         first, given = self._previous(streams) is None, (X, y)
+        _inputs.refuse_sparse(self, X)
         ignores_missing = self.missing_targets == "ignore" and y is not None
         with _inputs.locate(X=X, y=None if ignores_missing else y):
             if ignores_missing:

@@ -139,7 +139,7 @@ def _constants(plan, table, masks, prior_mean):
         scale=n_rows / min(n_rows, settings.batch_size),
         weight=float(table.weight.sum()),
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
-        train_points=float(plan.n_inducing is not None),
+        train_points=float(plan.train_points and plan.n_inducing is not None),
         # Arrays of one type, so that no value is compiled on its own.
         objective=jax.tree.map(float, plan.objective),
         n_rows=float(n_rows),
