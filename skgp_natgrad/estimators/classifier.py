@@ -180,9 +180,9 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight, classes, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, classes=classes, streams=True)
 
-    def _learn(self, X, y, sample_weight, classes=None, streams=False):
+    def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
         _inputs.refuse_sparse(self, X)
         previous, given = self._previous(streams), X
         with _inputs.locate(X=X, labels=y):
@@ -206,7 +206,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
             scale=False,
             attributes={"classes_": classes},
         )
-        return self._fit(X, _inputs.column_types(given), targets, streams)
+        return self._fit(X, _inputs.column_types(given), targets, streams, hooks)
 
     @property
     def calibration_(self):

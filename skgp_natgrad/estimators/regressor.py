@@ -199,7 +199,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         """
         return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset, streams=True)
 
-    def _learn(self, X, y, sample_weight, alpha=None, offset=None, streams=False):
+    def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
         first, given = self._previous(streams) is None, (X, y)
         _inputs.refuse_sparse(self, X)
         ignores_missing = self.missing_targets == "ignore" and y is not None
@@ -223,7 +223,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             offset=_inputs.known("offset", offset, *shape),
             noise=_inputs.known("alpha", alpha, *shape, minimum=0.0),
         )
-        return self._fit(X, _inputs.column_types(given[0]), targets, streams)
+        return self._fit(X, _inputs.column_types(given[0]), targets, streams, hooks)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
