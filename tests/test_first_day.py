@@ -174,6 +174,16 @@ def test_a_rise_is_told_with_its_size():
     assert "Raise max_iter or learning_rate (0.02 now), or accept the result by a larger tol." in found
 
 
+def test_a_search_is_warned_of_once():
+    pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
+    search = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            search.fit(X, Y)
+        assert sum("too few iterations" in str(each.message) for each in caught) == 1
+
+
 def test_too_few_iterations_are_counted():
     found = told(max_iter=110, tol=1e-9)
     assert "two times n_iter_no_change=50 iterations are compared, and there are 110, of which 88" in found

@@ -19,6 +19,8 @@ _LAST = 50
 # Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
 # and then.
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
+# The kinds of warnings given in each of the last searches; scikit-learn tells to which a fit belongs since version 1.9.
+_told, _MOST_SEARCHES = {}, 100
 # A forecast further ahead, in windows of the test of convergence, is not given.
 _MOST_WINDOWS = 40
 # Nats per unit of weight by which single precision may change the bound without a warning.
@@ -49,11 +51,25 @@ class Outcome(NamedTuple):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
-        _warn_of_training(result, fit, self.constant, self.step_sizes, level)
+        found = _of_training(result, fit, self.constant, self.step_sizes)
+        for kind in self._new(found):
+            warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
             _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level)
         if fit.previous is None:
             _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
+
+    def _new(self, kinds):
+        """Those of the kinds of warnings that no other fit of the same search has given in this process."""
+        around = getattr(self.estimator, "_parent_callback_ctx", None)
+        if around is None:
+            return list(kinds)
+        told = _told.setdefault(around.root_uuid, set())
+        new = [kind for kind in kinds if kind not in told]
+        told.update(new)
+        while len(_told) > _MOST_SEARCHES:
+            _told.pop(next(iter(_told)), None)
+        return new
 
 
 def judge(estimator, fit, result):
@@ -120,12 +136,16 @@ def _now(step_sizes):
     return " or ".join(re.sub(r"^(\w+)=(.*)$", r"\1 (\2 now)", size) for size in step_sizes)
 
 
-def _warn_of_training(result, fit, constant, step_sizes, stacklevel):
+def _of_training(result, fit, constant, step_sizes):
+    """The warnings of the training by their kinds."""
     settings, trained = fit.plan.settings, result.trained
-    found = [_not_converged(trained, settings, step_sizes), _rejections(trained.report, settings, step_sizes)]
-    found += [_too_coarse(trained.lost), _no_better(result, fit, constant, step_sizes)]
-    for message in filter(None, found):
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
+    found = {
+        trained.status: _not_converged(trained, settings, step_sizes),
+        "rejected": _rejections(trained.report, settings, step_sizes),
+        "too coarse": _too_coarse(trained.lost),
+        "no better": _no_better(result, fit, constant, step_sizes),
+    }
+    return {kind: message for kind, message in found.items() if message}
 
 
 def _not_converged(trained, settings, step_sizes):
