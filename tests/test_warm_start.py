@@ -125,8 +125,8 @@ SEEN = {
     "jitter": lambda model, value: model.jitter_ > 1e-5,
     "calibrate": lambda model, value: model.calibration_ == (1.0, 1.0),
 }
-# What need not change anything here: one batch of rows, no mean-only points, no missing targets, no stop before the last iteration; a
-# classifier has no y to normalise, and a stream goes on anyway.
+# What need not change anything here: one batch of rows, no mean-only points, no missing targets, no stop before the
+# last iteration; a classifier has no y to normalise, and a stream goes on anyway.
 WITHOUT_EFFECT = {
     *(
         "random_state",
