@@ -11,6 +11,7 @@ from sklearn.model_selection import cross_validate
 
 from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.metrics import DistributionScorer
 from skgp_natgrad.start import evidence
 
 from .conftest import all_likelihoods, targets_for
@@ -257,6 +258,17 @@ def test_known_parts_are_routed_as_metadata():
         )
     half = regressor().fit(X[25:], (Y + line)[25:], alpha=ALPHA[25:], offset=line[25:])
     assert found["test_score"][0] == half.score(X[:25], (Y + line)[:25], offset=line[:25])
+
+
+@pytest.mark.parametrize("metric", ["nlpd", "crps", "interval_score", "coverage_error", "calibration_error", "msll"])
+def test_scorers_take_offsets(metric):
+    y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    options = {"n_inducing": 12, "max_iter": 40, "tol": 1.0}
+    plain = NGDSVGPRegressor(KERNEL, likelihood="poisson", **PLAIN | options).fit(X, y)
+    found = NGDSVGPRegressor(KERNEL, likelihood="poisson", **PLAIN | options).fit(X, y, offset=np.log(5.0))
+    scorer = DistributionScorer(metric, n_draws=50)
+    offset = np.full(50, np.log(5.0))
+    assert scorer(found, X, y, offset=offset) == pytest.approx(scorer(plain, X, y), rel=1e-5, abs=1e-9)
 
 
 def test_equal_rows_are_merged_if_they_are_known_alike():
