@@ -102,7 +102,7 @@ def test_densities_equal_predictions_of_scikit_learn(rows, rng):
         return -0.5 * (np.log(2.0 * np.pi * variance) + (rows.y[0, test] - mean) ** 2 / variance)
 
     first, last = np.arange(30), np.arange(30, 40)
-    found = evidence.held_out_density(at, evidence.part(rows, first), evidence.part(rows, last))
+    found = evidence.held_out_density(at, rows.rows(first), rows.rows(last))
     assert found == pytest.approx(np.average(density(first, last), weights=weight[last]), rel=1e-9)
     each = [density(np.delete(np.arange(40), i), [i])[0] for i in range(40)]
     assert evidence.leave_one_out_density(at, rows) == pytest.approx(np.average(each, weights=weight), rel=1e-8)

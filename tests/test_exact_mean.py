@@ -121,7 +121,7 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
         rest = np.arange(len(batch.weight)) != i
         others = Table(batch.X[rest], batch.y[:, rest], batch.weight[rest])
         refit, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
-        (left_out, _, _), _ = at_rows(parameters, prior, refit, constants, batch.X[i : i + 1])
+        (left_out, _, _), _ = at_rows(parameters, prior, refit, constants, batch._replace(X=batch.X[i : i + 1]))
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
         (kernel,) = jax.tree.map(np.exp, parameters.log_kernels)

@@ -48,13 +48,13 @@ def test_moments_are_affine_in_those_of_q(basis, rng):
 
 @pytest.mark.usefixtures("x64")
 def test_a_slope_that_is_not_finite_moves_nothing(rng):
-    """One target that is no number: kernel, likelihood and points stay where they are."""
+    """One input that is no number: kernel, likelihood and points stay where they are."""
     parameters, q, batch, constants = make_problem(StudentT(), rng)
-    y = np.array(batch.y)
-    y[0, 0] = np.nan
+    X = np.array(batch.X)
+    X[0, 0] = np.nan
     start = initial_state(q, parameters, constants, Algorithm())
     compiled = jax.jit(step.step, static_argnames="algorithm")
-    _, moved, report = compiled(start, constants, batch._replace(y=y), 0.1, 0.1, algorithm=Algorithm())
+    _, moved, report = compiled(start, constants, batch._replace(X=X), 0.1, 0.1, algorithm=Algorithm())
     assert bool(report.rejected)
     for before, after in zip(jax.tree.leaves(parameters), jax.tree.leaves(moved.parameters), strict=True):
         assert_allclose(after, before)
@@ -133,8 +133,8 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
     parameters, q, batch, constants = make_problem(StudentT(), rng)
     method = Algorithm()
     good = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], STEPS_PER_CALL, axis=0), batch)
-    y = good.y.copy()
-    y[3, 0, 0] = np.nan
+    X = good.X.copy()
+    X[3, 0, 0] = np.nan
     sizes = np.full(STEPS_PER_CALL, 0.05)
 
     def chunk(state, batches):
@@ -143,7 +143,7 @@ def test_minibatches_go_back_to_the_last_sound_state(rng):
     state, first = chunk(initial_state(q, parameters, constants, method), good)
     before = jax.tree.map(np.asarray, (settled(state, constants, method).q, state.parameters))
     assert not np.any(first.rejected)
-    state, report = chunk(state, good._replace(y=y))
+    state, report = chunk(state, good._replace(X=X))
     for got, want in zip(jax.tree.leaves(state.parameters), jax.tree.leaves(before[1]), strict=True):
         assert_array_equal(got, want)
     # Two programs whiten it.

@@ -21,6 +21,7 @@ from skgp_natgrad.likelihoods import (
     Gamma,
     Gaussian,
     HeteroscedasticGaussian,
+    LogNormal,
     NegativeBinomial,
     Ordinal,
     Poisson,
@@ -112,6 +113,7 @@ CASES = [
     Case(NegativeBinomial(0.4), lambda f: stats.nbinom(1 / 0.4, 1 / (1 + 0.4 * np.exp(f))), COUNTS, NOT_COUNTS),
     Case(ZeroInflatedPoisson(0.25), lambda f: Inflated(0.25, np.exp(f)), COUNTS, NOT_COUNTS, log_concave=False),
     Case(Gamma(3.0), lambda f: stats.gamma(3.0, scale=np.exp(f) / 3.0), POSITIVE, NOT_POSITIVE),
+    Case(LogNormal(0.3), lambda f: stats.lognorm(np.sqrt(0.3), scale=np.exp(f)), POSITIVE, NOT_POSITIVE),
     Case(Exponential(), lambda f: stats.expon(scale=np.exp(f)), POSITIVE, NOT_POSITIVE),
     Case(
         Beta(8.0),
@@ -367,6 +369,7 @@ OTHER_PARAMETERS = {
     "negative_binomial": NegativeBinomial(2.0),
     "zero_inflated_poisson": ZeroInflatedPoisson(0.6),
     "gamma": Gamma(1.3),
+    "lognormal": LogNormal(0.8),
     "beta": Beta(30.0),
     "ordinal": Ordinal(scale=0.2, n_levels=5, widths=[0.9, 0.3, 0.6]),
 }

@@ -93,7 +93,8 @@ BOTH = {
     "mean_solver": ["natural", "exact"],
     "mean_columns": [7],
     "normalize_X": [False],
-    "normalize_y": [False],
+    "normalize_y": [False, "center"],
+    "train_inducing_points": [False],
     "jitter": [1e-4],
     "warm_start": [False],
     "random_state": [1],
@@ -105,7 +106,10 @@ BOTH = {
     "checkpoint_every": [0.0],
 }
 OWN = {
-    NGDSVGPRegressor: {"likelihood": [Gaussian(0.5, "fixed"), Gaussian(0.3), "student_t"]},
+    NGDSVGPRegressor: {
+        "likelihood": [Gaussian(0.5, "fixed"), Gaussian(0.3), "student_t"],
+        "missing_targets": ["ignore"],
+    },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
         "class_weight": [{False: 1.0, True: 3.0}, "balanced"],
@@ -121,8 +125,8 @@ SEEN = {
     "jitter": lambda model, value: model.jitter_ > 1e-5,
     "calibrate": lambda model, value: model.calibration_ == (1.0, 1.0),
 }
-# What need not change anything here: one batch of rows, no mean-only points, no stop before the last iteration; a
-# classifier has no y to normalise, and a stream goes on anyway.
+# What need not change anything here: one batch of rows, no mean-only points, no missing targets, no stop before the
+# last iteration; a classifier has no y to normalise, and a stream goes on anyway.
 WITHOUT_EFFECT = {
     *(
         "random_state",
@@ -134,6 +138,7 @@ WITHOUT_EFFECT = {
         "checkpoint_every",
         "tol",
         "n_iter_no_change",
+        "missing_targets",
     ),
     *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate")),
     ("partial_fit", "warm_start"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from inspect import signature
 
 import jax
@@ -34,7 +35,11 @@ _OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rat
 
 
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
-_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - {"solver", "random_state"}
+_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - {
+    "solver",
+    "random_state",
+    "train_inducing_points",
+}
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
 
@@ -64,6 +69,7 @@ def read(estimator, targets, by_parts=False):
         n_inducing=n_inducing,
         n_mean_inducing=n_mean_inducing,
         inducing_init=estimator.inducing_init,
+        train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
         device=estimator.device,
         settings=settings,
@@ -114,8 +120,10 @@ def _settings(estimator, solver):
     _checks.choice("device", estimator.device, DEVICES)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
-    for name in ("normalize_y", "warm_start", "calibrate"):
+    _checks.choice("normalize_y", estimator.normalize_y, (True, False, np.True_, np.False_, "center"))
+    for name in ("warm_start", "calibrate"):
         _checks.boolean(name, getattr(estimator, name, True))
+    _checks.choice("missing_targets", getattr(estimator, "missing_targets", "error"), ("error", "ignore"))
     _checks.choice("normalize_X", estimator.normalize_X, (True, False, np.True_, np.False_, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
@@ -127,7 +135,7 @@ def _settings(estimator, solver):
         algorithm=algorithm._replace(adaptive=adaptive),
         gamma_schedule=gamma_schedule,
         rate_schedule=_rate_schedule(estimator, algorithm, max_iter),
-        batch_size=_number_or_auto("batch_size", estimator.batch_size, _MERGED_ROWS if one_step else _BATCH_SIZE),
+        batch_size=_batch_size(estimator, _MERGED_ROWS if one_step else _BATCH_SIZE),
         n_columns=_n_columns(estimator, algorithm),
         max_iter=max_iter,
         tol=_checks.number("tol", estimator.tol, strict=False),
@@ -173,6 +181,11 @@ def _number_or_auto(name, value, auto):
         _checks.choice(name, value, ("auto",))
         return auto
     return _checks.integer(name, value, 1)
+
+
+def _batch_size(estimator, auto):
+    """The number of rows in a batch; None stands for all."""
+    return sys.maxsize if estimator.batch_size is None else _number_or_auto("batch_size", estimator.batch_size, auto)
 
 
 def _algorithm(estimator, solver):
@@ -258,7 +271,7 @@ def _n_columns(estimator, algorithm):
     if isinstance(estimator.mean_columns, str):
         _checks.choice("mean_columns", estimator.mean_columns, ("auto",))
         # As many as there are rows: the step then costs at most twice as much.
-        n_columns = _number_or_auto("batch_size", estimator.batch_size, _BATCH_SIZE)
+        n_columns = _batch_size(estimator, _BATCH_SIZE)
     else:
         n_columns = _checks.integer("mean_columns", estimator.mean_columns, 1)
     # A sampled quadratic form may be negative; a search for the best step would then never end.
@@ -272,6 +285,19 @@ def check_kernels(kernel, n_latent):
             f"kernel is a list of {len(kernel)}, but the number of latent functions is {n_latent}; give one kernel "
             "for all, or one for each."
         )
+
+
+def check_noise(plan, table):
+    """Refuse known variances of the noise where they could not be added to it."""
+    if table.noise is None:
+        return
+    if not plan.likelihood.conjugate:
+        raise ValueError(
+            f"alpha holds known variances of Gaussian noise, but likelihood {type(plan.likelihood).__name__} has none; "
+            "use likelihood='gaussian', or leave alpha out."
+        )
+    if plan.settings.algorithm.mean_solver == "exact":
+        raise ValueError("alpha is not available with mean_solver='exact'; use mean_solver='adam', or leave alpha out.")
 
 
 def with_points(plan, estimator, n_features, scale):

@@ -13,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import svgp
 from .._backend import memory
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
-from ._inert import warn_of_inert
+from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
+from ._inert import warn_of_inert, warn_of_units
 from ._interpretation import Interpretation
 from ._preparation import prepare
 
 
-class BaseNGDSVGP(Interpretation, BaseEstimator):
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the targets; this class fits latent functions to them.
@@ -38,6 +39,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
+        train_inducing_points=True,
         solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
@@ -68,6 +70,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         self.n_mean_inducing = n_mean_inducing
         self.basis = basis
         self.inducing_init = inducing_init
+        self.train_inducing_points = train_inducing_points
         self.solver = solver
         self.parameterization = parameterization
         self.gamma_schedule = gamma_schedule
@@ -112,16 +115,23 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         A call that is refused, fails or is interrupted thus changes nothing: what was fitted stays, and
         what was not is not. Warnings come afterwards, so that one that is made an error costs no model.
         """
-        learner = copy.copy(self)
-        outcome = learner._learn(*arguments, **options)
-        # One assignment: an interrupt comes before or after it.
-        self.__dict__ = vars(learner)
-        if outcome.fit.checkpoint is not None:
-            outcome.fit.checkpoint.remove()
+        outcome = self._take_over(*arguments, **options)
         outcome.warn(stacklevel=3)
         return self
 
-    def _fit(self, X, types, targets, streams=False):
+    @with_callbacks
+    def _take_over(self, X, y, sample_weight, **options):
+        """Fit a copy, and take over its attributes; return the `Outcome`."""
+        hooks, learner = Hooks(self, X, y, sample_weight), copy.copy(self)
+        outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
+        hooks.finish(learner)
+        # One assignment: an interrupt comes before or after it.
+        self.__dict__ = vars(learner) | hooks.while_fitting()
+        if outcome.fit.checkpoint is not None:
+            outcome.fit.checkpoint.remove()
+        return outcome
+
+    def _fit(self, X, types, targets, streams, hooks):
         """Fit latent functions to `Targets`, and set the fitted attributes.
 
         ``types`` are the types of the columns of X as given. With ``streams`` the rows of earlier
@@ -129,13 +139,14 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        warn_of_inert(self, fit.plan, stacklevel=5)
+        warn_of_inert(self, fit.plan, stacklevel=7)
+        warn_of_units(self, fit, stacklevel=7)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
-        with _callbacks.of(self, fit, constants) as callbacks:
+        with _callbacks.of(self, fit, constants, hooks) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())
-        _callbacks.after_one_step(self, fit)
+        _callbacks.after_one_step(self, fit, hooks)
         return outcome.with_accuracy()
 
     def _calibrates(self):
@@ -181,9 +192,10 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
             )
         return X
 
-    def _predict(self, quantity, X, *targets):
+    def _predict(self, quantity, X, *targets, offset=None):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
-        return self._defined(svgp.predict(_fitted.model_of(self), X, quantity, *targets, device=self.device))
+        model = _fitted.model_of(self)
+        return self._defined(svgp.predict(model, X, quantity, *targets, device=self.device, offset=offset))
 
     def _defined(self, values):
         """Return predicted values, if none is NaN."""
@@ -194,7 +206,7 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
             )
         return values
 
-    def _sample_targets(self, X, n_samples, random_state, joint):
+    def _sample_targets(self, X, n_samples, random_state, joint, offset=None):
         """Draws of the targets at standardised rows: (T, N, n_samples)."""
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
@@ -202,5 +214,5 @@ class BaseNGDSVGP(Interpretation, BaseEstimator):
         # Refused where the kernel is not defined: a draw of a class would not show it.
         self._predict("latent_mean", X)
         return svgp.sample_targets(
-            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint
+            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint, offset
         )

@@ -1,4 +1,4 @@
-"""Functions called between chunks of iterations: the progress display, the user's callback, the checkpoint."""
+"""Functions called between chunks of iterations, in one list: progress, the user's, scikit-learn's, the checkpoint."""
 
 from __future__ import annotations
 
@@ -10,34 +10,65 @@ from . import _fitted, _progress
 
 
 @contextlib.contextmanager
-def of(estimator, fit, constants):
+def of(estimator, fit, constants, hooks):
     """Context manager: the callbacks of a fit, in the order in which they are called."""
     title = type(estimator).__name__
-    verbose = 0 if svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step else estimator.verbose
+    verbose = 0 if _is_one_step(fit) else estimator.verbose
+    models = _Models(estimator, fit, constants)
+    hooks.start(fit.plan.settings)
     with _progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as progress:
-        callbacks = [progress, _users(estimator, fit, constants), fit.checkpoint]
+        callbacks = [progress, _users(estimator, models), _of_scikit_learn(hooks, models), fit.checkpoint]
         yield [callback for callback in callbacks if callback is not None]
 
 
-def _users(estimator, fit, constants):
-    """The user's callback, called with a fitted copy of the estimator; None if there is none."""
+class _Models:
+    """Fitted copies of the estimator while it trains; those who ask at the same iteration share one."""
+
+    def __init__(self, estimator, fit, constants):
+        self.estimator, self.fit, self.constants = estimator, fit, constants
+        self._n_iter, self._model = None, None
+
+    def at(self, monitor, state):
+        """The estimator as if training had ended here."""
+        if self._n_iter != monitor.n_iter:
+            result = svgp.interim(state, self.constants, monitor.report, self.fit.plan)
+            model = copy.copy(self.estimator)
+            _fitted.store(model, self.fit, result)
+            self._n_iter, self._model = monitor.n_iter, model
+        return self._model
+
+
+def _users(estimator, models):
+    """The user's callback; None if there is none."""
     if estimator.callback is None:
+        return None
+    return lambda monitor, state: estimator.callback(monitor.n_iter, models.at(monitor, state)) is True
+
+
+def _of_scikit_learn(hooks, models):
+    """The end of one task of scikit-learn's callbacks, and the begin of the next; None if nobody is told."""
+    if hooks.root is None:
         return None
 
     def callback(monitor, state):
-        result = svgp.interim(state, constants, monitor.report, fit.plan)
-        snapshot = copy.copy(estimator)
-        _fitted.store(snapshot, fit, result)
-        return estimator.callback(monitor.n_iter, snapshot) is True
+        stops = hooks.end(lambda: models.at(monitor, state))
+        if monitor.running and not stops:
+            hooks.begin()
+        return stops
 
     return callback
 
 
-def after_one_step(estimator, fit):
-    """Show one line and call the user's callback once, if the fit has no iterations between which to do so."""
-    if not svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step:
+def after_one_step(estimator, fit, hooks):
+    """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
+    if not _is_one_step(fit):
         return
     if estimator.verbose:
         print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
     if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))
+    hooks.end(lambda: estimator)
+
+
+def _is_one_step(fit):
+    return svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step

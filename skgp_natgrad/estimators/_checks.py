@@ -13,6 +13,54 @@ import numpy as np
 from ..training import schedules
 from ..training.checkpoint import is_folder
 
+# Other words for names, in the order in which they are suggested.
+_MEANT = {
+    "normal": ("gaussian",),
+    "gauss": ("gaussian",),
+    "mse": ("gaussian",),
+    "squared_error": ("gaussian",),
+    "least_squares": ("gaussian",),
+    "t": ("student_t",),
+    "robust": ("student_t", "robust_max"),
+    "huber": ("student_t",),
+    "laplace": ("student_t",),
+    "heteroscedastic": ("heteroscedastic_gaussian",),
+    "binomial": ("bernoulli", "beta"),
+    "binary": ("bernoulli",),
+    "logistic": ("bernoulli",),
+    "logit": ("bernoulli",),
+    "probit": ("bernoulli",),
+    "categorical": ("softmax",),
+    "multinomial": ("softmax",),
+    "multiclass": ("softmax",),
+    "nb": ("negative_binomial",),
+    "nb2": ("negative_binomial",),
+    "zip": ("zero_inflated_poisson",),
+    "counts": ("poisson",),
+    "log_normal": ("lognormal",),
+    "tweedie": ("gamma",),
+    "ordered": ("ordinal",),
+    "cumulative": ("ordinal",),
+    "sgd": ("gd", "adam"),
+    "gradient_descent": ("gd",),
+    "natural": ("ngd",),
+    "natural_gradient": ("ngd",),
+    "exact": ("evidence",),
+    "l_bfgs": ("lbfgs",),
+    "l_bfgs_b": ("lbfgs",),
+    "fmin_l_bfgs_b": ("lbfgs",),
+    "adamw": ("adam",),
+    "kmeans": ("k-means",),
+    "k_means++": ("k-means",),
+    "cuda": ("gpu",),
+    "cuda:0": ("gpu",),
+    "single": ("float32",),
+    "float16": ("float32",),
+    "vfe": ("elbo",),
+    "ppgpr": ("predictive",),
+    "fixed": ("constant",),
+}
+
 
 def choice(name, value, allowed):
     """Return ``value`` if it is one of ``allowed``; otherwise raise, and suggest the nearest one."""
@@ -23,7 +71,9 @@ def choice(name, value, allowed):
 
 def unknown(name, value, allowed):
     """Return the message that ``value`` is not one of ``allowed``; it suggests the nearest one."""
-    close = difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
+    meant = _MEANT.get(str(value).lower().replace("-", "_").replace(" ", "_"), ())
+    close = [option for option in meant if option in allowed]
+    close = close or difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
 

@@ -8,6 +8,7 @@ from sklearn.utils import check_array, check_consistent_length
 from .. import svgp
 from .._backend import memory
 from . import _checks, _fitted, _inputs
+from ._table import latent_offset
 
 
 class LatentDistribution:
@@ -153,6 +154,17 @@ class TargetDistribution(LatentDistribution):
             )
         return y
 
+    def _latent_offset(self, X, offset):
+        """What the argument ``offset`` adds to the latent functions at the rows ``X``: (K, N), or None."""
+        offset = _inputs.known("offset", offset, len(X), len(self._y_scale.scale))
+        return None if offset is None else latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
+
+    def _latent_moments(self, X, offset):
+        """Mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
+        mean, var = self._predict("latent_moments", X)
+        offset = self._latent_offset(X, offset)
+        return mean if offset is None else mean + offset, var
+
     def _by_row(self, values):
         """Values (T, N, ...) with the rows first, and without the axis of the outputs if y had none."""
         return values[0] if self._single_output else np.moveaxis(values, 0, 1)
@@ -162,13 +174,15 @@ class TargetDistribution(LatentDistribution):
         offset, scale = (np.reshape(x, (-1,) + (1,) * (values.ndim - 1)) for x in self._y_scale[:2])
         return self._by_row(values * scale + offset)
 
-    def predict_log_density(self, X, y):
+    def predict_log_density(self, X, y, offset=None):
         """Log density of each row's target under the prediction.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
 
         Returns
         -------
@@ -179,16 +193,18 @@ class TargetDistribution(LatentDistribution):
         X = self._check_rows(X)
         y = self._check_targets(X, y)
         self.likelihood_.check_targets(y.T)
-        standardised = self._y_scale.forward(y).T
-        return self._predict("log_density", X, standardised) - np.log(self._y_scale.scale).sum()
+        standardised, offset = self._y_scale.forward(y).T, self._latent_offset(X, offset)
+        return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
-    def predict_cdf(self, X, y):
+    def predict_cdf(self, X, y, offset=None):
         """Probability that each row's target is at most y: the probability integral transform.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
 
         Returns
         -------
@@ -208,10 +224,10 @@ class TargetDistribution(LatentDistribution):
         """
         X = self._check_rows(X)
         y = self._y_scale.forward(self._check_targets(X, y)).T
-        moments = self._predict("latent_moments", X)
+        moments = self._latent_moments(X, offset)
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
-    def predict_quantiles(self, X, q):
+    def predict_quantiles(self, X, q, offset=None):
         """Quantiles of y under the prediction, noise included.
 
         Parameters
@@ -220,6 +236,8 @@ class TargetDistribution(LatentDistribution):
             Inputs.
         q : float or array-like of shape (n_quantiles,)
             Probabilities of the quantiles, strictly between 0 and 1.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
 
         Returns
         -------
@@ -252,11 +270,11 @@ class TargetDistribution(LatentDistribution):
         True
         """
         levels = _checks.levels("q", q)
-        moments = self._predict("latent_moments", self._check_rows(X))
+        moments = self._latent_moments(self._check_rows(X), offset)
         found = self._in_units(svgp.quantiles(_fitted.model_of(self).likelihood, *moments, np.ravel(levels)))
         return found if np.ndim(levels) else found[..., 0]
 
-    def predict_interval(self, X, coverage=0.9):
+    def predict_interval(self, X, coverage=0.9, offset=None):
         """Predictive interval of y, with equal probability on both sides of it.
 
         Parameters
@@ -266,6 +284,8 @@ class TargetDistribution(LatentDistribution):
         coverage : float, default=0.9
             Probability that y lies in the interval, strictly between 0 and 1. Of counts and levels it is at least
             that, as the ends are integers.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
 
         Returns
         -------
@@ -285,7 +305,7 @@ class TargetDistribution(LatentDistribution):
         True
         """
         coverage = _checks.levels("coverage", coverage, several=False)
-        both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+        both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], offset)
         return both[..., 0], both[..., 1]
 
     def predict_gradient(self, X, return_std=False):
@@ -323,7 +343,7 @@ class TargetDistribution(LatentDistribution):
         mean, std = (self._by_row(each) for each in found)
         return (mean, std) if return_std else mean
 
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True):
+    def sample_y(self, X, n_samples=1, random_state=0, joint=True, offset=None):
         """Draw targets from the prediction, noise included.
 
         Parameters
@@ -335,6 +355,8 @@ class TargetDistribution(LatentDistribution):
         joint : bool, default=True
             Whether all rows of a draw belong to one function, which needs the covariance between all rows. Otherwise
             every row is drawn by itself, in memory that is proportional to their number.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
 
         Returns
         -------
@@ -342,4 +364,5 @@ class TargetDistribution(LatentDistribution):
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
-        return self._in_units(self._sample_targets(X, n_samples, random_state, _checks.boolean("joint", joint)))
+        joint, offset = _checks.boolean("joint", joint), self._latent_offset(X, offset)
+        return self._in_units(self._sample_targets(X, n_samples, random_state, joint, offset))

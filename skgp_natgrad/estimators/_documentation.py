@@ -7,8 +7,17 @@ import re
 
 # The arguments in the order in which they are documented.
 GROUPS = {
-    "model": ("kernel", "likelihood", "objective", "class_weight", "calibrate", "normalize_X", "normalize_y"),
-    "points": ("n_inducing", "n_mean_inducing", "basis", "inducing_init"),
+    "model": (
+        "kernel",
+        "likelihood",
+        "objective",
+        "class_weight",
+        "calibrate",
+        "normalize_X",
+        "normalize_y",
+        "missing_targets",
+    ),
+    "points": ("n_inducing", "n_mean_inducing", "basis", "inducing_init", "train_inducing_points"),
     "training": (
         "solver",
         "parameterization",
@@ -89,6 +98,10 @@ inducing_init : {"greedy_variance", "k-means", "random"} or array, default="gree
     of X: the inducing points, or, if there are ``n_inducing +
     n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
     the inducing points only.
+train_inducing_points : bool, default=True
+    Whether the inducing and mean-only points move while training, with the
+    hyperparameters; False keeps them where they start. ``optimizer=None`` keeps
+    everything. Points do not move with ``solver="evidence"``.
 solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     "evidence": hyperparameters at the maximum of the exact log marginal
     likelihood of up to 1000 random rows (a given ``kernel`` starts at its
@@ -148,9 +161,9 @@ mean_columns : int or "auto", default="auto"
     minibatch, to estimate the mean's part of the divergence without bias.
     "auto" is all of them, but at most ``batch_size``. The full batch, and
     the mean solvers "natural" and "diagonal", use all.
-batch_size : int or "auto", default="auto"
+batch_size : int, "auto" or None, default="auto"
     Number of rows in a minibatch. A table with at most this many rows is used
-    whole. "auto" is 1024.
+    whole. "auto" is 1024; None uses every table whole.
 max_iter : int or "auto", default="auto"
     Largest number of iterations. "auto" is 1000.
 tol : float, default=1e-3

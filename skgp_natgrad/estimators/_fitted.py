@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from inspect import signature
 
@@ -72,9 +73,13 @@ def _paragraph(plan, scales, model, result):
         "evidence": "hyperparameters from the evidence of some rows, then "
         f"{'one natural gradient step' if n_iter == 1 else f'{n_iter} natural gradient steps'} on all rows",
         "lbfgs": f"{n_iter} iterations of L-BFGS",
-    }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, batches of {settings.batch_size}")
+    }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
     return f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}."
+
+
+def _batches(settings):
+    return "all rows at once" if settings.batch_size == sys.maxsize else f"batches of {settings.batch_size}"
 
 
 def _form(kernel):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from inspect import signature
 
+import numpy as np
+
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
 # Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
@@ -42,6 +44,22 @@ def warn_of_inert(estimator, plan, stacklevel):
     if found:
         warnings.warn(
             f"Without effect here: {'; '.join(found)}. Leave each at its default, or change what it depends on.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_units(estimator, fit, stacklevel):
+    """Warn of a fixed noise that is larger than all of y, as if it were given in the units of y."""
+    likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
+    if not likelihood.conjugate or likelihood.variance_bounds != "fixed" or estimator.normalize_y is not True:
+        return
+    deviation = np.sqrt(np.max(likelihood.variance))
+    if deviation > 1.0:
+        warnings.warn(
+            f"{likelihood!r} is on the scale of the standardised y: its deviation is {deviation * scale.max():.4g} in "
+            f"the units of y, whose own is {scale.max():.4g}. Divide the variance by that of y, or set "
+            "normalize_y='center' to give it in the units of y.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

@@ -7,12 +7,19 @@ import math
 import numbers
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight
 
-_MISSING = "is not finite; leave the row out or fill the value in, for instance with SimpleImputer"
+# By the name of the table: what to do about a value that is missing, and about one that is no number.
+_MISSING = {
+    "X": "is not finite; leave the row out or fill the value in, for instance with SimpleImputer",
+    "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
+}
+_LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
-_NOT_A_NUMBER = "is not a number; encode such values first, for instance with OneHotEncoder"
+_NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
+_ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder"
 
 
 @contextlib.contextmanager
@@ -35,7 +42,7 @@ def locate(labels=None, **tables):
         yield
     except (TypeError, ValueError) as error:
         places = [_first_bad(name, table, _is_finite_number) for name, table in tables.items()]
-        places.append(_first_bad("y", labels, _is_label))
+        places.append(_first_bad("labels", labels, _is_label))
         found = next(filter(None, places), None)
         if found is None:
             raise
@@ -69,6 +76,56 @@ def weights(sample_weight, X):
             "at least zero, and zero leaves a row out."
         )
     return weight
+
+
+def known(name, value, n_rows, n_targets, minimum=-np.inf):
+    """Return what is known of each row and target, (n_rows, n_targets), or None.
+
+    Parameters
+    ----------
+    name : str
+        The argument.
+    value : float, array-like of shape (n_rows,) or (n_rows, n_targets), or None
+        One value for each row serves all targets.
+    n_rows, n_targets : int
+    minimum : float
+        Smallest value allowed.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Number):
+        with locate(**{name: value}):
+            value = check_array(value, dtype=np.float64, ensure_2d=False, input_name=name)
+    value = np.asarray(value, dtype=float)
+    column = value.reshape(-1, 1) if value.ndim < 2 else value
+    if value.ndim and (len(column) != n_rows or column.shape[1] not in (1, n_targets)):
+        raise ValueError(
+            f"{name} has the shape {value.shape}; give a number, or one value for each of the {n_rows} rows"
+            + (f", or one for each row and column of y, ({n_rows}, {n_targets})." if n_targets > 1 else ".")
+        )
+    bad = np.argwhere(~(np.isfinite(column) & (column >= minimum)))
+    if len(bad):
+        raise ValueError(
+            f"{name}[{bad[0][0]}]={column[tuple(bad[0])]:g} must be a finite number"
+            + (f" of at least {minimum:g}." if np.isfinite(minimum) else ".")
+        )
+    return np.broadcast_to(column, (n_rows, n_targets))
+
+
+def refuse_sparse(estimator, X):
+    """Refuse a sparse X, with what it would take as a dense array."""
+    if sparse.issparse(X):
+        n_bytes = 8 * math.prod(X.shape) / 2**20
+        raise TypeError(
+            f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
+            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD."
+        )
+
+
+def targets(y, ignores_missing):
+    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN."""
+    allowed = "allow-nan" if ignores_missing else True
+    return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
 
 
 def column_types(table):
@@ -107,7 +164,9 @@ def _first_bad(name, table, is_good):
         return None
     for place, cell in _suspects(cells):
         if not is_good(cell):
-            what = _MISSING if isinstance(cell, numbers.Number) or str(cell) in _EMPTY else _NOT_A_NUMBER
+            missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
+            what = _MISSING.get(name, _LEAVE_OUT) if missing else _NOT_A_NUMBER.get(name, _ENCODE)
+            name = "y" if name == "labels" else name
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ _LAST = 50
 # Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
 # and then.
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
+# The kinds of warnings given in each of the last searches; scikit-learn tells to which a fit belongs since version 1.9.
+_told, _MOST_SEARCHES = {}, 100
+# A forecast further ahead, in windows of the test of convergence, is not given.
+_MOST_WINDOWS = 40
 # Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
 
@@ -59,11 +64,25 @@ class Outcome(NamedTuple):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
-        _warn_of_training(self, level)
+        found = _of_training(self)
+        for kind in self._new(found):
+            warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
             _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level)
         if fit.previous is None:
             _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
+
+    def _new(self, kinds):
+        """Those of the kinds of warnings that no other fit of the same search has given in this process."""
+        around = getattr(self.estimator, "_parent_callback_ctx", None)
+        if around is None:
+            return list(kinds)
+        told = _told.setdefault(around.root_uuid, set())
+        new = [kind for kind in kinds if kind not in told]
+        told.update(new)
+        while len(_told) > _MOST_SEARCHES:
+            _told.pop(next(iter(_told)), None)
+        return new
 
 
 def judge(estimator, fit, result):
@@ -119,36 +138,68 @@ def refuse_diverged(result, weight, constant, step_sizes):
 
 def _smaller(step_sizes):
     """The advice for steps that are too large."""
-    given = f"Lower {' or '.join(step_sizes)}" if step_sizes else ""
+    given = f"Lower {_now(step_sizes)}" if step_sizes else ""
     if any(size.startswith("gamma_schedule") for size in step_sizes):
         return given
     return f"{given}, or give gamma_schedule a small number" if given else "Give gamma_schedule a small number"
 
 
-def _warn_of_training(outcome, stacklevel):
+def _now(step_sizes):
+    """The arguments that set step sizes, with their present values, after a verb."""
+    return " or ".join(re.sub(r"^(\w+)=(.*)$", r"\1 (\2 now)", size) for size in step_sizes)
+
+
+def _of_training(outcome):
+    """The warnings of the training by their kinds."""
     settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
-    found = [_not_converged(trained.status, settings, step_sizes), _rejections(trained.report, settings, step_sizes)]
-    found += [_too_coarse(trained.lost), _no_better(outcome), _worse_labels(outcome)]
-    for message in filter(None, found):
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)
+    found = {
+        trained.status: _not_converged(trained, settings, step_sizes),
+        "rejected": _rejections(trained.report, settings, step_sizes),
+        "too coarse": _too_coarse(trained.lost),
+        "no better": _no_better(outcome),
+        "worse labels": _worse_labels(outcome),
+    }
+    return {kind: message for kind, message in found.items() if message}
 
 
-def _not_converged(status, settings, step_sizes):
-    window = f"n_iter_no_change={settings.n_iter_no_change}"
-    change = f"by more than tol={settings.tol:g} for each row over {window} iterations"
+def _not_converged(trained, settings, step_sizes):
     return {
         None: None,
-        "too few": f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: "
-        f"this takes two averages over {window} iterations. Raise max_iter or lower n_iter_no_change.",
-        "rising": f"The ELBO was still rising at max_iter={settings.max_iter} ({change}). Raise "
-        f"{' or '.join(['max_iter', *step_sizes[-1:]])}, or accept the result by a larger tol.",
-        "falling": f"The ELBO was falling at the end ({change}): the steps are too large. Lower "
-        f"{' or '.join(step_sizes)}.",
+        "too few": _too_few(trained, settings),
+        "rising": f"The ELBO was still rising at max_iter={settings.max_iter}: {_change(trained, settings)}. Raise "
+        f"max_iter{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or accept the result by a larger tol.",
+        "falling": f"The ELBO was falling at the end: {_change(trained, settings)}; the steps are too large. Lower "
+        f"{_now(step_sizes)}.",
         "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
         "no step": "The line search found no step that raises the ELBO while the hyperparameters change; lower "
-        f"{' or '.join(step_sizes[-1:])}.",
-    }[status]
+        f"{_now(step_sizes[-1:])}.",
+    }[trained.status]
+
+
+def _change(trained, settings):
+    """By how much the bound changed at the end, and how many more iterations would do."""
+    trend, window = trained.trend, settings.n_iter_no_change
+    if trend is None or trend.rise is None:
+        return f"by more than tol={settings.tol:g} nats a row"
+    found = f"by {abs(trend.rise):.2g} nats a row over the last {window} iterations (tol={settings.tol:g})"
+    n_more = trend.n_more(window, settings.tol)
+    if n_more is None or n_more > _MOST_WINDOWS * window:
+        return found
+    return f"{found}; {n_more} more iterations would do if it slows down as it did"
+
+
+def _too_few(trained, settings):
+    """Why the test of convergence could not be made."""
+    window, trend = settings.n_iter_no_change, trained.trend
+    n_iter, n_counted = len(trained.report.elbo), 0 if trend is None else trend.n_counted
+    enough = -(-2 * window * n_iter // max(n_counted, 1))
+    counted = "" if n_counted == n_iter else f", of which {n_counted} have a learning rate that has not decayed"
+    return (
+        f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: averages over "
+        f"two times n_iter_no_change={window} iterations are compared, and there are {n_iter}{counted}. Raise max_iter "
+        f"to {enough}, or lower n_iter_no_change."
+    )
 
 
 def _rejections(report, settings, step_sizes):

@@ -36,6 +36,7 @@ def plain(state):
     if "_posterior" in state:
         # A function belongs to the program that defines it, and a saved model must load in any other.
         state["callback"] = None
+        state.pop("_skl_callbacks", None)
         state["_posterior"] = dict(state["_posterior"]._asdict())
         state["_warm_state"] = _plain_previous(state["_warm_state"])
         if state.get("_calibration") is not None:

@@ -83,19 +83,21 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
     if checkpoint is not None:
         random_state = checkpoint.rewind(random_state)
-    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, plan.n_classes))
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     svgp.check_plan(plan, table)
-    normalize_y = targets.scale and plan.likelihood.standardises
+    _arguments.check_noise(plan, table)
+    normalize_y = plan.likelihood.standardises and targets.scale
     arguments = estimator.get_params(deep=False)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     if previous is None:
-        choice = _table.scales_of(table, spans, estimator.normalize_X, normalize_y, plan.kernels is None)
+        given = estimator.normalize_X, plan.likelihood, normalize_y
+        choice = _table.scales_of(table, spans, *given, plan.kernels is None)
         scales, plan = _chosen(plan, table, choice, random_state)
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
-    table = _table.scaled(table, scales, plan.settings.dtype)
+    table = _table.scaled(table, scales, plan.settings.dtype, plan.n_latent(table))
     plan = _complete(estimator, plan, table, scales.x, previous, random_state)
     if previous is not None:
         before, shape = estimator._trained_with, (table.X.shape[1], len(table.y))
@@ -109,7 +111,7 @@ def _chosen(plan, table, choice, random_state):
     if plan.kernels is not None:
         return choice[0], plan
     rows = svgp.some_rows(table, random_state)
-    tables = [_table.scaled(rows, scales, plan.settings.dtype) for scales in choice]
+    tables = [_table.scaled(rows, scales, plan.settings.dtype, plan.n_latent(rows)) for scales in choice]
     index, plan = svgp.choose_kernel(plan, tables, random_state)
     return choice[index], plan
 
@@ -168,8 +170,8 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     identity["dtype"] = plan.settings.dtype
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams
-    tables = zip(("X", "y", "sample_weight"), table, strict=True)
-    identity |= {name: _checkpoint.of_table(array) for name, array in tables}
+    tables = zip(("X", "y", "sample_weight", "offset", "alpha"), table, strict=True)
+    identity |= {name: _checkpoint.of_table(array) for name, array in tables if array is not None}
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..start.normal_scores import NormalScores, fit_normal_scores
-from ..start.scale import Scale, fit_scale, snapped, spans_of_rounding
+from ..start.scale import Scale, fit_scale, fit_targets, snapped, spans_of_rounding
 from ..svgp import Table
 from . import _inputs
 
@@ -25,17 +25,31 @@ class Scales(NamedTuple):
 def weighted(X, types, targets, batch_size):
     """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
     weight = _inputs.weights(targets.weight, X)
-    used = weight > 0
+    seen = ~np.isnan(targets.columns)
+    used = (weight > 0) & seen.any(1)
+    _refuse_unseen(seen[weight > 0])
     tables = X[used], targets.columns[used]
     spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
     X, y = map(snapped, tables, spans)
-    table = Table(X, y.T, weight[used])
+    known = (None if each is None else each[used].T for each in (targets.offset, targets.noise))
+    table = Table(X, y.T, weight[used], *known)
     return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
 
 
-def scales_of(table, spans, normalize_X, normalize_y, choice):
+def _refuse_unseen(seen):
+    """Refuse a column of y without a value in any row with weight."""
+    missing = np.flatnonzero(~seen.any(0))
+    if len(missing):
+        where = f"column {missing[0]} of y" if seen.shape[1] > 1 else "y"
+        raise ValueError(f"{where} has no value in any row with weight; leave it out.")
+
+
+def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``."""
-    y = fit_scale("y", table.y.T, table.weight, normalize_y)
+    y = table.y
+    if table.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
+    y = fit_targets(y.T, table.weight, normalize_y)
     found = []
     if normalize_X != "quantile":
         found.append(fit_scale("X", table.X, table.weight, bool(normalize_X), spans))
@@ -44,8 +58,8 @@ def scales_of(table, spans, normalize_X, normalize_y, choice):
     return [Scales(x, y) for x in found]
 
 
-def scaled(table, scales, dtype):
-    """The table in the units of the model.
+def scaled(table, scales, dtype, n_latent):
+    """The table in the units of the model, whose latent functions may be several for each target.
 
     Raises
     ------
@@ -60,7 +74,14 @@ def scaled(table, scales, dtype):
             f"X holds values up to {largest:g} in the units of the model, which dtype={dtype!r} cannot "
             "square; rescale X (normalize_X=True does), or use dtype='float64'."
         )
-    return table._replace(X=X, y=scales.y.forward(table.y.T).T)
+    noise = None if table.noise is None else table.noise / scales.y.scale[:, None] ** 2
+    offset = None if table.offset is None else latent_offset(table.offset, scales.y, n_latent)
+    return Table(X, scales.y.forward(table.y.T).T, table.weight, offset, noise)
+
+
+def latent_offset(offset, scale, n_latent):
+    """What is added to the latent functions (K, N), for an offset (T, N) in the units of y: to the first of each."""
+    return np.pad(offset / scale.scale[:, None], ((0, n_latent - len(offset)), (0, 0)))
 
 
 def distinct(table):
@@ -69,11 +90,13 @@ def distinct(table):
     A repeated row and a row of twice the weight then give the same table, to the bit,
     and so does every order of the rows.
     """
-    columns = np.column_stack([table.X, table.y.T])
+    known = [each.T for each in (table.y, table.offset, table.noise) if each is not None]
+    columns = np.column_stack([table.X, *known])
     # lexsort's last key is the primary one: columns from the left, then weights for a fixed order of sums.
     order = np.lexsort(np.vstack([table.weight, columns.T[::-1]]))
     columns = columns[order]
-    first = np.concatenate([[True], np.any(columns[1:] != columns[:-1], axis=1)])
+    same = (columns[1:] == columns[:-1]) | (np.isnan(columns[1:]) & np.isnan(columns[:-1]))
+    first = np.concatenate([[True], ~same.all(axis=1)])
     weight = np.add.reduceat(table.weight[order], np.flatnonzero(first))
-    X, y = np.split(columns[first], [table.X.shape[1]], axis=1)
-    return Table(np.ascontiguousarray(X), np.ascontiguousarray(y.T), weight)
+    found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[first])]
+    return Table(*found)._replace(weight=weight)

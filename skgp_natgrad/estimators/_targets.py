@@ -45,6 +45,8 @@ class Targets(NamedTuple):
         Whether the columns may be standardised.
     attributes : dict
         Fitted attributes that prediction needs.
+    offset, noise : ndarray of shape (N, T) or None
+        Known parts of the latent functions, and known variances of the noise.
     """
 
     columns: np.ndarray
@@ -54,6 +56,8 @@ class Targets(NamedTuple):
     n_classes: int
     scale: bool
     attributes: dict
+    offset: np.ndarray | None = None
+    noise: np.ndarray | None = None
 
 
 def likelihood_of(task, argument, default):
@@ -73,4 +77,11 @@ def likelihood_of(task, argument, default):
             f"likelihood={argument!r} must be a {task.name} likelihood: an object of "
             f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(task.name)))}."
         )
+    if not type(argument).__module__.startswith(likelihoods.__name__):
+        missing = likelihoods.undefined_method(argument, task.name)
+        if missing is not None:
+            raise ValueError(
+                f"likelihood {type(argument).__name__} does not define the method {missing}, which {task.name} needs; "
+                "see the documentation's page on a likelihood of your own."
+            )
     return argument

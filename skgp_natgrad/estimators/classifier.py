@@ -81,6 +81,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         n_mean_inducing=0,
         basis="orthogonal",
         inducing_init="greedy_variance",
+        train_inducing_points=True,
         solver="auto",
         parameterization="natural",
         gamma_schedule="auto",
@@ -179,9 +180,10 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight, classes, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, classes=classes, streams=True)
 
-    def _learn(self, X, y, sample_weight, classes=None, streams=False):
+    def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
+        _inputs.refuse_sparse(self, X)
         previous, given = self._previous(streams), X
         with _inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
@@ -204,7 +206,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
             scale=False,
             attributes={"classes_": classes},
         )
-        return self._fit(X, _inputs.column_types(given), targets, streams)
+        return self._fit(X, _inputs.column_types(given), targets, streams, hooks)
 
     @property
     def calibration_(self):

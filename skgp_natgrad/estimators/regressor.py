@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from . import _inputs
 from ._base import BaseNGDSVGP
-from ._distribution import TargetDistribution
 from ._documentation import documented
+from ._moments import TargetMoments
 from ._streams import can_stream
 from ._targets import REGRESSION, Targets
 
+# Names in the constructor's scope that are not arguments shared with the classifier.
+_NOT_SHARED = ("self", "__class__", "missing_targets")
+
 
 @documented
-class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
+class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may rest on more
@@ -29,15 +32,21 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
         "heteroscedastic_gaussian", "poisson", "negative_binomial",
-        "zero_inflated_poisson", "gamma", "exponential", "beta",
+        "zero_inflated_poisson", "gamma", "lognormal", "exponential", "beta",
         "chained_beta" or "ordinal"; "auto" is "gaussian". An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
         ``likelihood__...``; those of "gaussian" and "student_t" are on the scale
         of the standardised y.
-    normalize_y : bool, default=True
-        Standardise each column of y. Used only by the likelihoods "gaussian",
-        "student_t" and "heteroscedastic_gaussian"; the others see y on its
-        original scale, and their prior mean is chosen from the data.
+    normalize_y : bool or "center", default=True
+        Standardise each column of y. "center" subtracts its mean alone: then
+        noise and amplitudes are given in the (squared) units of y, and with
+        ``normalize_X=False`` lengthscales in those of X. Used only by the
+        likelihoods "gaussian", "student_t" and "heteroscedastic_gaussian"; the
+        others see y on its original scale, and their prior mean is chosen from
+        the data.
+    missing_targets : {"error", "ignore"}, default="error"
+        What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
+        other targets count; a row without any is left out.
 
     Examples
     --------
@@ -64,7 +73,46 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
 
     _task = REGRESSION
 
-    def fit(self, X, y, sample_weight=None):
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="gaussian",
+        objective="elbo",
+        normalize_X="auto",
+        normalize_y=True,
+        missing_targets="error",
+        n_inducing="auto",
+        n_mean_inducing=0,
+        basis="orthogonal",
+        inducing_init="greedy_variance",
+        train_inducing_points=True,
+        solver="auto",
+        parameterization="natural",
+        gamma_schedule="auto",
+        optimizer="adam",
+        learning_rate=0.02,
+        mean_solver="adam",
+        mean_columns="auto",
+        batch_size="auto",
+        max_iter="auto",
+        tol=1e-3,
+        n_iter_no_change=50,
+        warm_start=False,
+        random_state=None,
+        jitter=1e-8,
+        device="auto",
+        dtype="float64",
+        verbose=0,
+        callback=None,
+        checkpoint=None,
+        checkpoint_every=5.0,
+    ):
+        shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
+        super().__init__(**shared)
+        self.missing_targets = missing_targets
+
+    def fit(self, X, y, sample_weight=None, *, alpha=None, offset=None):
         """Fit the Gaussian process.
 
         Parameters
@@ -76,15 +124,21 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
             each has its own latent function and likelihood parameters.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
+            as in scikit-learn's GaussianProcessRegressor.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known values that are added to the latent function: with counts the logarithm of the exposure, with
+            Gaussian noise a mean function. Give it in predictions, too.
 
         Returns
         -------
         self : NGDSVGPRegressor
         """
-        return self._all_or_nothing(X, y, sample_weight)
+        return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset)
 
     @available_if(can_stream)
-    def partial_fit(self, X, y, sample_weight=None):
+    def partial_fit(self, X, y, sample_weight=None, *, alpha=None, offset=None):
         """Learn from further rows; the rows of earlier calls are not needed again.
 
         On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier
@@ -103,6 +157,12 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
+            as in scikit-learn's GaussianProcessRegressor.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known values that are added to the latent function: with counts the logarithm of the exposure, with
+            Gaussian noise a mean function. Give it in predictions, too.
 
         Returns
         -------
@@ -137,13 +197,20 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
         >>> bool(reg.score(X[:200], y[:200]) > 0.95), bool(reg.score(X[200:], y[200:]) > 0.95)
         (True, True)
         """
-        return self._all_or_nothing(X, y, sample_weight, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset, streams=True)
 
-    def _learn(self, X, y, sample_weight, streams=False):
+    def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
         first, given = self._previous(streams) is None, (X, y)
-        with _inputs.locate(X=X, y=y):
-            X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
-            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        _inputs.refuse_sparse(self, X)
+        ignores_missing = self.missing_targets == "ignore" and y is not None
+        with _inputs.locate(X=X, y=None if ignores_missing else y):
+            if ignores_missing:
+                X, y = validate_data(self, X, dtype=np.float64, reset=first), _inputs.targets(y, True)
+                check_consistent_length(X, y)
+            else:
+                X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
+                y = _inputs.targets(y, False)
+        shape = len(y), 1 if y.ndim == 1 else y.shape[1]
         targets = Targets(
             columns=y.reshape(len(y), -1),
             weight=sample_weight,
@@ -153,58 +220,10 @@ class NGDSVGPRegressor(RegressorMixin, TargetDistribution, BaseNGDSVGP):
             scale=self.normalize_y,
             # A stream keeps the shape of its first targets.
             attributes={"_single_output": y.ndim == 1 if first or not streams else self._single_output},
+            offset=_inputs.known("offset", offset, *shape),
+            noise=_inputs.known("alpha", alpha, *shape, minimum=0.0),
         )
-        return self._fit(X, _inputs.column_types(given[0]), targets, streams)
-
-    def _shaped(self, columns):
-        """Drop the last axis, that of the outputs, if y had none."""
-        return columns[..., 0] if self._single_output else columns
-
-    def predict(self, X, return_std=False, return_cov=False):
-        """Predict the mean of y, and on request its standard deviation or covariance.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        return_std : bool, default=False
-            Also return the predictive standard deviation of y, noise included.
-        return_cov : bool, default=False
-            Also return the joint predictive covariance of y, noise included.
-
-        Returns
-        -------
-        y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        y_std : ndarray of the same shape, with ``return_std``
-            In the units of y; infinite where the noise has no variance.
-        y_cov : ndarray of shape (n_samples, n_samples[, n_outputs]), with ``return_cov``
-
-        Raises
-        ------
-        RuntimeError
-            If both are requested.
-        MemoryError
-            If the covariance does not fit into the available memory.
-        """
-        if return_std and return_cov:
-            raise RuntimeError("At most one of return_std and return_cov can be requested.")
-        X = self._check_rows(X)
-        if return_cov and not self.likelihood_.additive_noise:
-            raise ValueError(
-                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
-                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
-            )
-        if not (return_std or return_cov):
-            return self._shaped(self._y_scale.backward(self._predict("target_mean", X).T))
-        mean, var = (moment.T for moment in self._predict("target_moments", X))
-        y_mean = self._shaped(self._y_scale.backward(mean))
-        if return_std:
-            return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
-        covariance = self._latent_covariance(X)
-        diagonal = np.arange(len(X))
-        covariance[diagonal, diagonal] = var
-        covariance *= self._y_scale.scale**2
-        return y_mean, self._shaped(covariance)
+        return self._fit(X, _inputs.column_types(given[0]), targets, streams, hooks)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

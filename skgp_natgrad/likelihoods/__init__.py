@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ._base import REGISTRY, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
 from ._classes import ClassLikelihood
+from ._defined import undefined_method
 from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli
@@ -17,6 +18,7 @@ from .exponential import Exponential
 from .gamma import Gamma
 from .gaussian import Gaussian
 from .heteroscedastic_gaussian import HeteroscedasticGaussian
+from .log_normal import LogNormal
 from .negative_binomial import NegativeBinomial
 from .ordinal import Ordinal
 from .poisson import Poisson
@@ -36,6 +38,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Likelihood",
     "LocationLikelihood",
+    "LogNormal",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
@@ -51,6 +54,7 @@ __all__ = [
     "names",
     "positive",
     "unconstrained",
+    "undefined_method",
     "unit_interval",
 ]
 

@@ -31,6 +31,8 @@ TRAINING_NODES = 100
 PREDICTION_NODES = 200
 # Beyond it an exponential, its square and their sums over rows would overflow.
 _LARGEST_EXPONENT = 300.0
+# Takes the place of a target that is missing: a number at which every log density is finite.
+_ANY = 0.5
 
 REGISTRY = {}
 
@@ -139,6 +141,17 @@ class Likelihood(BaseEstimator):
             As in ``prepare``, which is called first.
         """
         return np.zeros(self.n_latent(len(y), n_classes))
+
+    def without_offset(self, y, weight, offset):
+        """Targets and weights as they might be if nothing were added to the latent functions, to start from.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (T, N)
+        offset : ndarray of shape (K, N)
+            Added to the latent functions.
+        """
+        return y, weight
 
     def best_constant(self, y, weight, lower, upper):
         """The largest mean log-likelihood, per unit of weight, of constant latent functions.
@@ -299,7 +312,13 @@ class ScalarLikelihood(Likelihood):
         return with_axes(self, 1).log_prob(f, y[..., None]) @ weights
 
     def expected_log_prob(self, mean, var, y):
-        return self.expectation_each(mean, var, y).sum(0)
+        return over_observed(self.expectation_each, mean, var, y)
+
+
+def over_observed(each, mean, var, y):
+    """Sum of ``each(mean, var, y)`` over the targets; one that is NaN is missing, and adds nothing: (B,)."""
+    observed = ~jnp.isnan(y)
+    return jnp.where(observed, each(mean, var, jnp.where(observed, y, _ANY)), 0.0).sum(0)
 
 
 def with_axes(likelihood, n_axes, xp=jnp):
@@ -318,7 +337,7 @@ class RegressionLikelihood(ScalarLikelihood):
 
     def log_predictive_density(self, mean, var, y):
         """log E[p(y | f)] under q(f) = N(mean, var), summed over the targets: (B,)."""
-        return self.log_density_each(mean, var, y).sum(0)
+        return over_observed(self.log_density_each, mean, var, y)
 
     def conditional_moments(self, f):
         """Mean and variance of y given f, elementwise."""
@@ -362,6 +381,9 @@ class LocationLikelihood(RegressionLikelihood):
     standardises = True
     additive_noise = True
     mean_needs_variance = False
+
+    def without_offset(self, y, weight, offset):
+        return y - offset[: len(y)], weight
 
     def noise_variance(self):
         """Variance of the noise, (T, 1)."""

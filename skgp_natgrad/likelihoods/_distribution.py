@@ -18,6 +18,8 @@ _N_NODES = 96
 # A wider step needs no denser nodes around it than the normal density does.
 _WIDEST_STEP = 3.0
 _LARGEST_EXPONENT = 300.0
+# Largest variance of a logarithm, so that the variance of its exponential stays finite.
+LARGEST_VARIANCE = 80.0
 
 
 def bounded_exp(x):

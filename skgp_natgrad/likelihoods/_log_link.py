@@ -12,8 +12,6 @@ from ._transforms import positive
 
 # NumPy draws no Poisson numbers of a larger mean.
 _LARGEST_RATE = 1e18
-# Largest latent variance, so that the variance of y stays finite.
-_LARGEST_VARIANCE = 80.0
 
 
 class LogLinkLikelihood(RegressionLikelihood):
@@ -31,6 +29,11 @@ class LogLinkLikelihood(RegressionLikelihood):
         # A column of zeros counts as half an event.
         return np.log(np.where(mean > 0.0, mean, 0.5 / weight.sum()))
 
+    def without_offset(self, y, weight, offset):
+        # Rates, whose average weighted by the exposure is the number of all events for all exposure.
+        exposure = _distribution.bounded_exp(offset)
+        return y / exposure, weight * exposure
+
     def conditional_moments(self, f):
         linear, quadratic = self.variance_coefficients()
         mean = bounded_exp(f)
@@ -42,7 +45,7 @@ class LogLinkLikelihood(RegressionLikelihood):
     def predictive_moments(self, mean, var):
         linear, quadratic = self.variance_coefficients()
         y_mean = self.predictive_mean(mean, var)
-        var = jnp.minimum(var, _LARGEST_VARIANCE)
+        var = jnp.minimum(var, _distribution.LARGEST_VARIANCE)
         return y_mean, linear * y_mean + y_mean**2 * (jnp.expm1(var) + quadratic * jnp.exp(var))
 
 

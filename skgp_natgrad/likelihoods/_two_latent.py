@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._backend.linalg import normal_nodes
-from ._base import RegressionLikelihood, with_axes
+from ._base import RegressionLikelihood, over_observed, with_axes
 from ._distribution import expected
 from ._quadrature import log_expectation
 
@@ -68,6 +68,9 @@ class TwoLatentLikelihood(RegressionLikelihood):
         return log_expectation(given_g, g_mean, g_var, DENSITY_NODES)
 
     def training_log_density(self, mean, var, y):
+        return over_observed(self._training_density_each, mean, var, y)
+
+    def _training_density_each(self, mean, var, y):
         # As the density, with fixed nodes for g: given g, only f has a narrow peak.
         (f_mean, g_mean), (f_var, g_var) = halves(mean), halves(var)
         nodes, weights = hermite_nodes(TRAINING_NODES)
@@ -76,7 +79,7 @@ class TwoLatentLikelihood(RegressionLikelihood):
         given_g = log_expectation(
             lambda f: likelihood.log_prob(f, g[..., None], y[..., None, None]), *f_moments, _TRAINING_DENSITY_NODES
         )
-        return jax.scipy.special.logsumexp(given_g, b=weights, axis=-1).sum(0)
+        return jax.scipy.special.logsumexp(given_g, b=weights, axis=-1)
 
     def predictive_moments(self, mean, var):
         f, g, weights = product_rule(mean, var, *normal_nodes(PREDICTION_NODES))

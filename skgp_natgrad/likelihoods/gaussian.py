@@ -52,6 +52,10 @@ class Gaussian(LocationLikelihood):
         total = var + self.variance
         return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
 
+    def with_noise(self, noise):
+        """Return the likelihood with known variances (T, B) added to that of the noise."""
+        return self.with_leaves([self.variance + noise])
+
     def noise_variance(self):
         return self.variance
 

@@ -38,6 +38,9 @@ class HeteroscedasticGaussian(TwoLatentLikelihood):
         var = np.average(centred**2, axis=1, weights=weight)
         return np.concatenate([np.zeros(len(y)), np.log(_NOISE_SHARE * np.where(var > 0.0, var, 1.0))])
 
+    def without_offset(self, y, weight, offset):
+        return y - offset[: len(y)], weight
+
     def log_prob(self, f, g, y):
         return -0.5 * (_LOG_2PI + g + (y - f) ** 2 * bounded_exp(-g))
 

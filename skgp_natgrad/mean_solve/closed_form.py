@@ -7,9 +7,10 @@ rows whitened by the inducing points, A = L^-1 Kzx, and weights W,
     S^-1 = I + A W A^T / s^2,    S^-1 m = A W y / s^2
 
 and the bound is the collapsed one of Titsias 2009. The sums over the rows do not contain the noise
-variance s^2, so that any other noise costs one factorisation. Of the kernel's hyperparameters the
-lengthscales stay; the noise and the scale of kernel and noise together are chosen by the density of
-each row given all others.
+variance s^2, so that any other noise costs one factorisation. Where rows have known variances a on
+top, W holds weight / (1 + a / s^2), and s^2 stays; where a target is missing, W holds zero. Of the
+kernel's hyperparameters the lengthscales stay; the noise and the scale of kernel and noise together
+are chosen by the density of each row given all others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scipy import optimize
 
 from .._backend.linalg import definite_cholesky, weighted_gram
 from ..prediction.calibration import Calibration
-from ..training.batches import Table, bucket, padded
+from ..training.batches import bucket
 from ..variational import gaussian, model
 from .amplitude import multiplied, room
 from .mean_system import prior_of, rows_of
@@ -45,24 +46,30 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Sums(NamedTuple):
-    """Sums over the rows, with their weights.
+    """Sums over the rows, with their weights; one of a kind for all targets (H = 1) where that is right for all.
 
     Attributes
     ----------
-    gram : array of shape (J, M, M)
-        A W A^T for each kernel.
+    gram : array of shape (H, M, M)
+        A W A^T.
     cross : array of shape (K, M)
         A W (y - prior_mean).
     square : array of shape (K,)
         (y - prior_mean)^T W (y - prior_mean).
-    residual : array of shape (J,)
-        The variance that the inducing points leave unexplained.
+    residual : array of shape (H,)
+        The variance that the inducing points leave unexplained, times W.
+    weight : array of shape (G,)
+        The weights of the rows in which a target is not missing; one for all targets where none is.
+    log_widening : array of shape (G,)
+        These, times log(1 + a / s^2) for known variances a.
     """
 
     gram: jax.Array
     cross: jax.Array
     square: jax.Array
     residual: jax.Array
+    weight: jax.Array
+    log_widening: jax.Array
 
 
 class Optimum(NamedTuple):
@@ -88,40 +95,74 @@ class Optimum(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Rows for leave-one-out predictions: whitened (J, M, B), residual (J, B), y - prior_mean (K, B) and weight."""
+    """Rows for leave-one-out predictions.
+
+    Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), weight and the diagonal of W (K, B each).
+    """
 
     A: jax.Array
     residual: jax.Array
     y: jax.Array
     weight: jax.Array
+    relative: jax.Array
 
-    @property
-    def n_rows(self):
-        """Number of rows that count."""
-        return int(np.count_nonzero(self.weight))
+    def n_rows(self, k):
+        """Number of rows that count for a target."""
+        return int(np.count_nonzero(self.weight[k]))
 
 
 @functools.partial(jax.jit, donate_argnames="sums")
-def _add_block(sums, parameters, prior, prior_mean, batch):
-    rows = rows_of(parameters, prior, batch.X, None)
-    y = batch.y - prior_mean
-    A = jnp.stack([each.A for each in rows])
-    gram = jnp.concatenate([weighted_gram(each.A[None], batch.weight[None]) for each in rows])
-    cross = (batch.weight * y)[:, None, :] @ jnp.swapaxes(A, -1, -2)
-    residual = jnp.stack([(batch.weight * each.residual).sum() for each in rows])
-    added = Sums(gram, cross[:, 0], (batch.weight * y * y).sum(1), residual)
+def _add_block(sums, parameters, prior, X, y, weight, relative):
+    rows = rows_of(parameters, prior, X, None)
+    A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
+    of_kernels = jnp.broadcast_to(relative, (max(len(rows), len(relative)), relative.shape[-1]))
+    gram = jnp.concatenate([weighted_gram(A[latents], of_kernels[of]) for latents, of in _pairs(rows)])
+    cross = (relative * y)[:, None, :] @ jnp.swapaxes(A, -1, -2)
+    widening = weight * jnp.log(weight / jnp.where(relative > 0.0, relative, weight))
+    added = Sums(
+        gram,
+        cross[:, 0],
+        (relative * y * y).sum(1),
+        (relative * residual).sum(1),
+        weight.sum(1),
+        jnp.where(weight > 0.0, widening, 0.0).sum(1),
+    )
     return jax.tree.map(jnp.add, sums, added)
+
+
+def _pairs(rows):
+    """Slices of the kernels, and of the weights that go with each: all of them with a single kernel."""
+    if len(rows) == 1:
+        return [(slice(0, 1), slice(None))]
+    return [(slice(j, j + 1),) * 2 for j in range(len(rows))]
+
+
+def _weights(table, parameters):
+    """The targets, zero where missing (T, N), the weights of each (G, N), and the diagonal of W (G, N)."""
+    seen = ~np.isnan(table.y)
+    y = np.where(seen, table.y, 0.0)
+    if not table.per_target:
+        return y, table.weight[None], table.weight[None]
+    weight = np.where(seen, table.weight, 0.0)
+    if table.noise is None:
+        return y, weight, weight
+    variance = np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
+    return y, weight, weight / (1.0 + table.noise / variance)
 
 
 def sums_of(parameters, prior, constants, table):
     """The `Sums` over all rows of a table, in one pass."""
-    n_kernels, n_points = len(prior.root), len(prior.points)
-    shapes = (n_kernels, n_points, n_points), (len(table.y), n_points), (len(table.y),), (n_kernels,)
+    y, *weights = _weights(table, parameters)
+    y = y - table.prior_mean(constants)
+    n_each, n_targets, n_points = len(weights[0]), len(y), len(prior.points)
+    n_grams = max(len(prior.root), n_each)
+    shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     sums = jax.device_put(Sums(*map(np.zeros, shapes)))
     for start in range(0, len(table.weight), _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
-        batch = padded(Table(table.X[rows], table.y[:, rows], table.weight[rows]), _BLOCK_ROWS)
-        sums = _add_block(sums, parameters, prior, constants.prior_mean, batch)
+        missing = _BLOCK_ROWS - len(table.weight[rows])
+        block = (np.pad(each[:, rows], ((0, 0), (0, missing))) for each in (y, *weights))
+        sums = _add_block(sums, parameters, prior, np.pad(table.X[rows], ((0, missing), (0, 0))), *block)
     return sums
 
 
@@ -141,28 +182,31 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     chosen = np.sort(random_state.choice(len(table.weight), n_rows, replace=False))
     X = np.pad(table.X[chosen], ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
-    weight = np.pad(table.weight[chosen], (0, missing))
     share = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
+    rows = table.rows(chosen)
+    y, *weights = _weights(rows, parameters)
+    y = np.pad(y - rows.prior_mean(constants), ((0, 0), (0, missing)))
+    weight, relative = (np.broadcast_to(np.pad(each, ((0, 0), (0, missing))), y.shape) for each in weights)
     apart = (share > _APART) & (weight > 0.0)
-    y = np.pad(table.y[:, chosen] - np.asarray(constants.prior_mean), ((0, 0), (0, missing)))
-    return HeldOut(A, residual, y, np.where(apart, weight, 0.0) if apart.sum() >= _FEWEST else weight)
+    enough = apart.sum(1, keepdims=True) >= _FEWEST
+    return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), relative)
 
 
 @jax.jit
-def _leave_one_out(gram, cross, log_noise, A, residual, y, weight):
+def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, relative):
     """Means over held-out rows of the log variance and of squared error by variance, each row given all others.
 
-    With s = a^T (I + gram / noise)^-1 a and the leverage h = weight s / noise, the error without
-    the row is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise.
+    With s = a^T (I + gram / noise)^-1 a and the leverage h = W s / noise, the error without
+    the row is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise weight / W.
     """
     noise = jnp.exp(log_noise)
     factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
     w = cho_solve((factor, True), cross / noise)
     half = solve_triangular(factor, A, lower=True)
     s = (half * half).sum(0)
-    rest = jnp.maximum(1.0 - weight * s / noise, _MIN_REST)
+    rest = jnp.maximum(1.0 - relative * s / noise, _MIN_REST)
     error = (y - w @ A) / rest
-    variance = residual + s / rest + noise
+    variance = residual + s / rest + noise * jnp.where(weight > 0.0, weight / relative, 1.0)
     return weight @ jnp.log(variance) / weight.sum(), weight @ (error**2 / variance) / weight.sum()
 
 
@@ -183,22 +227,23 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     density : float
     scale : float
     """
-    j = k if len(sums.gram) > 1 else 0
-    arguments = held.A[j], held.residual[j], held.y[k], held.weight
-    log_variance, ratio = map(float, _leave_one_out(sums.gram[j], sums.cross[k], log_noise, *arguments))
-    scale = (ratio * held.n_rows + _ROWS_OF_PRIOR) / (held.n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
+    (j, h), n_rows = (k if len(each) > 1 else 0 for each in (held.A, sums.gram)), held.n_rows(k)
+    arguments = held.A[j], held.residual[j], held.y[k], held.weight[k], held.relative[k]
+    log_variance, ratio = map(float, _leave_one_out(sums.gram[h], sums.cross[k], log_noise, *arguments))
+    scale = (ratio * n_rows + _ROWS_OF_PRIOR) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
     return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
 
 
 @jax.jit
-def _optimum(sums, log_noise, weight):
+def _optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     noise = jnp.exp(log_noise)
     n_latent, size = sums.cross.shape
     gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
     q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
     fit = sums.square / noise - (sums.cross / noise[:, None] * q.mean).sum(1)
-    each = weight * (_LOG_2PI + log_noise) - q.log_det_cov + fit + sums.residual / noise
+    normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
+    each = normaliser - q.log_det_cov + fit + sums.residual / noise
     return q, -0.5 * each.sum()
 
 
@@ -228,7 +273,7 @@ def search_noise(sums, held, k, start, bounds, free_scale):
         return -tried[log_noise][0]
 
     best = float(start)
-    if bounds[0] < bounds[1] and held.n_rows >= _FEWEST_FOR_NOISE:
+    if bounds[0] < bounds[1] and held.n_rows(k) >= _FEWEST_FOR_NOISE:
         within = np.clip(start + np.array(_RANGE), *bounds)
         best = optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x
     if best not in tried:
@@ -258,6 +303,9 @@ def solve(parameters, constants, table, random_state):
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
+    if table.noise is not None:
+        # Known variances give the scale; the rest of the noise is that of the evidence.
+        bounds = [(each, each) for each in start]
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)
     sums, held = _in_units(sums, held, log_scales)
     for k in np.flatnonzero(np.isnan(log_noise)):
@@ -267,7 +315,7 @@ def solve(parameters, constants, table, random_state):
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
-    q, elbo = _optimum(sums, log_noise, table.weight.sum())
+    q, elbo = _optimum(sums, log_noise)
     return Optimum(q, parameters, np.array([float(elbo)]), float(np.mean(density)))
 
 
@@ -277,13 +325,13 @@ def _scales(parameters, constants, sums, held, start, bounds):
     The scale has the largest density of the kernel's targets, within its bounds. The noise is NaN where
     it must be searched for under this scale.
     """
-    n_kernels = len(sums.gram)
+    n_kernels = len(parameters.log_kernels)
     found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
     for j, kernel in enumerate(parameters.log_kernels):
         targets = range(len(start)) if n_kernels == 1 else [j]
         limits = room(kernel, *(each[j] for each, _ in constants.log_bounds))
         free = all(bounds[k][0] < bounds[k][1] for k in targets)
-        if not (limits[0] < limits[1] and free) or held.n_rows < _FEWEST_FOR_NOISE:
+        if not (limits[0] < limits[1] and free) or min(map(held.n_rows, targets)) < _FEWEST_FOR_NOISE:
             continue
         each = []
         for k in targets:

@@ -18,7 +18,7 @@ from scipy import optimize
 from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
-from ..training.batches import Table, bucket, padded
+from ..training.batches import bucket, padded
 from .mean_system import latent, rescaled, rows_of, slopes, target
 
 # Number of rows whose leave-one-out predictions are formed.
@@ -46,7 +46,7 @@ def predictions(parameters, prior, factor, position, constants, batch):
     own : array of shape (K, B)
         s / (1 - lam s), the variance of the mean's weights.
     """
-    moments, A = latent(parameters, prior, position, constants, batch.X)
+    moments, A = latent(parameters, prior, position, constants, batch)
     _, g, lam = slopes(parameters, constants, moments, batch)
     s = _quadratic_forms(factor, A)
     own = s / jnp.maximum(1.0 - jnp.maximum(lam, 0.0) * s, _MIN_REST)
@@ -132,4 +132,4 @@ def some_rows(rows, random_state):
     """A random part of the rows, as one batch."""
     n_rows = min(len(rows.weight), _HELD_OUT_ROWS)
     part = np.sort(random_state.choice(len(rows.weight), n_rows, replace=False))
-    return padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), bucket(n_rows))
+    return padded(rows.rows(part), bucket(n_rows))

@@ -31,7 +31,7 @@ from jax.scipy.linalg import cho_solve
 
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
-from ..training.batches import Table, bucket, padded
+from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
@@ -107,7 +107,7 @@ def rows_of(parameters, prior, X, n_explaining):
     ]
 
 
-def _moments(position, constants, rows):
+def _moments(position, prior_mean, rows):
     """Latent mean and variance, and the variance that the inducing points leave unexplained: (K, B) each."""
     mean, var, residual = [], [], []
     for of_kernel, latents in by_kernel(rows, len(position.w)):
@@ -117,13 +117,13 @@ def _moments(position, constants, rows):
         var.append(own.var(own.spread(S)))
         residual.append(jnp.broadcast_to(of_kernel.residual, var[-1].shape))
     mean, var, residual = map(jnp.concatenate, (mean, var, residual))
-    return constants.prior_mean + mean, var, residual
+    return prior_mean + mean, var, residual
 
 
-def latent(parameters, prior, position, constants, X):
-    """The result of `_moments` at the rows of ``X``, and A (J, P, B)."""
-    rows = rows_of(parameters, prior, X, position.q.cov.shape[-1])
-    return _moments(position, constants, rows), jnp.stack([of_kernel.A for of_kernel in rows])
+def latent(parameters, prior, position, constants, batch):
+    """The result of `_moments` at the rows of a batch, and A (J, P, B)."""
+    rows = rows_of(parameters, prior, batch.X, position.q.cov.shape[-1])
+    return _moments(position, batch.prior_mean(constants), rows), jnp.stack([of_kernel.A for of_kernel in rows])
 
 
 def slopes(parameters, constants, moments, batch):
@@ -140,11 +140,11 @@ def slopes(parameters, constants, moments, batch):
 @functools.partial(jax.jit, donate_argnames="statistics")
 def _add_block(statistics, parameters, prior, position, constants, batch):
     """Add a block of rows to the statistics."""
-    moments, A = latent(parameters, prior, position, constants, batch.X)
+    moments, A = latent(parameters, prior, position, constants, batch)
     value, g, lam = slopes(parameters, constants, moments, batch)
     # Where the curvature is negative the parabola has no maximum; the covariance does not need one.
     convex = jnp.maximum(lam, 0.0)
-    z = convex * (moments[0] - constants.prior_mean) + g
+    z = convex * (moments[0] - batch.prior_mean(constants)) + g
     A_z = A[:, : statistics.curvature.shape[-1]]
     return Statistics(
         statistics.gram + weighted_gram(A, convex),
@@ -161,7 +161,7 @@ def _add_expectations(totals, candidates, parameters, prior, constants, batch):
     added = []
     for total, (raw_likelihood, position) in zip(totals, candidates, strict=True):
         under = parameters._replace(raw_likelihood=raw_likelihood)
-        mean, var, residual = _moments(position, constants, rows)
+        mean, var, residual = _moments(position, batch.prior_mean(constants), rows)
         added.append(total + data_term(under, constants, mean, var, batch, residual))
     return added
 
@@ -179,7 +179,7 @@ def _blocks(rows):
     size = min(BLOCK_ROWS, bucket(len(rows.weight)))
     for start in range(0, len(rows.weight), size):
         part = slice(start, start + size)
-        yield padded(Table(rows.X[part], rows.y[:, part], rows.weight[part]), size)
+        yield padded(rows.rows(part), size)
 
 
 def pass_over(parameters, prior, position, constants, rows):

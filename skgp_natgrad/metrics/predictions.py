@@ -80,10 +80,13 @@ class RegressionPredictions:
         Rows as the regressor sees them.
     transformers : list
         Fitted transformers of the targets, the outermost first.
+    offset : array-like, optional
+        Of the regressor's latent functions.
     """
 
-    def __init__(self, regressor, X, transformers):
+    def __init__(self, regressor, X, transformers, offset=None):
         self.regressor, self.X, self.transformers = regressor, X, transformers
+        self.known = {} if offset is None else {"offset": offset}
         likelihood = getattr(regressor, "likelihood_", None)
         self.is_normal = likelihood is None or likelihood.name == "gaussian"
         self.is_discrete = likelihood is not None and likelihood.discrete
@@ -103,7 +106,7 @@ class RegressionPredictions:
 
     def log_density(self, y):
         """log p(y) (N,), summed over the outputs."""
-        found = self.regressor.predict_log_density(self.X, self._forward(y))
+        found = self.regressor.predict_log_density(self.X, self._forward(y), **self.known)
         if not self.transformers:
             return found
         slopes = _slopes(self._forward, y)
@@ -117,7 +120,7 @@ class RegressionPredictions:
 
     def moments(self):
         """Mean and standard deviation (N, T)."""
-        mean, std = (np.asarray(each) for each in self.regressor.predict(self.X, return_std=True))
+        mean, std = (np.asarray(each) for each in self.regressor.predict(self.X, return_std=True, **self.known))
         mean, std = mean.reshape(len(mean), -1), std.reshape(len(std), -1)
         if not self.transformers:
             return mean, std
@@ -126,7 +129,7 @@ class RegressionPredictions:
 
     def interval(self, coverage):
         """Lower and upper ends (N, T)."""
-        ends = self.regressor.predict_interval(self.X, coverage)
+        ends = self.regressor.predict_interval(self.X, coverage, **self.known)
         self._check_single("Intervals", ends[0])
         ends = [self._backward(np.asarray(end)) for end in ends]
         # A decreasing transformer swaps them.
@@ -136,12 +139,12 @@ class RegressionPredictions:
         """P(Y <= y), and P(Y < y) of a discrete y or None, for the targets as the regressor sees them."""
         z = self._forward(y)
         self._check_single("Distribution functions", z)
-        at = self.regressor.predict_cdf(self.X, z)
-        return at, self.regressor.predict_cdf(self.X, z - 1.0) if self.is_discrete else None
+        at = self.regressor.predict_cdf(self.X, z, **self.known)
+        return at, self.regressor.predict_cdf(self.X, z - 1.0, **self.known) if self.is_discrete else None
 
     def draws(self, n_draws):
         """Draws of each row by itself (N, T, n_draws)."""
-        draws = self.regressor.sample_y(self.X, n_draws, check_random_state(0), joint=False)
+        draws = self.regressor.sample_y(self.X, n_draws, check_random_state(0), joint=False, **self.known)
         draws = np.moveaxis(draws.reshape(len(draws), -1, n_draws), -1, 0)
         if self.transformers:
             draws = np.stack([self._backward(draw) for draw in draws])
@@ -151,7 +154,7 @@ class RegressionPredictions:
         """Whether the prediction is normal: that of y as it is, or of one column under an affine transformer."""
         if not (self.is_normal and self.transformers):
             return self.is_normal
-        y = self._backward(np.asarray(self.regressor.predict(self.X, return_std=True)[0]))
+        y = self._backward(np.asarray(self.regressor.predict(self.X, return_std=True, **self.known)[0]))
         return y.shape[1] == 1 and _slopes(self._forward, y) is not None
 
     def _check_single(self, what, z):
@@ -178,7 +181,7 @@ def _slopes(forward, y):
     return slopes if error <= _ROUNDING * np.abs(found - origin).max() else None
 
 
-def predictions_of(estimator, X):
+def predictions_of(estimator, X, offset=None):
     """The predicted distributions of an estimator at the rows of ``X``.
 
     Parameters
@@ -188,6 +191,8 @@ def predictions_of(estimator, X):
         others, nested in any way.
     X : array-like
         Rows as ``estimator`` takes them.
+    offset : array-like, optional
+        Of the latent functions of a regressor.
 
     Returns
     -------
@@ -196,7 +201,7 @@ def predictions_of(estimator, X):
     found, X, transformers = unwrapped(estimator, X)
     if is_classifier(found):
         return found, X
-    return RegressionPredictions(_with_density(found, estimator), X, transformers)
+    return RegressionPredictions(_with_density(found, estimator), X, transformers, offset)
 
 
 def unwrapped(estimator, X=None):

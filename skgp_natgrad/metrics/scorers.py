@@ -101,8 +101,9 @@ class DistributionScorer(BaseEstimator):
 
     Notes
     -----
-    ``sample_weight`` is passed by metadata routing: with ``sklearn.set_config(enable_metadata_routing=True)`` after
-    ``scorer.set_score_request(sample_weight=True)`` (on a `sklearn.base.clone`: the ready-made scorers are shared).
+    ``sample_weight`` and ``offset`` are passed by metadata routing: with
+    ``sklearn.set_config(enable_metadata_routing=True)`` after ``scorer.set_score_request(sample_weight=True)`` (on a
+    `sklearn.base.clone`: the ready-made scorers are shared).
 
     Other regressors with ``predict(X, return_std=True)`` are scored as normal predictions, so that baselines may stand
     in the same table, for all metrics.
@@ -125,7 +126,7 @@ class DistributionScorer(BaseEstimator):
     True
     """
 
-    # Only the weights are metadata.
+    # Only weights and offsets are metadata.
     __metadata_request__score: ClassVar[dict] = {"estimator": UNUSED}
 
     def __init__(self, metric="nlpd", coverage=0.9, n_draws=1000):
@@ -133,11 +134,11 @@ class DistributionScorer(BaseEstimator):
         self.coverage = coverage
         self.n_draws = n_draws
 
-    def __call__(self, estimator, X, y, sample_weight=None):
+    def __call__(self, estimator, X, y, sample_weight=None, offset=None):
         """Return the score of a fitted estimator: see `score`."""
-        return self.score(estimator, X, y, sample_weight)
+        return self.score(estimator, X, y, sample_weight, offset)
 
-    def score(self, estimator, X, y, sample_weight=None):
+    def score(self, estimator, X, y, sample_weight=None, offset=None):
         """Return the score of a fitted estimator.
 
         Parameters
@@ -147,6 +148,8 @@ class DistributionScorer(BaseEstimator):
             Rows as ``estimator`` takes them.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array-like of shape (n_samples,), default=None
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `NGDSVGPRegressor.predict`.
 
         Returns
         -------
@@ -156,7 +159,7 @@ class DistributionScorer(BaseEstimator):
         if self.metric not in _OF_REGRESSORS:
             raise ValueError(f"metric={self.metric!r} must be one of {', '.join(map(repr, _OF_REGRESSORS))}.")
         probability("coverage", self.coverage)
-        found = predictions_of(estimator, X)
+        found = predictions_of(estimator, X, offset)
         if not isinstance(found, tuple):
             y = np.asarray(y, dtype=float)
             # A single column is a vector, as estimators take it.

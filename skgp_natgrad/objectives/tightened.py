@@ -49,4 +49,4 @@ class Tightened(Objective):
     def data_term(self, likelihood, mean, var, residual, y):
         r = residual / likelihood.noise_variance()
         # The excess penalty in the expectation: r >= log(1 + r), so that the bound is never looser.
-        return likelihood.expected_log_prob(mean, var, y) + 0.5 * (r - jnp.log1p(r)).sum(0)
+        return likelihood.expected_log_prob(mean, var, y) + 0.5 * jnp.where(jnp.isnan(y), 0.0, r - jnp.log1p(r)).sum(0)

@@ -161,6 +161,28 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 
+def at_moments(function, likelihood, mean, var, *targets):
+    """Evaluate one of the functions above at latent moments (K, N).
+
+    Parameters
+    ----------
+    function : callable
+    likelihood : Likelihood
+    mean, var : ndarray of shape (K, N)
+    *targets : ndarray of shape (T, N)
+        For `log_density`.
+
+    Returns
+    -------
+    values : ndarray, or tuple of ndarrays, of shape (..., N)
+    """
+
+    def program(rows, mean, var, *targets):
+        return _compiled_of_moments(function, likelihood, (mean, var), *targets)
+
+    return over_chunks(program, mean.T, mean, var, *targets)
+
+
 def over_chunks(program, X, *targets):
     """Call a compiled program at chunks of the rows of ``X`` (N, D) and of ``targets`` (T, N).
 

@@ -93,7 +93,7 @@ def condition(state, constants, plan):
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
-def predict(model, X, quantity="latent_moments", *targets, device="auto"):
+def predict(model, X, quantity="latent_moments", *targets, device="auto", offset=None):
     """Evaluate the model at every row of a table.
 
     Parameters
@@ -108,6 +108,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     *targets : ndarray of shape (T, N)
         For "log_density".
     device : str
+    offset : ndarray of shape (K, N), optional
+        Added to the latent functions.
 
     Returns
     -------
@@ -132,6 +134,10 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto"):
     function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
+    if offset is not None:
+        mean, var = predict(model, X, device=device)
+        with _device.computation(device, required=False):
+            return evaluate.at_moments(function, likelihood, mean + offset, var, *targets)
     few = len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
     with _device.computation(device, required=False, in_fork=without_jax):
@@ -277,7 +283,7 @@ def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
     return samples.draws(mean, covariance(model, X, device), n_samples, random_state)
 
 
-def sample_targets(model, X, n_samples, random_state, device="auto", joint=True):
+def sample_targets(model, X, n_samples, random_state, device="auto", joint=True, offset=None):
     """Return draws of the targets at the rows of ``X``, noise included.
 
     Parameters
@@ -290,6 +296,8 @@ def sample_targets(model, X, n_samples, random_state, device="auto", joint=True)
     device : str
     joint : bool, default=True
         As for `sample_latent`.
+    offset : ndarray of shape (K, N), optional
+        Added to the latent functions.
 
     Returns
     -------
@@ -314,6 +322,7 @@ def sample_targets(model, X, n_samples, random_state, device="auto", joint=True)
     """
     random_state = check_random_state(random_state)
     f = sample_latent(model, X, n_samples, random_state, device, joint)
+    f = f if offset is None else f + offset[..., None]
     if model.calibration is not None:
         mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
         f = of_mean * mean + of_deviation * (f - mean)

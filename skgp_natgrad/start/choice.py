@@ -10,7 +10,6 @@ from .. import kernels as _kernels
 from .._backend import blas, memory
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
-from ..training.batches import Table
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
 from .plan import Plan
@@ -30,7 +29,7 @@ _SMALLEST = 1e-290
 
 def complete(plan, table, random_state):
     """The plan with everything that it leaves to the data: see `svgp.complete`."""
-    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, plan.n_classes))
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     if plan.kernels is None:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
     elif SOLVERS[plan.settings.algorithm.solver].one_step:
@@ -62,7 +61,7 @@ def some_rows(table, random_state):
     if n_rows <= _ROWS:
         return table
     index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
-    return Table(table.X[index], table.y[:, index], table.weight[index])
+    return table.rows(index)
 
 
 def choose_kernel(plan, tables, random_state):
@@ -85,8 +84,7 @@ def choose_kernel(plan, tables, random_state):
     """
     # A wrong value is refused before any work.
     plan.likelihood.value_and_bounds(len(tables[0].y))
-    gaussian = plan.likelihood.conjugate
-    regressed = [search.regressed(table, plan.n_classes, gaussian) for table in tables]
+    regressed = [search.regressed(table, plan.n_classes, plan.likelihood) for table in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     n_best = _FINALISTS if one_step else 1
     with blas.single_threaded(0):
@@ -109,7 +107,7 @@ def _tried(plan, table, seed):
     chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
     plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
-    rows = evidence.part(table, chosen)
+    rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with blas.single_threaded(len(constants.masks.Z)):
         log_kernel, density = class_labels.best_scale(state.parameters, constants, rows, random_state)
@@ -122,7 +120,9 @@ def _density(plan, table, seed):
     if len(table.weight) <= _POINTS:
         kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
         noise = np.log(np.mean(plan.likelihood.variance))
-        return evidence.leave_one_out_density(Hyperparameters(kernel, noise), table)
+        return evidence.leave_one_out_density(
+            Hyperparameters(kernel, noise), search.without_offset(table, plan.likelihood)
+        )
     random_state = np.random.RandomState(seed)
     plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
     state, constants = init(plan, table, random_state)
@@ -138,7 +138,7 @@ def _started(plan, found, table):
         variance = _VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
         return plan._replace(kernels=(_multiplied(found.kernel, variance / total),))
     # A square may underflow.
-    variance = np.maximum(search.scale_of(table) ** 2, _SMALLEST)
+    variance = np.maximum(search.scale_of(search.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
         # The noise of the exact process is far too small for a few inducing points, which explain less.
@@ -170,10 +170,10 @@ def maximise_evidence(plan, table, random_state):
     GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
     """
     order = random_state.permutation(len(table.weight))
-    rows = evidence.part(table, np.sort(order[: sizes.EVIDENCE_ROWS]))
+    rows = table.rows(np.sort(order[: sizes.EVIDENCE_ROWS]))
     if not plan.likelihood.conjugate:
         return _of_labels(plan, table, rows, random_state)
-    n_targets = len(table.y)
+    rows, n_targets = search.without_offset(rows, plan.likelihood), len(table.y)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
@@ -182,7 +182,8 @@ def maximise_evidence(plan, table, random_state):
         logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
         noises = [each[targets].mean() for each in noise]
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
-        best = evidence.maximise(start, bounds, rows._replace(y=rows.y[targets]), _ITERATIONS)
+        of_targets = rows._replace(y=rows.y[targets], noise=None if rows.noise is None else rows.noise[targets])
+        best = evidence.maximise(start, bounds, of_targets, _ITERATIONS)
         if np.isfinite(best.evidence):
             start = best.hyperparameters
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
@@ -199,7 +200,7 @@ def _of_labels(plan, table, rows, random_state):
     if np.all(rows.y == rows.y[:, :1]):
         # Without a label of another class there is nothing to regress.
         return _tried(plan, table, seed)[1]
-    regressed = search.regressed(rows, plan.n_classes, False)
+    regressed = search.regressed(rows, plan.n_classes, plan.likelihood)
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS)))
     best = evidence.maximise(start, bounds, regressed, _ITERATIONS)

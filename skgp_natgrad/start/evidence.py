@@ -24,7 +24,7 @@ from scipy import linalg, optimize
 from .._backend import blas
 from .._backend.device import quick_jit
 from ..kernels.base import Kernel
-from ..training.batches import Table, bucket
+from ..training.batches import bucket
 
 # Deviation of the normal prior on logarithms. It is weak: it holds only what the rows leave open.
 _PRIOR_DEVIATION = 3.0
@@ -85,13 +85,25 @@ class _Factored(NamedTuple):
     X: np.ndarray
 
 
+def _groups(*tables):
+    """The tables of the targets that share a covariance of the rows: all, or each alone if their rows differ."""
+    if not any(table.per_target for table in tables):
+        return [tables]
+    return [tuple(table.target(k) for table in tables) for k in range(len(tables[0].y))]
+
+
+def _noise(log_noise, rows):
+    """The noise variance of one observation of each row."""
+    return np.exp(log_noise) if rows.noise is None else np.exp(log_noise) + rows.noise[0]
+
+
 def _factored(hyperparameters, rows):
     """Factorise the covariance of ``rows``; None if double precision finds no factor."""
     kernel, noise = hyperparameters
     n, X = len(rows.X), _padded(rows.X)
     # Cut by NumPy: JAX would compile a program for each number of rows.
     covariance = np.asarray(_covariance_of_rows(kernel, X))[:n, :n].copy()
-    covariance[np.diag_indices(n)] += np.exp(noise) / rows.weight
+    covariance[np.diag_indices(n)] += _noise(noise, rows) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None
     factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=0)
@@ -115,6 +127,12 @@ def value_and_gradient(hyperparameters, rows):
         Minus infinity if the covariance has no Cholesky factor in double precision.
     gradient : Hyperparameters
     """
+    values, gradients = zip(*(_of_group(hyperparameters, group) for (group,) in _groups(rows)), strict=True)
+    return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
+
+
+def _of_group(hyperparameters, rows):
+    """Value and gradient for targets that share a covariance of the rows."""
     factored = _factored(hyperparameters, rows)
     if factored is None:
         return -np.inf, jax.tree.map(np.zeros_like, hyperparameters)
@@ -185,37 +203,52 @@ def _rebuilt(like, vector):
 
 
 def _log_density(error, variance, weight):
-    """Mean over targets and rows of the log density of errors (T, n) under variances (n,)."""
+    """Mean over targets and rows of the log density of errors (T, n) under variances (n,), and its weight."""
     each = -0.5 * (_LOG_2PI + np.log(variance) + error**2 / variance)
-    return float(np.average(each.mean(0), weights=weight))
+    return float(np.average(each.mean(0), weights=weight)), float(weight.sum())
+
+
+def _mean(densities):
+    """The mean of pairs of a density and its weight."""
+    if len(densities) == 1:
+        return densities[0][0]
+    values, weights = zip(*densities, strict=True)
+    return float(np.average(values, weights=weights)) if sum(weights) > 0.0 else -np.inf
 
 
 def held_out_density(hyperparameters, rows, others):
     """Mean log predictive density of ``others``, given ``rows``; minus infinity without a factor."""
+    return _mean([_held_out(hyperparameters, *group) for group in _groups(rows, others)])
+
+
+def _held_out(hyperparameters, rows, others):
+    """The pair of density and weight for targets that share a covariance of the rows."""
+    if not len(others.X):
+        return 0.0, 0.0
     factored = _factored(hyperparameters, rows)
     if factored is None:
-        return -np.inf
+        return -np.inf, 1.0
     kernel, noise = hyperparameters
     n, m = len(rows.X), len(others.X)
     X = _padded(others.X)
     cross = np.asarray(_covariance(kernel, factored.X, X))[:n, :m]
     half = linalg.solve_triangular(factored.factor, cross, lower=True, check_finite=False)
     latent = np.maximum(np.asarray(_variance(kernel, X))[:m] - (half * half).sum(0), 0.0)
-    return _log_density(others.y - factored.alpha.T @ cross, latent + np.exp(noise), others.weight)
+    return _log_density(others.y - factored.alpha.T @ cross, latent + _noise(noise, others), others.weight)
 
 
 def leave_one_out_density(hyperparameters, rows):
     """Mean log density of each row given all others (Rasmussen and Williams 2006, eq. 5.10 to 5.12)."""
+    return _mean([_leave_one_out(hyperparameters, group) for (group,) in _groups(rows)])
+
+
+def _leave_one_out(hyperparameters, rows):
+    """The pair of density and weight for targets that share a covariance of the rows."""
     factored = _factored(hyperparameters, rows)
     if factored is None:
-        return -np.inf
+        return -np.inf, 1.0
     precision = np.diag(linalg.lapack.dpotri(factored.factor, lower=1)[0])
     # The noise of one target, whatever the row's weight.
-    noise = np.exp(hyperparameters.noise)
+    noise = _noise(hyperparameters.noise, rows)
     variance = 1.0 / precision - noise / rows.weight + noise
     return _log_density(factored.alpha.T / precision, variance, rows.weight)
-
-
-def part(table, index):
-    """The rows ``index`` of a table."""
-    return Table(table.X[index], table.y[:, index], table.weight[index])

@@ -25,6 +25,8 @@ class Plan(NamedTuple):
     n_mean_inducing : int
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
+    train_points : bool
+        Whether points move while training.
     jitter : float
         Jitter relative to the kernel's scale.
     device : str
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
     n_inducing: int | str | None = 100
     n_mean_inducing: int = 0
     inducing_init: object = "greedy_variance"
+    train_points: bool = True
     jitter: float = 1e-8
     device: str = "auto"
     settings: Settings = Settings()

@@ -104,6 +104,17 @@ def fit_scale(name, table, weight, active, spans=None):
     return Scale(mean, np.where(variance >= np.finfo(float).tiny, deviation, 1.0), spans)
 
 
+def fit_targets(y, weight, active):
+    """The `Scale` of the targets ``y`` (N, T), each from the rows in which it is not missing (NaN).
+
+    With ``active="center"`` they are centred and keep their units.
+    """
+    seen = [np.isfinite(column) for column in y.T]
+    each = [fit_scale("y", y[rows, k : k + 1], weight[rows], bool(active)) for k, rows in enumerate(seen)]
+    offset, scale = (np.concatenate([getattr(scale, name) for scale in each]) for name in ("offset", "scale"))
+    return Scale(offset, np.ones_like(scale) if isinstance(active, str) else scale)
+
+
 def _moments(table, weight):
     """Weighted mean and standard deviation of each column; for a constant column its value and zero."""
     # Centred at the middle and divided by half the range: no digit is lost to an offset, no square underflows.

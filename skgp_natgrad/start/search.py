@@ -19,7 +19,7 @@ from .. import kernels
 from . import evidence
 from .candidates import CANDIDATES, matern52
 from .evidence import Hyperparameters
-from .scale import fit_scale
+from .scale import fit_scale, fit_targets
 
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
 _FEW, _MORE = 250, 400
@@ -90,14 +90,14 @@ class _View:
         """The first rows in the common random order, without rows of equal X."""
         index = np.sort(self.order[:n_rows])
         _, first = np.unique(self.table.X[index], axis=0, return_index=True)
-        return evidence.part(self.table, index[np.sort(first)])
+        return self.table.rows(index[np.sort(first)])
 
     def density(self, hyperparameters, n_rows):
         """Mean log density of rows outside the first ``n_rows``, or of each row given all others."""
         outside = np.sort(self.order[n_rows : n_rows + _OUTSIDE])
         if len(outside) < _FEWEST_OUTSIDE:
             return evidence.leave_one_out_density(hyperparameters, self.rows(n_rows))
-        return evidence.held_out_density(hyperparameters, self.rows(n_rows), evidence.part(self.table, outside))
+        return evidence.held_out_density(hyperparameters, self.rows(n_rows), self.table.rows(outside))
 
 
 def best_kernels(tables, random_state, n_best=1, coarse=False):
@@ -198,7 +198,7 @@ def _first_columns(values, n_columns):
     return values[:n_columns] if np.ndim(values) else values
 
 
-def regressed(table, n_classes, gaussian):
+def regressed(table, n_classes, likelihood):
     """The table with targets that a Gaussian process of mean zero and unit variance can regress.
 
     Parameters
@@ -206,15 +206,17 @@ def regressed(table, n_classes, gaussian):
     table : Table
     n_classes : int
         Zero in regression.
-    gaussian : bool
-        Whether the likelihood is Gaussian noise; then y is only divided by `scale_of`.
+    likelihood : Likelihood
+        Of Gaussian noise y is only divided by `scale_of`.
 
     Returns
     -------
     table : Table
     """
-    if gaussian:
-        return table._replace(y=table.y / scale_of(table)[:, None])
+    table = without_offset(table, likelihood)
+    if likelihood.conjugate:
+        scale = scale_of(table)[:, None]
+        return table._replace(y=table.y / scale, noise=None if table.noise is None else table.noise / scale**2)
     if n_classes:
         labels = np.unique(table.y)
         # Of two indicators one says all.
@@ -222,14 +224,26 @@ def regressed(table, n_classes, gaussian):
         y = np.equal(table.y, labels[:, None]).astype(float)
     else:
         # Normal scores: whatever the support and the tails of y, they are monotone in it.
-        ranks = np.apply_along_axis(rankdata, 1, table.y)
-        y = norm.ppf((ranks - 0.5) / table.y.shape[1])
-    return table._replace(y=fit_scale("y", y.T, table.weight, active=True).forward(y.T).T)
+        ranks = rankdata(table.y, axis=1, nan_policy="omit")
+        y = norm.ppf((ranks - 0.5) / np.isfinite(ranks).sum(1, keepdims=True))
+    return table._replace(y=fit_targets(y.T, table.weight, active=True).forward(y.T).T)
+
+
+def without_offset(table, likelihood):
+    """The table with targets from which known parts of the latent functions are removed, as far as they can be."""
+    if table.offset is None:
+        return table
+    y, _ = likelihood.without_offset(table.y, np.broadcast_to(table.weight, table.y.shape), table.offset)
+    return table._replace(y=y, offset=None)
 
 
 def scale_of(table):
     """The root mean square of each target (T,), as the prior mean is zero; one for a target of zeros."""
-    largest = np.abs(table.y).max(1)
-    largest = np.where(largest > 0.0, largest, 1.0)
-    root = largest * np.sqrt(np.average((table.y / largest[:, None]) ** 2, axis=1, weights=table.weight))
-    return np.where(root > 0.0, root, 1.0)
+    return np.array([_root_mean_square(table.target(k)) for k in range(len(table.y))])
+
+
+def _root_mean_square(table):
+    largest = np.abs(table.y).max()
+    largest = largest if largest > 0.0 else 1.0
+    root = largest * np.sqrt(np.average((table.y[0] / largest) ** 2, weights=table.weight))
+    return root if root > 0.0 else 1.0

@@ -108,8 +108,16 @@ def _first(plan, table, random_state):
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, 0 if one_step else sum(points.sizes))
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
-    prior_mean = plan.likelihood.initial_latent(table.y, table.weight, plan.n_classes).reshape(n_latent, 1)
+    prior_mean = _prior_mean(plan, table).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
+
+
+def _prior_mean(plan, table):
+    """The constants around which the latent functions vary."""
+    y, weight = table.filled_y, table.weight
+    if table.offset is not None:
+        y, weight = plan.likelihood.without_offset(y, np.broadcast_to(weight, y.shape), table.offset)
+    return plan.likelihood.initial_latent(y, weight, plan.n_classes)
 
 
 def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
@@ -131,7 +139,7 @@ def _constants(plan, table, masks, prior_mean):
         scale=n_rows / min(n_rows, settings.batch_size),
         weight=float(table.weight.sum()),
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
-        train_points=float(plan.n_inducing is not None),
+        train_points=float(plan.train_points and plan.n_inducing is not None),
         # Arrays of one type, so that no value is compiled on its own.
         objective=jax.tree.map(float, plan.objective),
         n_rows=float(n_rows),

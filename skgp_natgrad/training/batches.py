@@ -19,11 +19,49 @@ _BUCKETS = (60, 304, 640, 1024)
 
 
 class Table(NamedTuple):
-    """A weighted table: X (N, D), y (T, N), weight (N,)."""
+    """A weighted table.
+
+    Attributes
+    ----------
+    X : ndarray of shape (N, D)
+    y : ndarray of shape (T, N)
+        A target that is NaN is missing.
+    weight : ndarray of shape (N,)
+    offset : ndarray of shape (K, N), optional
+        Known parts of the latent functions, which are added to them.
+    noise : ndarray of shape (T, N), optional
+        Known variances, which are added to that of Gaussian noise.
+    """
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    offset: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    def rows(self, index):
+        """The table of some rows."""
+        return Table(self.X[index], *(None if each is None else each[..., index] for each in self[1:]))
+
+    def prior_mean(self, constants):
+        """The prior mean at the rows: (K, 1) or (K, N)."""
+        prior_mean = np.asarray(constants.prior_mean)
+        return prior_mean if self.offset is None else prior_mean + self.offset
+
+    @property
+    def per_target(self):
+        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
+        return self.noise is not None or bool(np.isnan(self.y).any())
+
+    def target(self, k):
+        """The table of one target: the rows in which it is not missing."""
+        rows = self.rows(~np.isnan(self.y[k]))
+        return rows._replace(y=rows.y[k : k + 1], noise=None if self.noise is None else rows.noise[k : k + 1])
+
+    @property
+    def filled_y(self):
+        """The targets, those that are missing replaced by the others in turn."""
+        return np.stack([np.where(np.isnan(y), np.resize(y[~np.isnan(y)], len(y)), y) for y in self.y])
 
 
 def bucket(n):
@@ -47,12 +85,18 @@ def is_full(n_rows, batch_size):
 def padded(rows, size, n_columns=0):
     """The rows as one batch, filled up to ``size`` with rows of weight zero."""
     padding = size - len(rows.weight)
+
+    def filled_up(table):
+        return None if table is None else np.pad(table, ((0, 0), (0, padding)), mode="edge")
+
     return Batch(
         np.pad(rows.X, ((0, padding), (0, 0))),
-        np.pad(rows.y, ((0, 0), (0, padding)), mode="edge"),
+        filled_up(rows.y),
         np.pad(rows.weight, (0, padding)),
         np.arange(n_columns),
         np.zeros(()),
+        filled_up(rows.offset),
+        filled_up(rows.noise),
     )
 
 
@@ -156,7 +200,10 @@ class BatchStream:
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
         columns = order[:, : self.n_columns]
         correlation = noise_correlation(len(rows.weight), self.size, seen)
-        return Batch(rows.X[index], np.moveaxis(rows.y[:, index], 0, 1), rows.weight[index], columns, correlation)
+        y, offset, noise = (
+            None if each is None else np.moveaxis(each[:, index], 0, 1) for each in (rows.y, rows.offset, rows.noise)
+        )
+        return Batch(rows.X[index], y, rows.weight[index], columns, correlation, offset, noise)
 
 
 def batch(table):

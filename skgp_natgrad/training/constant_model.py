@@ -15,7 +15,7 @@ from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..variational.bound import data_term
 from ..variational.model import Parameters
-from .batches import Table, padded
+from .batches import padded
 
 # Number of rows that represent a larger table.
 _ROWS = 2048
@@ -40,9 +40,10 @@ def best_log_likelihood(raw_likelihood, constants, rows):
         In nats; minus infinity if no finite value was found.
     """
     limits = [raw.from_raw(np) for _, raw in constants.log_bounds]
-    known = raw_likelihood.best_constant(rows.y, rows.weight, *limits)
-    if known is not None:
-        return known
+    if rows.offset is None and not rows.per_target:
+        known = raw_likelihood.best_constant(rows.y, rows.weight, *limits)
+        if known is not None:
+            return known
     batch = _some(rows)
     # Only a few arrays are passed, so that one program serves all fits.
     seen = constants._replace(log_bounds=None, masks=None, prior_mean=None, past=None)
@@ -70,6 +71,7 @@ def _loss(levels, raw_likelihood, constants, batch):
 
     def loss(at):
         mean = jnp.broadcast_to(at[0], (len(at[0]), len(batch.weight)))
+        mean = mean if batch.offset is None else mean + batch.offset
         narrow = jnp.full_like(mean, _NARROW)
         total = data_term(Parameters((), at[1], None, None), constants, mean, narrow, batch, narrow)
         return -constants.objective.reported(total) / batch.weight.sum()
@@ -83,4 +85,4 @@ def _some(rows):
     # Its own random numbers: the draws of a fit must not depend on whether this function is called.
     part = np.random.default_rng(0).permutation(n_rows)[:_ROWS]
     # The inputs of the rows are not used.
-    return padded(Table(np.empty((len(part), 0)), rows.y[:, part], rows.weight[part]), _ROWS)
+    return padded(rows._replace(X=rows.X[:, :0]).rows(part), _ROWS)

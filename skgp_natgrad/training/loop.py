@@ -10,7 +10,7 @@ from . import lbfgs, line_search, scheduled
 from .batches import BatchStream, first
 from .monitor import Monitor
 from .settings import counted_iterations
-from .stopping import StoppingRule
+from .stopping import StoppingRule, Trend
 
 
 class Result(NamedTuple):
@@ -28,6 +28,8 @@ class Result(NamedTuple):
     lost : float
         The change of the bound by rows in single precision, in nats per unit of
         weight; zero in double precision.
+    trend : Trend, optional
+        How the bound changed at the end.
     """
 
     state: State
@@ -35,6 +37,7 @@ class Result(NamedTuple):
     elbo: float
     status: str | None
     lost: float
+    trend: Trend | None = None
 
 
 def run(state, constants, table, settings, random_state, callbacks=()):
@@ -68,7 +71,8 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     report = monitor.report
     state = state._replace(q=state.best.q, parameters=state.best.parameters)
     elbo = state.best.bound if batches.full else report.elbo[-settings.n_iter_no_change :].mean()
-    return Result(state, report, float(elbo), monitor.status(), _lost(state, constants, batches, settings))
+    lost = _lost(state, constants, batches, settings)
+    return Result(state, report, float(elbo), monitor.status(), lost, monitor.trend())
 
 
 def _lost(state, constants, batches, settings):

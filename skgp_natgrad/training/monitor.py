@@ -79,6 +79,10 @@ class Monitor:
         self._counts = np.concatenate([self._counts, self.counted(n_known, self.n_iter - n_known)])
         return self.report.elbo[self._counts]
 
+    def trend(self):
+        """The `stopping.Trend` of the bound."""
+        return self.rule.trend(self._curve())
+
     def status(self):
         """Why the fit has not converged, or None."""
         if self.failure is not None:

@@ -49,7 +49,10 @@ def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_fa
 
 def data_term(parameters, constants, mean, var, batch, residual=None):
     """The weighted sum of the objective over a batch, for latent moments (K, B)."""
-    each = constants.objective.data_term(likelihood_of(parameters), mean, var, residual, batch.y)
+    likelihood = likelihood_of(parameters)
+    if batch.noise is not None:
+        likelihood = likelihood.with_noise(batch.noise)
+    each = constants.objective.data_term(likelihood, mean, var, residual, batch.y)
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
 
 
@@ -81,7 +84,8 @@ def bound_and_moments(basis, parameters, m, S, batch, constants, known_factors=N
     columns = batch.columns
     if columns is not None and columns.shape[-1] == constants.masks.Z_mean.shape[0]:
         columns = None
-    rows = latent_moments(basis, parameters, m, S, batch.X, constants, columns, known_factors)
+    here = constants._replace(prior_mean=batch.prior_mean(constants))
+    rows = latent_moments(basis, parameters, m, S, batch.X, here, columns, known_factors)
     rows = rows._replace(var=rows.var + widening)
     latent = Latent(rows, _projected_past(parameters, constants))
     return _bound(parameters, latent, m, S, batch, constants), latent

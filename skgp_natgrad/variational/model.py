@@ -40,12 +40,17 @@ class Batch(NamedTuple):
     Attributes
     ----------
     X, y : arrays of shape (B, D) and (T, B)
+        A target that is NaN is missing.
     weight : array of shape (B,)
         Zero for padding.
     columns : array of int of shape (C,) or None
         Random columns of Kgg that represent all; with None all are used.
     correlation : scalar
         Correlation of the noise of the preceding batch with this one's (`batches.noise_correlation`).
+    offset : array of shape (K, B), optional
+        Added to the latent functions.
+    noise : array of shape (T, B), optional
+        Known variances, added to that of Gaussian noise.
     """
 
     X: jax.Array
@@ -53,6 +58,12 @@ class Batch(NamedTuple):
     weight: jax.Array
     columns: jax.Array
     correlation: jax.Array | float = 0.0
+    offset: jax.Array | None = None
+    noise: jax.Array | None = None
+
+    def prior_mean(self, constants):
+        """The prior mean at the rows: (K, 1) or (K, B)."""
+        return constants.prior_mean if self.offset is None else constants.prior_mean + self.offset
 
 
 class Constants(NamedTuple):

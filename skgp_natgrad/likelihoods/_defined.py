@@ -1,0 +1,51 @@
+"""Whether a likelihood of a user's own defines what training and prediction need."""
+
+from __future__ import annotations
+
+import traceback
+
+import jax
+import jax.numpy as jnp
+
+_NEEDED = {
+    "regression": ("expected_log_prob", "predictive_moments"),
+    "classification": ("expected_log_prob", "log_class_probabilities"),
+}
+_ROWS, _CLASSES = 2, 3
+
+
+def undefined_method(likelihood, task):
+    """Return the name of a method that a likelihood lacks for its task, or None.
+
+    Its methods are traced, as training will do; nothing is computed or compiled.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    task : {"regression", "classification"}
+    """
+    n_classes = 0 if task == "regression" else _CLASSES
+    try:
+        likelihood = likelihood.value_and_bounds(1)[0]
+        moments = jnp.ones((likelihood.n_latent(1, n_classes), _ROWS))
+    except NotImplementedError as error:
+        return _where(error)
+    for name in _NEEDED[task]:
+        arguments = (moments, moments, jnp.zeros((1, _ROWS)))[: 3 if name == "expected_log_prob" else 2]
+        try:
+            jax.eval_shape(getattr(likelihood, name, None) or _absent(name), *arguments)
+        except NotImplementedError as error:
+            return _where(error)
+    return None
+
+
+def _where(error):
+    """The name of the method that has raised the error."""
+    return error.args[0] if error.args else traceback.extract_tb(error.__traceback__)[-1].name
+
+
+def _absent(name):
+    def method(*arguments):
+        raise NotImplementedError(name)
+
+    return method

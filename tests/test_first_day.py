@@ -1,0 +1,231 @@
+"""What a user meets on the first day: units, points that stay, whole batches, texts of warnings and errors."""
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.model_selection import GridSearchCV
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.likelihoods import ClassLikelihood, Gaussian, LocationLikelihood, LogNormal, RegressionLikelihood
+from skgp_natgrad.training.stopping import StoppingRule
+
+RNG = np.random.default_rng(4)
+X = RNG.uniform(0.0, 100.0, size=(60, 1))
+Y = 1000.0 + 60.0 * np.sin(X[:, 0] / 10.0) + 5.0 * RNG.normal(size=60)
+NEW = np.linspace(0.0, 100.0, 9)[:, None]
+SMALL = {"n_inducing": 8, "max_iter": 30, "tol": 1.0, "random_state": 0}
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+# -- units -------------------------------------------------------------------------------------
+
+
+def test_hyperparameters_in_the_units_of_the_table():
+    kernel = ConstantKernel(60.0**2, "fixed") * RBF(10.0, "fixed")
+    options = {"normalize_X": False, "normalize_y": "center", "random_state": 0}
+    reg = NGDSVGPRegressor(kernel, likelihood=Gaussian(25.0, "fixed"), **options).fit(X, Y)
+    exact = GaussianProcessRegressor(kernel, alpha=25.0, optimizer=None).fit(X, Y - Y.mean())
+    mean, std = exact.predict(NEW, return_std=True)
+    found = reg.predict_latent(NEW, return_std=True)
+    assert_allclose(found[0], mean + Y.mean(), rtol=1e-6)
+    assert_allclose(found[1], std, rtol=1e-4)
+    assert reg.summary().noise == pytest.approx(5.0)
+    classifier = NGDSVGPClassifier(1.0 * RBF(), normalize_y="center", **SMALL).fit(X, Y > 1000.0)
+    assert classifier.score(X, Y > 1000.0) > 0.5
+
+
+def test_a_noise_that_is_larger_than_y_is_warned_of():
+    with pytest.warns(UserWarning, match=r"on the scale of the standardised y: its deviation is .* in the units of y"):
+        NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(25.0, "fixed"), **SMALL).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(0.5, "fixed"), **SMALL).fit(X, Y)
+        NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(25.0), **SMALL).fit(X, Y)
+
+
+# -- points and batches ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["ngd", "lbfgs"])
+def test_points_stay_while_the_kernel_trains(solver):
+    points = np.linspace(0.0, 100.0, 8)[:, None]
+    options = SMALL | {"inducing_init": points, "solver": solver}
+    stays = NGDSVGPRegressor(1.0 * RBF(), train_inducing_points=False, **options).fit(X, Y)
+    assert_allclose(stays.inducing_points_, points, atol=1e-12)
+    assert not np.array_equal(stays.kernel_.theta, (1.0 * RBF()).theta)
+    assert not np.array_equal(NGDSVGPRegressor(1.0 * RBF(), **options).fit(X, Y).inducing_points_, points)
+
+
+def test_no_batch_size_is_the_whole_table():
+    rows = np.random.default_rng(0).uniform(size=(1100, 1))
+    y = np.sin(9.0 * rows[:, 0])
+    whole = NGDSVGPRegressor(1.0 * RBF(), batch_size=None, **SMALL | {"max_iter": 20}).fit(rows, y)
+    order = np.random.default_rng(1).permutation(1100)
+    again = NGDSVGPRegressor(1.0 * RBF(), batch_size=None, **SMALL | {"max_iter": 20}).fit(rows[order], y[order])
+    assert_array_equal(whole.predict(NEW / 100.0), again.predict(NEW / 100.0))
+    assert "all rows at once" in whole.plan_
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
+def test_a_mistyped_argument_names_the_public_class(estimator):
+    with pytest.raises(TypeError, match=rf"{estimator.__name__}\.__init__\(\) .* 'n_inducin'"):
+        estimator(n_inducin=5)
+
+
+@pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
+def test_a_sparse_table_is_refused_by_name(estimator):
+    with pytest.raises(TypeError, match=rf"X is sparse, but {estimator.__name__} .* X\.toarray\(\) \(0 MiB\)"):
+        estimator().fit(sparse.csr_array(X), Y > 0)
+
+
+MEANT = [
+    (NGDSVGPRegressor, "likelihood", "normal", "gaussian"),
+    (NGDSVGPRegressor, "likelihood", "Student", "student_t"),
+    (NGDSVGPRegressor, "likelihood", "log-normal", "lognormal"),
+    (NGDSVGPClassifier, "likelihood", "binomial", "bernoulli"),
+    (NGDSVGPClassifier, "likelihood", "multinomial", "softmax"),
+    (NGDSVGPRegressor, "solver", "sgd", "gd"),
+    (NGDSVGPRegressor, "solver", "natural gradient", "ngd"),
+    (NGDSVGPRegressor, "optimizer", "sgd", "adam"),
+    (NGDSVGPRegressor, "device", "cuda", "gpu"),
+    (NGDSVGPRegressor, "inducing_init", "kmeans", "k-means"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "name", "given", "meant"), MEANT, ids=[case[2] for case in MEANT])
+def test_names_are_suggested_by_their_meaning(estimator, name, given, meant):
+    with pytest.raises(ValueError, match=rf"{name}={given!r} is not available.* Did you mean {meant!r}\?"):
+        estimator(1.0 * RBF(), **{name: given}).fit(X, Y > 1000.0 if estimator is NGDSVGPClassifier else Y)
+
+
+def test_labels_are_for_the_classifier_and_a_missing_target_is_not_to_be_filled_in():
+    with pytest.raises(ValueError, match=r"y\[0\]='a' is not a number; NGDSVGPClassifier takes labels") as caught:
+        NGDSVGPRegressor().fit(X, list("ab" * 30))
+    with pytest.raises(ValueError, match=r"y\[3\]=nan is not finite; leave the row out, or set missing_targets") as nan:
+        NGDSVGPRegressor().fit(X, np.where(np.arange(60) == 3, np.nan, Y))
+    with pytest.raises(ValueError, match=r"y\[3\]=nan is not finite; leave the row out\.") as label:
+        NGDSVGPClassifier().fit(X, np.where(np.arange(60) == 3, np.nan, 1.0))
+    assert not any("Imputer" in str(each.value) or "OneHot" in str(each.value) for each in (caught, nan, label))
+
+
+class Nothing(RegressionLikelihood):
+    """A likelihood without methods."""
+
+
+class NoMoments(Nothing):
+    """A likelihood that can be trained, but does not predict."""
+
+    def log_prob(self, f, y):
+        return -((y - f) ** 2)
+
+
+class NoNoise(LocationLikelihood):
+    """A likelihood without the variance of its noise."""
+
+    def log_prob(self, f, y):
+        return -jnp.abs(y - f)
+
+
+class NoClasses(ClassLikelihood):
+    """A likelihood of labels without methods."""
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "method"),
+    [
+        (Nothing(), "log_prob"),
+        (NoMoments(), "conditional_moments"),
+        (NoNoise(), "noise_variance"),
+        (NoClasses(), "n_latent"),
+    ],
+    ids=lambda case: getattr(type(case), "__name__", case),
+)
+def test_a_likelihood_with_a_missing_method_is_refused_before_training(likelihood, method):
+    estimator = NGDSVGPClassifier if isinstance(likelihood, ClassLikelihood) else NGDSVGPRegressor
+    with pytest.raises(ValueError, match=f"likelihood {type(likelihood).__name__} does not define the method {method}"):
+        estimator(1.0 * RBF(), likelihood=likelihood, **SMALL).fit(X, Y > 1000.0)
+
+
+# -- warnings ----------------------------------------------------------------------------------
+
+
+def told(**options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, random_state=0, **options).fit(X, Y)
+    return " ".join(str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning))
+
+
+def test_a_rise_is_told_with_its_size():
+    found = told(max_iter=60, n_iter_no_change=10, tol=1e-9)
+    assert "nats a row over the last 10 iterations (tol=1e-09)" in found
+    assert "Raise max_iter or learning_rate (0.02 now), or accept the result by a larger tol." in found
+
+
+def test_a_search_is_warned_of_once():
+    pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
+    search = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            search.fit(X, Y)
+        assert sum("too few iterations" in str(each.message) for each in caught) == 1
+
+
+def test_too_few_iterations_are_counted():
+    found = told(max_iter=110, tol=1e-9)
+    assert "two times n_iter_no_change=50 iterations are compared, and there are 110, of which 88" in found
+    assert "Raise max_iter to 125" in found
+    assert "too few" not in told(max_iter=125, tol=1e-9)
+    assert "there are 30, of which" in told(max_iter=30)
+
+
+def test_a_forecast_of_a_geometric_rise_is_exact():
+    """After a window of ten, the rise is half as large: from .08 it is below .001 after seven."""
+    rises = 0.08 * 0.5 ** np.arange(3.0)
+    curve = 50.0 * np.repeat(np.concatenate([[0.0], np.cumsum(rises[::1])]), 10)
+    trend = StoppingRule(10, 1e-3, weight=50.0, noisy=False).trend(curve)
+    assert trend.n_counted == 40
+    assert trend.rise == pytest.approx(0.02)
+    assert trend.before == pytest.approx(0.04)
+    # 0.02 / 2^5 is below 0.001.
+    assert trend.n_more(10, 1e-3) == 50
+    assert StoppingRule(10, 1e-3, 50.0, False).trend(-curve).n_more(10, 1e-3) is None
+    assert StoppingRule(10, 1e-3, 50.0, False).trend(curve[:25]).n_more(10, 1e-3) is None
+
+
+# -- likelihoods and searches ------------------------------------------------------------------
+
+
+def test_a_log_normal_target_has_the_predictions_of_its_logarithm():
+    """Against a Gaussian process of log y with the same hyperparameters."""
+    rows, y = X / 30.0, np.exp(np.sin(X[:, 0] / 10.0) + 0.3 * RNG.normal(size=60))
+    kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, "fixed")
+    options = {"solver": "ngd", "n_inducing": None, "gamma_schedule": 1.0, "optimizer": None, "max_iter": 3}
+    reg = NGDSVGPRegressor(kernel, likelihood=LogNormal(0.09, "fixed"), normalize_X=False, **options).fit(rows, y)
+    exact = GaussianProcessRegressor(kernel, alpha=0.09, optimizer=None).fit(rows, np.log(y) - np.log(y).mean())
+    mean, std = exact.predict(NEW / 30.0, return_std=True)
+    mean, variance = mean + np.log(y).mean(), std**2 + 0.09
+    assert_allclose(reg.predict_latent(NEW / 30.0), mean, rtol=1e-5, atol=1e-5)
+    found = reg.predict(NEW / 30.0, return_std=True)
+    assert_allclose(found[0], np.exp(mean + 0.5 * variance), rtol=1e-4)
+    assert_allclose(found[1], found[0] * np.sqrt(np.expm1(variance)), rtol=1e-4)
+    assert_allclose(reg.predict_quantiles(NEW / 30.0, 0.5), np.exp(mean), rtol=1e-4)
+
+
+def test_new_arguments_are_searched():
+    grid = {"train_inducing_points": [True, False], "batch_size": [None, 64], "normalize_y": [True, "center"]}
+    search = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), **SMALL | {"max_iter": 2}), grid, cv=2).fit(X, Y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))

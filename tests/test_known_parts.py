@@ -1,0 +1,292 @@
+"""What is known of single rows: missing targets, variances of the noise, and offsets of the latent functions."""
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import PoissonRegressor
+from sklearn.model_selection import cross_validate
+
+from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.metrics import DistributionScorer
+from skgp_natgrad.start import evidence
+
+from .conftest import all_likelihoods, targets_for
+from .test_evidence import hyperparameters_of
+
+RNG = np.random.default_rng(3)
+X = np.sort(RNG.uniform(-3.0, 3.0, size=(50, 1)), axis=0)
+NEW = np.linspace(-3.0, 3.0, 11)[:, None]
+ALPHA = RNG.uniform(0.01, 2.0, size=50)
+Y = 10.0 + 3.0 * np.sin(2.0 * X[:, 0]) + np.sqrt(ALPHA) * RNG.normal(size=50)
+KERNEL = ConstantKernel(1.3, "fixed") * RBF(0.5, "fixed")
+NOISE = 0.02
+PLAIN = {"normalize_X": False, "random_state": 0}
+# One step of size one ends at the best q.
+STEPS = {"solver": "ngd", "n_inducing": None, "gamma_schedule": 1.0, "optimizer": None, "max_iter": 3, "tol": 1.0}
+ENDS = [{"solver": "evidence"}, STEPS]
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def regressor(likelihood=None, **options):
+    likelihood = Gaussian(NOISE, "fixed") if likelihood is None else likelihood
+    return NGDSVGPRegressor(KERNEL, likelihood=likelihood, **PLAIN | options)
+
+
+def exact(y, alpha, rows=slice(None)):
+    """scikit-learn's process, with noise in the units of the standardised y."""
+    return GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None, normalize_y=True).fit(X[rows], y[rows])
+
+
+# -- known noise -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ENDS, ids=["evidence", "ngd"])
+def test_known_noise_is_that_of_scikit_learn(options):
+    found = regressor(**options).fit(X, Y, alpha=ALPHA)
+    expected = exact(Y, ALPHA / Y.var() + NOISE)
+    mean, deviation = expected.predict(NEW, return_std=True)
+    latent, std = found.predict_latent(NEW, return_std=True)
+    assert_allclose(latent, mean, rtol=1e-5)
+    assert_allclose(std, deviation, rtol=1e-4)
+    # The bound with a point at every row is the evidence, of the standardised y.
+    assert found.elbo_ == pytest.approx(expected.log_marginal_likelihood_value_, abs=1e-3)
+
+
+def test_evidence_with_known_noise_and_missing_targets_is_that_of_scikit_learn(x64):
+    y = np.stack([Y - 10.0, np.where(np.arange(50) % 3 == 0, np.nan, np.cos(X[:, 0]))])
+    rows = svgp.Table(np.column_stack([X, X**2, X**3]), y, np.ones(50), noise=np.stack([ALPHA, 0.5 * ALPHA]))
+    kernel, expected, slopes = ConstantKernel(1.3) * RBF([0.5, 2.0, 3.0]), 0.0, 0.0
+    for k in range(2):
+        seen = ~np.isnan(y[k])
+        process = GaussianProcessRegressor(kernel + WhiteKernel(0.07), alpha=rows.noise[k, seen], optimizer=None)
+        process.fit(rows.X[seen], y[k, seen])
+        value, slope = process.log_marginal_likelihood(process.kernel_.theta, eval_gradient=True)
+        expected, slopes = expected + value, slopes + slope
+    value, gradient = evidence.value_and_gradient(hyperparameters_of(kernel)[0], rows)
+    assert value == pytest.approx(expected, rel=1e-10)
+    assert gradient.noise == pytest.approx(slopes[-1], rel=1e-8)
+    assert gradient.kernel.k1.constant_value == pytest.approx(slopes[0], rel=1e-8)
+    # Each row given all others, by refits.
+    each = []
+    for i in range(50):
+        rest = np.delete(np.arange(50), i)
+        process = GaussianProcessRegressor(kernel, alpha=ALPHA[rest] + 0.07, optimizer=None)
+        mean, std = process.fit(rows.X[rest], y[0, rest]).predict(rows.X[[i]], return_std=True)
+        each.append(_log_density(y[0, i], mean[0], std[0] ** 2 + ALPHA[i] + 0.07))
+    first = rows._replace(y=y[:1], noise=rows.noise[:1])
+    density = evidence.leave_one_out_density(hyperparameters_of(kernel)[0], first)
+    assert density == pytest.approx(np.mean(each), rel=1e-6)
+
+
+def _log_density(y, mean, variance):
+    return -0.5 * (np.log(2.0 * np.pi * variance) + (y - mean) ** 2 / variance)
+
+
+def test_the_rest_of_the_noise_is_found():
+    """Beside known variances of half of the rows."""
+    alpha = np.where(np.arange(50) % 2, 4.0, 0.0)
+    y = 3.0 * np.sin(X[:, 0]) + np.sqrt(alpha + 0.09) * np.random.default_rng(0).normal(size=50)
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    found = NGDSVGPRegressor(kernel, **PLAIN).fit(X, y, alpha=alpha)
+    noise = np.sqrt(found.likelihood_.variance * y.var())
+    assert 0.15 < noise < 0.6
+    without = NGDSVGPRegressor(kernel, **PLAIN).fit(X, y)
+    assert np.sqrt(without.likelihood_.variance * y.var()) > 1.0
+    errors = [np.abs(each.predict(NEW) - 3.0 * np.sin(NEW[:, 0])).mean() for each in (found, without)]
+    assert errors[0] < errors[1]
+
+
+def test_known_noise_is_refused_where_there_is_none_to_add_it_to():
+    counts = np.arange(50)
+    with pytest.raises(ValueError, match="alpha holds known variances of Gaussian noise, but likelihood Poisson"):
+        regressor("poisson").fit(X, counts, alpha=1.0)
+    with pytest.raises(ValueError, match="alpha is not available with mean_solver='exact'"):
+        regressor(mean_solver="exact", n_mean_inducing=5, n_inducing=5).fit(X, Y, alpha=1.0)
+    with pytest.raises(ValueError, match=r"alpha\[3\]=-1 must be a finite number of at least 0"):
+        regressor().fit(X, Y, alpha=np.where(np.arange(50) == 3, -1.0, 1.0))
+    with pytest.raises(ValueError, match=r"alpha has the shape \(49,\); give a number, or one value"):
+        regressor().fit(X, Y, alpha=ALPHA[1:])
+
+
+# -- missing targets ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ENDS, ids=["evidence", "ngd"])
+def test_a_missing_target_has_no_weight(options):
+    y = np.column_stack([Y, 5.0 - np.cos(X[:, 0]), np.zeros(50)])
+    y[::3, 0], y[25:, 1], y[7] = np.nan, np.nan, np.nan
+    likelihood = Gaussian([NOISE, 0.05, 0.1], "fixed")
+    found = regressor(likelihood, missing_targets="ignore", **options).fit(X, y)
+    mean, std = found.predict_latent(NEW, return_std=True)
+    for k, noise in enumerate([NOISE, 0.05]):
+        seen = ~np.isnan(y[:, k])
+        alone = exact(y[:, k], noise, seen)
+        expected = alone.predict(NEW, return_std=True)
+        assert_allclose(mean[:, k], expected[0], rtol=1e-5)
+        assert_allclose(std[:, k], expected[1], rtol=1e-4)
+
+
+def test_a_missing_target_alone_is_a_row_left_out():
+    y = np.where(np.arange(50) % 4 == 0, np.nan, Y)
+    found = regressor(missing_targets="ignore").fit(X, y)
+    seen = ~np.isnan(y)
+    assert_array_equal(found.predict(NEW), regressor().fit(X[seen], y[seen]).predict(NEW))
+    with pytest.raises(ValueError, match=r"y\[0\]=nan"):
+        regressor().fit(X, y)
+    with pytest.raises(ValueError, match="column 1 of y has no value in any row with weight"):
+        regressor(missing_targets="ignore").fit(X, np.column_stack([Y, np.full(50, np.nan)]))
+    with pytest.raises(ValueError, match="missing_targets='drop' is not available"):
+        regressor(missing_targets="drop").fit(X, Y)
+
+
+OF_NUMBERS = [each for each in all_likelihoods() if "regression" in each.tasks]
+
+
+@pytest.mark.parametrize("likelihood", OF_NUMBERS, ids=repr)
+def test_every_likelihood_skips_a_missing_target(likelihood, rng, x64):
+    y = targets_for(likelihood, rng, 2, 3, 6)
+    likelihood = likelihood.prepare(y, 0)
+    n_latent = likelihood.n_latent(2, 0)
+    mean, var = rng.normal(size=(n_latent, 6)), rng.uniform(0.1, 0.5, size=(n_latent, 6))
+    both, one = (likelihood.value_and_bounds(n)[0] for n in (2, 1))
+    missing, first = y.copy(), slice(None, None, 2)
+    missing[1] = np.nan
+    if likelihood.name == "ordinal":
+        one = both.with_leaves([leaf[:1] for leaf in (getattr(both, name) for name in both.parameters)])
+    for function in ("expected_log_prob", "log_predictive_density"):
+        found = getattr(both, function)(mean, var, missing)
+        assert_allclose(found, getattr(one, function)(mean[first], var[first], y[:1]), rtol=1e-12)
+
+
+def test_counts_with_missing_cells_start_and_train():
+    y = np.column_stack([np.exp(1.0 + np.sin(X[:, 0])), np.exp(2.0 + np.cos(X[:, 0]))]).round()
+    gappy = np.where(np.random.default_rng(0).uniform(size=y.shape) < 0.3, np.nan, y)
+    options = {"n_inducing": 12, "max_iter": 60, "tol": 1.0}
+    found = NGDSVGPRegressor(likelihood="poisson", missing_targets="ignore", **PLAIN | options).fit(X, gappy)
+    assert np.abs(found.predict(X) / y - 1.0)[np.isnan(gappy)].mean() < 0.2
+
+
+# -- offsets -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ENDS, ids=["evidence", "ngd"])
+def test_an_offset_of_a_gaussian_mean_is_one_of_y(options):
+    line = 4.0 * X[:, 0] - 7.0
+    found, plain = regressor(**options).fit(X, Y + line, offset=line), regressor(**options).fit(X, Y)
+    new = 4.0 * NEW[:, 0] - 7.0
+    mean, std = found.predict(NEW, return_std=True, offset=new)
+    expected = plain.predict(NEW, return_std=True)
+    assert_allclose(mean, expected[0] + new, rtol=1e-8)
+    assert_allclose(std, expected[1], rtol=1e-8)
+    assert_allclose(found.predict(NEW), plain.predict(NEW), rtol=1e-8)
+    assert_allclose(found.predict_quantiles(NEW, 0.9, offset=new), plain.predict_quantiles(NEW, 0.9) + new, rtol=1e-8)
+    y = plain.predict(NEW) + 1.0
+    assert_allclose(found.predict_cdf(NEW, y + new, offset=new), plain.predict_cdf(NEW, y), rtol=1e-7)
+    assert_allclose(found.predict_log_density(NEW, y + new, offset=new), plain.predict_log_density(NEW, y), rtol=1e-6)
+    draws, others = found.sample_y(NEW, 3, offset=new), plain.sample_y(NEW, 3)
+    assert_allclose(draws, others + new[:, None], rtol=1e-6)
+    assert found.score(X, Y + line, offset=line) == pytest.approx(1 - (1 - plain.score(X, Y)) * _share(Y, Y + line))
+
+
+def _share(y, other):
+    return y.var() / other.var()
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "gamma"])
+def test_a_constant_exposure_changes_the_rate_alone(likelihood):
+    y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0]))) + 1.0
+    options = {"n_inducing": 12, "max_iter": 40, "tol": 1.0}
+    plain = NGDSVGPRegressor(KERNEL, likelihood=likelihood, **PLAIN | options).fit(X, y)
+    found = NGDSVGPRegressor(KERNEL, likelihood=likelihood, **PLAIN | options).fit(X, y, offset=np.log(5.0))
+    assert_allclose(found.predict(NEW, offset=np.log(5.0)), plain.predict(NEW), rtol=1e-6)
+    assert_allclose(found.predict(NEW), plain.predict(NEW) / 5.0, rtol=1e-6)
+    assert_allclose(found.predict_latent(NEW), plain.predict_latent(NEW) - np.log(5.0), rtol=1e-5, atol=1e-6)
+    assert found.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_exposures_of_simulated_counts(likelihood):
+    """Rates at exposures from one to a hundred; a linear Poisson regression of rates is the baseline."""
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-3.0, 3.0, size=(300, 1))
+    exposure, rate = np.exp(rng.uniform(0.0, np.log(100.0), size=300)), np.exp(np.sin(rows[:, 0]))
+    y = rng.poisson(exposure * rate)
+    reg = NGDSVGPRegressor(1.0 * RBF(1.0), likelihood=likelihood, n_inducing=12, max_iter=150, tol=0.05, **PLAIN)
+    reg = reg.fit(rows, y, offset=np.log(exposure))
+    truth = np.exp(np.sin(NEW[:, 0]))
+    error = np.abs(reg.predict(NEW) / truth - 1.0).mean()
+    linear = PoissonRegressor(alpha=0.0).fit(rows, y / exposure, sample_weight=exposure)
+    assert error < 0.06 < np.abs(linear.predict(NEW) / truth - 1.0).mean()
+    # Counts of an exposure of ten.
+    lower, upper = reg.predict_interval(NEW, 0.9, offset=np.log(10.0))
+    drawn = rng.poisson(10.0 * truth, size=(500, len(NEW)))
+    assert np.mean((lower <= drawn) & (drawn <= upper)) > 0.85
+
+
+def test_the_default_kernel_is_chosen_from_rates():
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-3.0, 3.0, size=(120, 1))
+    exposure = np.exp(rng.uniform(0.0, 5.0, size=120))
+    y = rng.poisson(exposure * np.exp(np.sin(rows[:, 0])))
+    reg = NGDSVGPRegressor(likelihood="poisson", n_inducing=12, max_iter=60, tol=1.0, random_state=0)
+    reg = reg.fit(rows, y, offset=np.log(exposure))
+    assert np.abs(np.log(reg.predict(NEW)) - np.sin(NEW[:, 0])).mean() < 0.2
+
+
+def test_offsets_on_minibatches_and_in_the_exact_mean():
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-3.0, 3.0, size=(200, 1))
+    offset = rng.uniform(0.0, 3.0, size=200)
+    y = rng.poisson(np.exp(offset + np.sin(rows[:, 0])))
+    options = {"likelihood": "poisson", "n_inducing": 12, "max_iter": 80, "tol": 1.0, "batch_size": 64}
+    for more in ({}, {"mean_solver": "exact", "n_mean_inducing": 20}):
+        reg = NGDSVGPRegressor(1.0 * RBF(1.0), **PLAIN | options | more).fit(rows, y, offset=offset)
+        assert np.abs(np.log(reg.predict(NEW)) - np.sin(NEW[:, 0])).mean() < 0.2
+
+
+def test_known_parts_are_routed_as_metadata():
+    with sklearn.config_context(enable_metadata_routing=True):
+        reg = regressor().set_fit_request(alpha=True, offset=True).set_score_request(offset=True)
+        line = 40.0 * X[:, 0]
+        found = cross_validate(
+            reg, X, Y + line, cv=2, params={"alpha": ALPHA, "offset": line}, error_score="raise", return_estimator=True
+        )
+    half = regressor().fit(X[25:], (Y + line)[25:], alpha=ALPHA[25:], offset=line[25:])
+    assert found["test_score"][0] == half.score(X[:25], (Y + line)[:25], offset=line[:25])
+
+
+@pytest.mark.parametrize("metric", ["nlpd", "crps", "interval_score", "coverage_error", "calibration_error", "msll"])
+def test_scorers_take_offsets(metric):
+    y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    options = {"n_inducing": 12, "max_iter": 40, "tol": 1.0}
+    plain = NGDSVGPRegressor(KERNEL, likelihood="poisson", **PLAIN | options).fit(X, y)
+    found = NGDSVGPRegressor(KERNEL, likelihood="poisson", **PLAIN | options).fit(X, y, offset=np.log(5.0))
+    scorer = DistributionScorer(metric, n_draws=50)
+    offset = np.full(50, np.log(5.0))
+    assert scorer(found, X, y, offset=offset) == pytest.approx(scorer(plain, X, y), rel=1e-5, abs=1e-9)
+
+
+def test_equal_rows_are_merged_if_they_are_known_alike():
+    twice = np.repeat(np.arange(50), 2)
+    alpha = np.repeat(ALPHA, 2)
+    found = regressor().fit(X[twice], Y[twice], alpha=alpha)
+    weighted = regressor().fit(X, Y, sample_weight=np.full(50, 2.0), alpha=ALPHA)
+    assert_array_equal(found.predict(NEW), weighted.predict(NEW))
+    alpha[1::2] *= 2.0
+    apart = regressor().fit(X[twice], Y[twice], alpha=alpha)
+    one = exact(Y, ALPHA / Y.var() + NOISE)
+    assert one.predict(NEW).shape == apart.predict(NEW).shape
+    assert not np.array_equal(found.predict(NEW), apart.predict(NEW))
+
+
+def test_a_likelihood_of_ones_own_may_have_offsets():
+    """The base class knows nothing better than to leave the targets as they are."""
+    y, weight = np.ones((1, 3)), np.ones((1, 3))
+    found = likelihoods.Beta().without_offset(y, weight, np.ones((1, 3)))
+    assert found[0] is y
+    assert found[1] is weight
