@@ -201,7 +201,7 @@ def test_rejected_steps_are_news(table):
     X, f = table
     y = np.digitize(f, [-1.0, 1.0])
     reckless = NGDSVGPClassifier(likelihood="robust_max", gamma_schedule=1.0, **SMALL)
-    found = messages(reckless, X, y)
+    found = messages(reckless, X[:200], y[:200])
     expected = f"{reckless.n_rejected_steps_} of {reckless.n_iter_} steps were rejected, shortened or undone"
     assert reckless.n_rejected_steps_ > 0.05 * reckless.n_iter_
     assert told(found, expected)

@@ -238,7 +238,7 @@ def test_minibatches_reach_what_the_full_batch_does(table):
 def test_large_steps_from_the_first_stay_definite(gamma, likelihood):
     X, y = load_iris(return_X_y=True)
     model = NGDSVGPClassifier(
-        likelihood=likelihood, n_inducing=30, gamma_schedule=Constant(gamma), max_iter=60, random_state=0
+        likelihood=likelihood, n_inducing=15, gamma_schedule=Constant(gamma), max_iter=60, random_state=0
     ).fit(X, y)
     assert np.all(np.isfinite(model.predict_proba(X)))
     assert np.all(np.isfinite(model.elbo_curve_))
