@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -20,12 +21,27 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "auto_examples/*.rst.new"]
-html_theme = "alabaster"
+exclude_patterns = ["_build", "_templates", "auto_examples/*.rst.new"]
+templates_path = ["_templates"]
+html_theme = "pydata_sphinx_theme"
+html_title = "skgp_natgrad"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "header_links_before_dropdown": 7,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "show_prev_next": False,
+    "footer_end": [],
+}
+html_sidebars = {"index": []}
 autosummary_generate = True
 numpydoc_show_class_members = False
 sphinx_gallery_conf = {
@@ -37,3 +53,17 @@ sphinx_gallery_conf = {
 }
 # The inherited docstrings of score() refer to pages of scikit-learn's own guide.
 suppress_warnings = ["config.cache", "ref.ref"]
+
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "scipy": ("https://docs.scipy.org/doc/scipy", None),
+    "sklearn": ("https://scikit-learn.org/stable", None),
+    "jax": ("https://docs.jax.dev/en/latest", None),
+    "optax": ("https://optax.readthedocs.io/en/latest", None),
+}
+intersphinx_timeout = 10
+# Without a network the pages are built without these links, and that is no mistake in them.
+logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(
+    lambda record: "failed to reach any of the inventories" not in str(record.msg)
+)

@@ -4,6 +4,7 @@ from . import inspection, kernels, likelihoods, metrics, objectives, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
 from .estimators._former_paths import provide
+from .estimators._trusted import trusted_types
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.regressor import NGDSVGPRegressor
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
@@ -26,6 +27,7 @@ __all__ = [
     "metrics",
     "objectives",
     "svgp",
+    "trusted_types",
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.

@@ -250,7 +250,8 @@ def say(text):
 
 def show(header, rows, rst=False, notes=()):
     """Print a table of strings, as text or rst, and what there is to say of it."""
-    rows = [[str(value) for value in row] for row in rows]
+    # In rst a cell that is a dash alone would be a list.
+    rows = [["\\-" if rst and value == "-" else str(value) for value in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     rule = "  ".join("=" * width for width in widths)
     lines = [

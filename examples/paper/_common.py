@@ -391,7 +391,8 @@ def progress(text, final=False):
 
 def print_table(title, header, rows, form="text", notes=()):
     """Print a table of strings as text, rst or markdown."""
-    rows = [[str(value) for value in row] for row in rows]
+    # In rst a cell that is a dash alone would be a list.
+    rows = [["\\-" if form == "rst" and value == "-" else str(value) for value in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(row):
