@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search, sizes
 from skgp_natgrad.start.normal_scores import NormalScores
@@ -233,15 +233,15 @@ def test_sizes_keep_to_the_time():
 
 def test_targets_for_the_search():
     table = svgp.Table(np.zeros((4, 1)), np.array([[2.0, 0.0, 1.0, 1.0]]), np.ones(4))
-    indicators = search.regressed(table, 3, False).y
+    indicators = search.regressed(table, 3, Softmax()).y
     np.testing.assert_array_equal(indicators > 0.0, [[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])
     two = table._replace(y=np.minimum(table.y, 1.0))
-    assert search.regressed(two, 2, False).y.shape == (1, 4)
-    for y in (indicators, search.regressed(two, 2, False).y, search.regressed(table, 0, False).y):
+    assert search.regressed(two, 2, Bernoulli()).y.shape == (1, 4)
+    for y in (indicators, search.regressed(two, 2, Bernoulli()).y, search.regressed(table, 0, StudentT()).y):
         np.testing.assert_allclose([y.mean(1), y.std(1)], [np.zeros(len(y)), np.ones(len(y))], atol=1e-12)
-    scores = search.regressed(table, 0, False).y[0]
+    scores = search.regressed(table, 0, StudentT()).y[0]
     assert scores[1] < scores[2] == scores[3] < scores[0]
-    found = search.regressed(table._replace(weight=np.array([1.0, 1.0, 2.0, 1.0])), 0, True).y
+    found = search.regressed(table._replace(weight=np.array([1.0, 1.0, 2.0, 1.0])), 0, Gaussian()).y
     np.testing.assert_allclose(found, table.y / np.sqrt(7.0 / 5.0), rtol=1e-12)
 
 

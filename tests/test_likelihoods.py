@@ -801,6 +801,7 @@ RECOVERED = [
     NegativeBinomial(0.1),
     ZeroInflatedPoisson(0.3),
     Gamma(5.0),
+    LogNormal(0.05),
     Exponential(),
     Beta(20.0),
     HeteroscedasticGaussian(),

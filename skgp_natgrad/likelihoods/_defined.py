@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 
 import jax
-import jax.numpy as jnp
+
+from .._backend import device
 
 _NEEDED = {
     "regression": ("expected_log_prob", "predictive_moments"),
@@ -27,13 +28,16 @@ def undefined_method(likelihood, task):
     n_classes = 0 if task == "regression" else _CLASSES
     try:
         likelihood = likelihood.value_and_bounds(1)[0]
-        moments = jnp.ones((likelihood.n_latent(1, n_classes), _ROWS))
+        moments = jax.ShapeDtypeStruct((likelihood.n_latent(1, n_classes), _ROWS), float)
+        y = jax.ShapeDtypeStruct((1, _ROWS), float)
     except NotImplementedError as error:
         return _where(error)
     for name in _NEEDED[task]:
-        arguments = (moments, moments, jnp.zeros((1, _ROWS)))[: 3 if name == "expected_log_prob" else 2]
+        arguments = (moments, moments, y)[: 3 if name == "expected_log_prob" else 2]
         try:
-            jax.eval_shape(getattr(likelihood, name, None) or _absent(name), *arguments)
+            # In double precision, as in training: JAX remembers the types of constants.
+            with device.computation(in_fork=True):
+                jax.eval_shape(getattr(likelihood, name, None) or _absent(name), *arguments)
         except NotImplementedError as error:
             return _where(error)
     return None
