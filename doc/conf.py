@@ -43,6 +43,8 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 autosummary_generate = True
+# Examples of docstrings, which carry no directive, are run with the tests.
+doctest_test_doctest_blocks = ""
 numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
