@@ -164,17 +164,17 @@ def check_plan(plan, table):
     plan : Plan
     table : Table
     """
-    settings = plan.settings
-    found_while_training = isinstance(settings.gamma_schedule, Auto) and SOLVERS[settings.algorithm.solver].natural
+    settings, solver = plan.settings, SOLVERS[plan.settings.algorithm.solver]
+    found_while_training = isinstance(settings.gamma_schedule, Auto) and solver.natural
     if settings.algorithm.adaptive != found_while_training:
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
-    if SOLVERS[settings.algorithm.solver].one_step and plan.n_mean_inducing:
+    if solver.one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
-    if SOLVERS[settings.algorithm.solver].one_step and len(plan.kernels or ()) > 1 and not plan.likelihood.conjugate:
-        raise ValueError("solver='evidence' needs one kernel for all classes, not a list; use solver='ngd'.")
+    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.offset is not None):
+        raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
     full_batch = is_full(len(table.weight), settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
@@ -348,7 +348,7 @@ def bound_of_constants(result, table, plan):
 
     None if y itself is constant. Hyperparameters that are fixed in training are fixed here too.
     """
-    if np.all(table.y == table.y[:, :1]):
+    if table.offset is None and all(np.nanmin(y) == np.nanmax(y) for y in table.y):
         return None
     parameters, constants = result.trained.state.parameters, result.constants
     if plan.settings.algorithm.optimizer is None:

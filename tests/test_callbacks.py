@@ -174,9 +174,15 @@ def test_warnings_point_to_the_call_of_fit():
 
 def test_without_scikit_learns_callbacks_methods_stay_as_they_are():
     """Older versions of scikit-learn: there is nothing to be told."""
-    hooks = _hooks.Hooks(object(), X, Y, None)
+    hooks = _hooks.Hooks(object(), X, Y)
     hooks.start(None)
     hooks.begin()
     assert hooks.end(None) is False
     hooks.finish(None)
     assert hooks.root is None
+
+
+def test_a_score_is_told_of_weights_and_offsets():
+    given = _hooks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
+    assert list(given["metadata"]) == ["offset"]
+    assert _hooks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None

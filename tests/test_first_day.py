@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import ClassLikelihood, Gaussian, LocationLikelihood, LogNormal, RegressionLikelihood
 from skgp_natgrad.training.stopping import StoppingRule
 
@@ -142,6 +142,20 @@ class NoClasses(ClassLikelihood):
     """A likelihood of labels without methods."""
 
 
+class OfOnesOwn(likelihoods.Ordinal):
+    """A likelihood that is only ready once it has seen the data."""
+
+
+def test_a_likelihood_that_needs_the_data_first_is_not_refused():
+    assert likelihoods.undefined_method(OfOnesOwn("learned"), "regression") is None
+    assert likelihoods.undefined_method(Gaussian([0.1, 0.2]), "regression") is None
+
+
+def test_bounds_of_the_noise_may_be_an_array():
+    model = NGDSVGPRegressor(likelihood=Gaussian(variance_bounds=np.array([1e-6, 1e3])), random_state=0)
+    assert np.isfinite(model.fit(X, Y).elbo_)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "method"),
     [
@@ -174,14 +188,14 @@ def test_a_rise_is_told_with_its_size():
     assert "Raise max_iter or learning_rate (0.02 now), or accept the result by a larger tol." in found
 
 
-def test_a_search_is_warned_of_once():
+def test_the_candidates_of_a_search_are_warned_of_once_and_its_model_again():
     pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
     search = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)
     for _ in range(2):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             search.fit(X, Y)
-        assert sum("too few iterations" in str(each.message) for each in caught) == 1
+        assert sum("too few iterations" in str(each.message) for each in caught) == 2
 
 
 def test_too_few_iterations_are_counted():

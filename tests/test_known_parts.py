@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_validate
 from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.metrics import DistributionScorer
-from skgp_natgrad.start import evidence
+from skgp_natgrad.start import evidence, search
 
 from .conftest import all_likelihoods, targets_for
 from .test_evidence import hyperparameters_of
@@ -290,3 +290,59 @@ def test_a_likelihood_of_ones_own_may_have_offsets():
     found = likelihoods.Beta().without_offset(y, weight, np.ones((1, 3)))
     assert found[0] is y
     assert found[1] is weight
+
+
+# -- what one target alone lacks ------------------------------------------------------------------
+
+
+def test_a_mask_is_a_missing_target():
+    y = np.where(np.arange(50) % 7, Y, -999.0)
+    masked = regressor(missing_targets="ignore").fit(X, np.ma.masked_equal(y, -999.0))
+    missing = regressor(missing_targets="ignore").fit(X, np.where(y == -999.0, np.nan, y))
+    assert_array_equal(masked.predict(NEW), missing.predict(NEW))
+
+
+def test_a_target_that_is_missing_in_all_of_some_rows_says_nothing(x64):
+    """As where a search takes a part of a table in which one target is rarely observed."""
+    both = svgp.Table(X, np.stack([Y - 10.0, np.full(50, np.nan)]), np.ones(50))
+    one = both._replace(y=both.y[:1])
+    at = hyperparameters_of(KERNEL, NOISE)[0]
+    assert_allclose(evidence.value_and_gradient(at, both)[0], evidence.value_and_gradient(at, one)[0])
+    assert_allclose(evidence.leave_one_out_density(at, both), evidence.leave_one_out_density(at, one))
+    halves = [(each.rows(slice(0, 50, 2)), each.rows(slice(1, 50, 2))) for each in (both, one)]
+    assert_allclose(*(evidence.held_out_density(at, *pair) for pair in halves))
+    assert_allclose(search.scale_of(both), [search.scale_of(one)[0], 1.0])
+
+
+def test_a_rare_target_beside_a_frequent_one():
+    y = np.column_stack([Y, np.where(np.arange(50) % 25 == 3, Y, np.nan)])
+    model = NGDSVGPRegressor(KERNEL, missing_targets="ignore", **PLAIN).fit(X, y)
+    assert np.all(np.isfinite(model.predict(NEW, return_std=True)))
+
+
+@pytest.mark.parametrize("likelihood", all_likelihoods(), ids=repr)
+def test_the_first_prior_mean_takes_weights_of_single_targets(likelihood, rng):
+    y, weight = targets_for(likelihood, rng, 1, 3, 30), rng.uniform(0.5, 2.0, size=30)
+    n_classes = 0 if "regression" in likelihood.tasks else 2 if likelihood.name == "bernoulli" else 3
+    likelihood = likelihood.prepare(y, n_classes)
+    assert_allclose(
+        likelihood.initial_latent(y, weight[None], n_classes), likelihood.initial_latent(y, weight, n_classes)
+    )
+
+
+def test_a_missing_count_has_no_exposure_in_the_prior_mean():
+    table = svgp.Table(X[:3], np.array([[2.0, 2.0, np.nan]]), np.ones(3), offset=np.log([[1.0, 1.0, 100.0]]))
+    plan = svgp.Plan((KERNEL,), likelihoods.by_name("poisson"), n_inducing=2)
+    assert_allclose(svgp.init(plan, table, 0)[1].prior_mean, np.log([[2.0]]))
+
+
+def test_a_constant_target_with_gaps_is_constant():
+    table = svgp.Table(X, np.array([np.where(np.arange(50) % 2, 1.0, np.nan)]), np.ones(50))
+    assert svgp.bound_of_constants(None, table, None) is None
+
+
+def test_class_labels_take_no_offset_in_one_step():
+    plan = svgp.Plan((KERNEL,), likelihoods.Bernoulli(), 2, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))
+    table = svgp.Table(X, (Y > 10.0)[None].astype(float), np.ones(50), offset=np.zeros((1, 50)))
+    with pytest.raises(ValueError, match="no offset"):
+        svgp.check_plan(plan, table)

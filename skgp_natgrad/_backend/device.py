@@ -48,6 +48,7 @@ def computation(device="auto", required=True, in_fork=False):
             stack.enter_context(getattr(jax, setting)(value))
         if not in_fork:
             refuse_forked()
+            _watch_forks()
         _start_backend()
         try:
             found = None if device == "auto" else jax.devices(device)[0]
@@ -114,6 +115,13 @@ def refuse_forked():
 
 
 @functools.cache
+def _watch_forks():
+    """From the first computation on, children are told that they were forked; once a process."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.cache
 def _start_backend():
     """Start JAX's backend, in a worker of joblib's with as many threads as joblib allows it; once a process.
 
@@ -124,8 +132,6 @@ def _start_backend():
     processes that are started later would inherit it. A NPROC of the user's own
     stays, and so does a backend that runs already.
     """
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork)
     share = _share_of_cores()
     if share is None:
         return

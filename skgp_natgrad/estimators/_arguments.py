@@ -291,7 +291,7 @@ def check_noise(plan, table):
     """Refuse known variances of the noise where they could not be added to it."""
     if table.noise is None:
         return
-    if not plan.likelihood.conjugate:
+    if not hasattr(plan.likelihood, "with_noise"):
         raise ValueError(
             f"alpha holds known variances of Gaussian noise, but likelihood {type(plan.likelihood).__name__} has none; "
             "use likelihood='gaussian', or leave alpha out."

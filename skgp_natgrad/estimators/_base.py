@@ -122,7 +122,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     @with_callbacks
     def _take_over(self, X, y, sample_weight, **options):
         """Fit a copy, and take over its attributes; return the `Outcome`."""
-        hooks, learner = Hooks(self, X, y, sample_weight), copy.copy(self)
+        offset = options.get("offset")
+        hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, offset=offset), copy.copy(self)
         outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.

@@ -34,13 +34,15 @@ class Hooks:
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
         To which the callbacks were given.
-    X, y, sample_weight : object
+    X, y : object
         As given to ``fit``.
+    **metadata : object
+        As given to ``fit``, of what a score may need; None where nothing was.
     """
 
-    def __init__(self, estimator, X, y, sample_weight):
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self.estimator, self.given = estimator, {"X": X, "y": y, "metadata": metadata}
+    def __init__(self, estimator, X, y, **metadata):
+        metadata = {name: value for name, value in metadata.items() if value is not None}
+        self.estimator, self.given = estimator, {"X": X, "y": y, "metadata": metadata or None}
         self.root = self.task = None
 
     def start(self, settings):

@@ -7,6 +7,7 @@ from inspect import signature
 
 import numpy as np
 
+from ..likelihoods import Gaussian
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 
 # Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
@@ -52,7 +53,8 @@ def warn_of_inert(estimator, plan, stacklevel):
 def warn_of_units(estimator, fit, stacklevel):
     """Warn of a fixed noise that is larger than all of y, as if it were given in the units of y."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
-    if not likelihood.conjugate or likelihood.variance_bounds != "fixed" or estimator.normalize_y is not True:
+    is_fixed = isinstance(likelihood, Gaussian) and isinstance(likelihood.variance_bounds, str)
+    if not is_fixed or estimator.normalize_y is not True:
         return
     deviation = np.sqrt(np.max(likelihood.variance))
     if deviation > 1.0:

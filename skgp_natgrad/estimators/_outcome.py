@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ _LAST = 50
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
 # The kinds of warnings given in each of the last searches; scikit-learn tells to which a fit belongs since version 1.9.
 _told, _MOST_SEARCHES = {}, 100
+_telling = threading.Lock()
 # A forecast further ahead, in windows of the test of convergence, is not given.
 _MOST_WINDOWS = 40
 # Nats per unit of weight by which single precision may change the bound without a warning.
@@ -75,13 +77,15 @@ class Outcome(NamedTuple):
     def _new(self, kinds):
         """Those of the kinds of warnings that no other fit of the same search has given in this process."""
         around = getattr(self.estimator, "_parent_callback_ctx", None)
-        if around is None:
+        # What a search fits last, to all rows, is the model that it returns.
+        if around is None or around.task_name.startswith("refit"):
             return list(kinds)
-        told = _told.setdefault(around.root_uuid, set())
-        new = [kind for kind in kinds if kind not in told]
-        told.update(new)
-        while len(_told) > _MOST_SEARCHES:
-            _told.pop(next(iter(_told)), None)
+        with _telling:
+            told = _told.setdefault((around.root_uuid, type(self.estimator)), set())
+            new = [kind for kind in kinds if kind not in told]
+            told.update(new)
+            while len(_told) > _MOST_SEARCHES:
+                del _told[next(iter(_told))]
         return new
 
 

@@ -202,6 +202,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
         first, given = self._previous(streams) is None, (X, y)
         _inputs.refuse_sparse(self, X)
+        if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
+            y = y.astype(float).filled(np.nan)
         ignores_missing = self.missing_targets == "ignore" and y is not None
         with _inputs.locate(X=X, y=None if ignores_missing else y):
             if ignores_missing:

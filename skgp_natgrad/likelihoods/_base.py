@@ -136,7 +136,7 @@ class Likelihood(BaseEstimator):
         Parameters
         ----------
         y : ndarray of shape (T, N)
-        weight : ndarray of shape (N,)
+        weight : ndarray of shape (N,), or (T, N) where targets are missing or have offsets
         n_classes : int
             As in ``prepare``, which is called first.
         """

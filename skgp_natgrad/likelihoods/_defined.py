@@ -32,6 +32,9 @@ def undefined_method(likelihood, task):
         y = jax.ShapeDtypeStruct((1, _ROWS), float)
     except NotImplementedError as error:
         return _where(error)
+    except Exception:
+        # It cannot be asked before it has seen the data: training will tell.
+        return None
     for name in _NEEDED[task]:
         arguments = (moments, moments, y)[: 3 if name == "expected_log_prob" else 2]
         try:
@@ -40,6 +43,8 @@ def undefined_method(likelihood, task):
                 jax.eval_shape(getattr(likelihood, name, None) or _absent(name), *arguments)
         except NotImplementedError as error:
             return _where(error)
+        except Exception:
+            return None
     return None
 
 

@@ -27,7 +27,7 @@ class LogLinkLikelihood(RegressionLikelihood):
     def initial_latent(self, y, weight, n_classes):
         mean = np.average(y, axis=1, weights=weight)
         # A column of zeros counts as half an event.
-        return np.log(np.where(mean > 0.0, mean, 0.5 / weight.sum()))
+        return np.log(np.where(mean > 0.0, mean, 0.5 / weight.sum(-1)))
 
     def without_offset(self, y, weight, offset):
         # Rates, whose average weighted by the exposure is the number of all events for all exposure.

@@ -119,7 +119,9 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     def initial_latent(self, y, weight, n_classes):
         # Least squares between the edges and the normal quantiles of the cumulative frequencies.
         level = np.arange(1, self.n_levels)[:, None, None]
-        below = np.clip(np.average(y < level, axis=2, weights=weight), 1e-6, 1.0 - 1e-6)
+        below = np.clip(
+            np.average(y < level, axis=2, weights=np.broadcast_to(weight, (len(level), *y.shape))), 1e-6, 1.0 - 1e-6
+        )
         model = self.value_and_bounds(len(y))[0]
         edges = np.asarray(model._edges(len(y))).T
         spread = np.sqrt(1.0 + model.scale[:, 0] ** 2)

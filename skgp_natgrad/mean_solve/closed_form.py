@@ -207,7 +207,9 @@ def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, relative):
     rest = jnp.maximum(1.0 - relative * s / noise, _MIN_REST)
     error = (y - w @ A) / rest
     variance = residual + s / rest + noise * jnp.where(weight > 0.0, weight / relative, 1.0)
-    return weight @ jnp.log(variance) / weight.sum(), weight @ (error**2 / variance) / weight.sum()
+    # Of a target that is missing in all of these rows nothing is said.
+    total = jnp.where(weight.sum() > 0.0, weight.sum(), 1.0)
+    return weight @ jnp.log(variance) / total, weight @ (error**2 / variance) / total
 
 
 def leave_one_out(sums, held, k, log_noise, free_scale=False):

@@ -154,9 +154,13 @@ def _multiplied(kernel, factor):
     return ConstantKernel(factor * kernel.k1.constant_value, bounds) * kernel.k2
 
 
+def _is_fixed(likelihood):
+    return isinstance(likelihood.variance_bounds, str) and likelihood.variance_bounds == "fixed"
+
+
 def _with_noise(likelihood, variance):
     """The Gaussian likelihood with these noise variances, unless the user has set them."""
-    if not np.array_equal(likelihood.variance, type(likelihood)().variance) or likelihood.variance_bounds == "fixed":
+    if not np.array_equal(likelihood.variance, type(likelihood)().variance) or _is_fixed(likelihood):
         return likelihood
     _, lower, upper = likelihood.value_and_bounds(len(variance))
     variance = np.clip(variance, np.ravel(lower.variance), np.ravel(upper.variance))
@@ -189,7 +193,7 @@ def maximise_evidence(plan, table, random_state):
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
         variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
     likelihood = plan.likelihood
-    if likelihood.variance_bounds != "fixed":
+    if not _is_fixed(likelihood):
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
 

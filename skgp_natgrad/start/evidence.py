@@ -89,7 +89,9 @@ def _groups(*tables):
     """The tables of the targets that share a covariance of the rows: all, or each alone if their rows differ."""
     if not any(table.per_target for table in tables):
         return [tables]
-    return [tuple(table.target(k) for table in tables) for k in range(len(tables[0].y))]
+    groups = [tuple(table.target(k) for table in tables) for k in range(len(tables[0].y))]
+    # Of some rows a target may be missing in all.
+    return [group for group in groups if all(len(table.X) for table in group)]
 
 
 def _noise(log_noise, rows):
@@ -212,8 +214,8 @@ def _mean(densities):
     """The mean of pairs of a density and its weight."""
     if len(densities) == 1:
         return densities[0][0]
-    values, weights = zip(*densities, strict=True)
-    return float(np.average(values, weights=weights)) if sum(weights) > 0.0 else -np.inf
+    values, weights = np.array(densities).reshape(-1, 2).T
+    return float(np.average(values, weights=weights)) if weights.sum() > 0.0 else -np.inf
 
 
 def held_out_density(hyperparameters, rows, others):

@@ -243,7 +243,8 @@ def scale_of(table):
 
 
 def _root_mean_square(table):
-    largest = np.abs(table.y).max()
-    largest = largest if largest > 0.0 else 1.0
+    largest = np.abs(table.y).max(initial=0.0)
+    if largest == 0.0:
+        return 1.0
     root = largest * np.sqrt(np.average((table.y[0] / largest) ** 2, weights=table.weight))
     return root if root > 0.0 else 1.0

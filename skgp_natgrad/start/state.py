@@ -115,8 +115,11 @@ def _first(plan, table, random_state):
 def _prior_mean(plan, table):
     """The constants around which the latent functions vary."""
     y, weight = table.filled_y, table.weight
+    missing = np.isnan(table.y)
+    if table.offset is not None or missing.any():
+        weight = np.where(missing, 0.0, weight)
     if table.offset is not None:
-        y, weight = plan.likelihood.without_offset(y, np.broadcast_to(weight, y.shape), table.offset)
+        y, weight = plan.likelihood.without_offset(y, weight, table.offset)
     return plan.likelihood.initial_latent(y, weight, plan.n_classes)
 
 
