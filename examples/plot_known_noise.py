@@ -55,4 +55,5 @@ for name, model in (("noise varies", varying), ("one noise", steady)):
     print(f"{name:24s} log density a row {model.predict_log_density(X_wide, y_wide).mean():.3f}")
 PredictiveDisplay.from_estimator(varying, X_wide, y_wide, ax=axes[2])
 axes[2].set_title("Noise that varies with x is found")
+axes[2].legend(loc="lower left", fontsize=8)
 plt.show()
