@@ -57,6 +57,18 @@ def test_known_noise_is_that_of_scikit_learn(options):
     assert found.elbo_ == pytest.approx(expected.log_marginal_likelihood_value_, abs=1e-3)
 
 
+@pytest.mark.parametrize("ratio", [1e-6, 1e-2, 1e2])
+@pytest.mark.parametrize("noise", [1e-4, 1e-8])
+def test_known_noise_that_all_rows_share_is_noise(noise, ratio):
+    """To its digits where N k / s^2 is 7e5 and 7e9, however much of the noise is known; y is in the kernel's reach."""
+    y = 10.0 + 3.0 * np.sin(2.0 * X)
+    one = regressor(Gaussian(noise * (1.0 + ratio), "fixed")).fit(X, y)
+    two = regressor(Gaussian(noise, "fixed")).fit(X, y, alpha=noise * ratio * y.var())
+    assert two.elbo_ == pytest.approx(one.elbo_, rel=1e-6)
+    for found, expected in zip(two.predict_latent(NEW, True), one.predict_latent(NEW, True), strict=True):
+        assert_allclose(found, expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max())
+
+
 def test_evidence_with_known_noise_and_missing_targets_is_that_of_scikit_learn(x64):
     y = np.stack([Y - 10.0, np.where(np.arange(50) % 3 == 0, np.nan, np.cos(X[:, 0]))])
     rows = svgp.Table(np.column_stack([X, X**2, X**3]), y, np.ones(50), noise=np.stack([ALPHA, 0.5 * ALPHA]))

@@ -48,6 +48,7 @@ def computation(device="auto", required=True, in_fork=False):
             stack.enter_context(getattr(jax, setting)(value))
         if not in_fork:
             refuse_forked()
+        if not in_fork or device != "auto":
             _watch_forks()
         _start_backend()
         try:
@@ -116,7 +117,7 @@ def refuse_forked():
 
 @functools.cache
 def _watch_forks():
-    """From the first computation on, children are told that they were forked; once a process."""
+    """From now on, as JAX's backend starts, children are told that they were forked; once a process."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
 
@@ -135,6 +136,7 @@ def _start_backend():
     share = _share_of_cores()
     if share is None:
         return
+    _watch_forks()
     os.environ["NPROC"] = share
     try:
         jax.devices()

@@ -243,7 +243,9 @@ def _optimum(sums, log_noise):
     n_latent, size = sums.cross.shape
     gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
     q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
-    fit = sums.square / noise - (sums.cross / noise[:, None] * q.mean).sum(1)
+    # Least at the best mean: an error of the mean counts as its square, and not times 1 / s^2.
+    explained = 2.0 * sums.cross - (gram @ q.mean[..., None])[..., 0]
+    fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
     normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
     each = normaliser - q.log_det_cov + fit + sums.residual / noise
     return q, -0.5 * each.sum()
