@@ -289,7 +289,7 @@ def check_kernels(kernel, n_latent):
 
 def check_noise(plan, table):
     """Refuse known variances of the noise where they could not be added to it."""
-    if table.noise is None:
+    if not table.has_noise:
         return
     if not hasattr(plan.likelihood, "with_noise"):
         raise ValueError(

@@ -176,10 +176,9 @@ def bounds(candidates, parameters, prior, constants, rows):
 
 def _blocks(rows):
     # A small table is filled up to a size that similar tables share, not to a whole block.
-    size = min(BLOCK_ROWS, bucket(len(rows.weight)))
-    for start in range(0, len(rows.weight), size):
-        part = slice(start, start + size)
-        yield padded(rows.rows(part), size)
+    size = min(BLOCK_ROWS, bucket(rows.n_rows))
+    for part in rows.blocks(size):
+        yield padded(part, size)
 
 
 def pass_over(parameters, prior, position, constants, rows):

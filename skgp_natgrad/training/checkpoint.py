@@ -171,7 +171,7 @@ class Checkpoint:
             if not any(type(value) is type(each) and value == each for each in allowed):
                 raise self._refusal(f"{name} is {_shown(value)}")
         self._check_random_state(values.get("random_state"), monitor.batches.random_state)
-        (first, *_), (state, report, upcoming) = fresh, tree
+        (first, *_), (state, report, position) = fresh, tree
         shapes, expected = ([np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (state, first))
         if shapes != expected:
             raise self._refusal("its arrays have other shapes")
@@ -180,9 +180,10 @@ class Checkpoint:
         used = state.q, state.parameters, state.best.q, state.best.parameters
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(used)):
             raise self._refusal("some of its values are not finite")
-        n_rows = len(monitor.batches.rows.weight)
-        if upcoming.dtype.kind != "i" or not np.all((upcoming >= 0) & (upcoming < n_rows)):
-            raise self._refusal(f"it names rows outside the {n_rows} of the table")
+        table = monitor.batches.rows
+        for what, named, most in (("rows", position.upcoming, table.n_rows), ("blocks", position.blocks, len(table.starts))):
+            if named.dtype.kind != "i" or not np.all((named >= 0) & (named < most)):
+                raise self._refusal(f"it names {what} outside the {most} of the table")
 
     def _refusal(self, reason):
         return ValueError(
