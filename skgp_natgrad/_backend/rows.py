@@ -7,8 +7,10 @@ possible to ask ``shape``, ``dtype`` and slices.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy import sparse
@@ -46,8 +48,8 @@ def rows_of(name, table):
         return table
     if np.isnan(np.asarray(table.shape, dtype=float)).any():
         raise ValueError(
-            f"{name} has the shape {table.shape}: the number of its rows is not known; call {name}.compute_chunk_sizes() "
-            "first."
+            f"{name} has the shape {table.shape}: the number of its rows is not known; call "
+            f"{name}.compute_chunk_sizes() first."
         )
     if isinstance(table, np.memmap) and table._mmap is not None and table.filename is not None:
         # What was written to a private copy of the pages is not in the file.
@@ -164,6 +166,22 @@ class Mapped(Rows):
         return self._function(*(table.read(start, stop) for table in self._tables))
 
 
+def ahead(function, items):
+    """The values of a function at each item, in turn; the next one is computed while one is used."""
+    items = iter(items)
+    with ThreadPoolExecutor(1, "skgp_natgrad-rows") as pool:
+        following = [pool.submit(function, item) for item in itertools.islice(items, 1)]
+        while following:
+            value = following.pop().result()
+            following = [pool.submit(function, item) for item in itertools.islice(items, 1)]
+            yield value
+
+
+def slices(n_rows):
+    """First and last row of each block, and of the last one what is left."""
+    return ((start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS))
+
+
 class Constant(Rows):
     """Rows that are all alike."""
 
@@ -219,7 +237,7 @@ def _unreadable(rows, start, stop, reason):
 def _ends_early(rows, row, expected):
     size = os.path.getsize(rows._place)
     return OSError(
-        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, and at least {expected} "
-        "are needed. Restore the file; a checkpoint that was written before is kept, and the same call then goes on "
-        "from there."
+        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, and at least "
+        f"{expected} are needed. Restore the file; a checkpoint that was written before is kept, and the same call "
+        "then goes on from there."
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -22,21 +21,23 @@ class Facts(NamedTuple):
     Attributes
     ----------
     n_columns, n_targets : int
-    total_weight : float
+    total_weight, heaviest : float
+        Sum of the weights, and the largest one.
     has_offset, has_noise, per_target, y_is_constant : bool
         As of `Table`.
-    extremes : ndarray of shape (T, 2)
-        Least and largest value of each target.
+    extremes : Table
+        Two rows with the least and the largest value of each target.
     """
 
     n_columns: int
     n_targets: int
     total_weight: float
+    heaviest: float
     has_offset: bool
     has_noise: bool
     per_target: bool
     y_is_constant: bool
-    extremes: np.ndarray
+    extremes: Table
 
 
 class LongTable:
@@ -56,17 +57,17 @@ class LongTable:
 
     def __init__(self, read, counts, n_given, facts):
         self._source = _Source(read, np.asarray(counts), int(n_given))
-        self._functions, self._facts = (), facts
+        self._functions, self.facts = (), facts
         ends = np.cumsum(counts)
         self.starts, self.n_rows = np.concatenate([[0], ends[:-1]]), int(ends[-1])
 
-    n_columns = property(lambda self: self._facts.n_columns, doc="Number of columns of X.")
-    n_targets = property(lambda self: self._facts.n_targets, doc="Number of targets.")
-    total_weight = property(lambda self: self._facts.total_weight, doc="Sum of the rows' weights.")
-    has_offset = property(lambda self: self._facts.has_offset, doc="Whether parts of the latent functions are known.")
-    has_noise = property(lambda self: self._facts.has_noise, doc="Whether variances of the noise are known.")
-    per_target = property(lambda self: self._facts.per_target, doc="As of `Table`.")
-    y_is_constant = property(lambda self: self._facts.y_is_constant, doc="As of `Table`.")
+    n_columns = property(lambda self: self.facts.n_columns, doc="Number of columns of X.")
+    n_targets = property(lambda self: self.facts.n_targets, doc="Number of targets.")
+    total_weight = property(lambda self: self.facts.total_weight, doc="Sum of the rows' weights.")
+    has_offset = property(lambda self: self.facts.has_offset, doc="Whether parts of the latent functions are known.")
+    has_noise = property(lambda self: self.facts.has_noise, doc="Whether variances of the noise are known.")
+    per_target = property(lambda self: self.facts.per_target, doc="As of `Table`.")
+    y_is_constant = property(lambda self: self.facts.y_is_constant, doc="As of `Table`.")
 
     def check_shapes(self):
         """Every table that is read has the shapes of one."""
@@ -96,16 +97,11 @@ class LongTable:
         """The `Table` of a block."""
         return self._made(self._source.block(number))
 
-    def blocks(self, size=_rows.BLOCK_ROWS):
+    def blocks(self, size=None):
         """Tables of at most ``size`` successive rows each; the next block is read while one is used."""
-        numbers = np.flatnonzero(self._source.counts).tolist()
-        with ThreadPoolExecutor(1, "skgp_natgrad-rows") as pool:
-            ahead = pool.submit(self.block, numbers[0])
-            for following in [*numbers[1:], None]:
-                block = ahead.result()
-                if following is not None:
-                    ahead = pool.submit(self.block, following)
-                yield from block.blocks(size)
+        size = size or _rows.BLOCK_ROWS
+        for block in _rows.ahead(self.block, np.flatnonzero(self._source.counts).tolist()):
+            yield from block.blocks(size)
 
     def rows(self, index):
         """The `Table` of some rows."""
@@ -119,7 +115,7 @@ class LongTable:
     @property
     def filled_y(self):
         """Targets of the sample, missing ones filled as in `Table`, and the extreme values of all rows."""
-        return np.concatenate([self.sample.filled_y, self._facts.extremes], axis=1)
+        return np.concatenate([self.sample.filled_y, self._made(self.facts.extremes).y], axis=1)
 
     def in_memory(self):
         """The `Table` of all rows."""
