@@ -43,7 +43,7 @@ def _n_rows(X):
     return shape[0] if shape else len(X) if isinstance(X, (list, tuple)) else 0
 
 
-class _Numbers(Rows):
+class Numbers(Rows):
     """Rows in double precision; one that holds no finite number is refused by its place.
 
     ``missing`` allows NaN, and ``minimum`` is the least value allowed.
@@ -90,7 +90,7 @@ def inputs(estimator, X, y, reset):
     # Its shape alone is checked here, and that there is a y.
     few = np.zeros(few.shape) if few.ndim == 2 else few
     validate_data(estimator, few, *([None] if y is None else []), dtype=np.float64, reset=reset)
-    return _Numbers(X), types
+    return Numbers(X), types
 
 
 def _has_columns(X):
@@ -106,7 +106,7 @@ def numbers_of_y(y, n_rows, ignores_missing):
     elif y.ndim > 2 or y.dtype.kind not in "biufO":
         raise ValueError(f"y has the shape {y.shape} and the type {y.dtype}; give numbers, one row for each of X.")
     else:
-        y = _Numbers(y, missing=ignores_missing)
+        y = Numbers(y, missing=ignores_missing)
     check_consistent_length(np.broadcast_to(0.0, n_rows), np.broadcast_to(0.0, len(y)))
     return _columns(y), types, y.ndim == 1
 
@@ -127,7 +127,7 @@ def weights(sample_weight, n_rows):
     if isinstance(sample_weight, Rows):
         if sample_weight.shape != (n_rows,):
             raise ValueError(f"sample_weight has the shape {sample_weight.shape}; give one for each of {n_rows} rows.")
-        return _Numbers(sample_weight, minimum=0.0)
+        return Numbers(sample_weight, minimum=0.0)
     if sample_weight is None or isinstance(sample_weight, numbers.Number):
         return Constant("sample_weight", _inputs.weights(sample_weight, np.zeros((1, 1)))[0], n_rows)
     return Held("sample_weight", _inputs.weights(sample_weight, np.broadcast_to(0.0, (n_rows, 1))))
@@ -144,7 +144,7 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf):
     def broadcast(values):
         return np.broadcast_to(values, (len(values), n_targets))
 
-    return Mapped(broadcast, _columns(_Numbers(value, minimum=minimum)), shape=(n_rows, n_targets))
+    return Mapped(broadcast, _columns(Numbers(value, minimum=minimum)), shape=(n_rows, n_targets))
 
 
 def label_weights(y, weight):

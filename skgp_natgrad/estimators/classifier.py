@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
+from ._by_blocks import by_blocks
 from ._distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import can_stream
@@ -237,12 +238,16 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 
-    def predict(self, X):
+    @by_blocks()
+    def predict(self, X, out=None):
         """Predict the most probable class.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        out : array of shape (n_samples,), default=None
+            Where to write the labels, such as a `numpy.memmap`; by default a new array. Rows of an X in a file are
+            read, predicted and written by blocks.
 
         Returns
         -------
