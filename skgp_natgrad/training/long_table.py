@@ -105,12 +105,21 @@ class LongTable:
 
     def rows(self, index):
         """The `Table` of some rows."""
-        return self._made(self._source.rows(np.asarray(index), self.starts, self.block_of))
+        return self._made(self._given(np.asarray(index)))
+
+    def _given(self, index):
+        """Some rows as they are given."""
+        return windows.gathered(self._source.block, index, self.block_of(index), self.starts)
 
     @functools.cached_property
     def sample(self):
         """A random part in memory: what needs no more than some rows takes them from here, in one pass for all."""
-        return self._made(self._source.sample(self.n_rows, self.starts, self.block_of))
+        if self._source.sample is None:
+            # Its own random numbers, drawn without a permutation of all rows.
+            size = min(SAMPLE_ROWS, self.n_rows)
+            index = np.random.default_rng(0).choice(self.n_rows, size, replace=False, shuffle=False)
+            self._source.sample = self._given(np.sort(index))
+        return self._made(self._source.sample)
 
     @property
     def filled_y(self):
@@ -130,27 +139,8 @@ class _Source:
     """The rows as they are given, and the sample of them, which all tables made of these share."""
 
     def __init__(self, read, counts, n_given):
-        self.read, self.counts, self.n_given, self._sample = read, counts, n_given, None
+        self.read, self.counts, self.n_given, self.sample = read, counts, n_given, None
 
     def block(self, number):
         start = number * _rows.BLOCK_ROWS
         return self.read(start, min(start + _rows.BLOCK_ROWS, self.n_given))
-
-    def rows(self, index, starts, block_of):
-        order = np.argsort(index, kind="stable")
-        blocks = block_of(index[order])
-        names, first = np.unique(blocks, return_index=True)
-        parts = []
-        for block, rows in zip(names.tolist(), np.split(index[order], first[1:]), strict=True):
-            parts.append(self.block(block).rows(rows - starts[block]))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return windows.joined(parts).rows(back)
-
-    def sample(self, n_rows, starts, block_of):
-        if self._sample is None:
-            # Its own random numbers, drawn without a permutation of all rows.
-            size = min(SAMPLE_ROWS, n_rows)
-            index = np.sort(np.random.default_rng(0).choice(n_rows, size, replace=False, shuffle=False))
-            self._sample = self.rows(index, starts, block_of)
-        return self._sample

@@ -105,22 +105,30 @@ class ReadAhead:
 
     def rows(self, index):
         """The table of some rows, all of them wanted."""
+        return gathered(self._block, index, self._table.block_of(index), self._table.starts)
+
+    def _block(self, number):
         began = time.perf_counter()
-        blocks = self._table.block_of(index)
-        order = np.argsort(blocks, kind="stable")
-        names, first = np.unique(blocks[order], return_index=True)
-        parts = []
-        for block, of_block in zip(names.tolist(), np.split(order, first[1:]), strict=True):
-            parts.append(self._read[block].result().rows(index[of_block] - self._table.starts[block]))
-        self.waited += time.perf_counter() - began
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return joined(parts).rows(back)
+        try:
+            return self._read[number].result()
+        finally:
+            self.waited += time.perf_counter() - began
 
     def close(self):
         """End the background's work."""
         self._read.clear()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def gathered(block, index, numbers, starts):
+    """The table of some rows, which lie in blocks of these numbers; ``block(number)`` is the table of one of them."""
+    order = np.argsort(numbers, kind="stable")
+    named, first = np.unique(numbers[order], return_index=True)
+    each = zip(named.tolist(), np.split(order, first[1:]), strict=True)
+    parts = [block(number).rows(index[of_block] - starts[number]) for number, of_block in each]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return joined(parts).rows(back)
 
 
 def joined(parts):
