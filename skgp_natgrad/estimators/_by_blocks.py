@@ -50,7 +50,8 @@ def _predicted(method, X, options, aligned, out):
         return _stored(method(X, **options), slice(None), None, out)
     rows = _rows.rows_of("X", X)
     if options.get("return_cov") or len(rows) <= _ROWS or rows.ndim != 2:
-        return _stored(method(rows.whole(), **options), slice(None), None, out)
+        held = {name: _opened(name, options[name]).whole() for name in aligned if np.ndim(options[name])}
+        return _stored(method(rows.whole(), **(options | held)), slice(None), None, out)
     rows, fixed = Numbers(rows), {name: value for name, value in options.items() if name not in aligned}
     tables = {name: _opened(name, options[name]) for name in aligned if np.ndim(options[name])}
     fixed |= {name: options[name] for name in aligned if name not in tables}

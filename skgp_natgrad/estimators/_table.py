@@ -26,7 +26,8 @@ class Scales(NamedTuple):
 def weighted(X, types, targets, batch_size):
     """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
     if isinstance(X, Rows):
-        return _long.weighted(X, types, targets, batch_size)
+        table, span = _long.weighted(X, types, targets, batch_size)
+        return distinct(table) if table.n_rows <= batch_size else table, span
     weight = _inputs.weights(targets.weight, X)
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
