@@ -369,6 +369,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "BLOCK_ROWS", 256)
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 2048)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 100)
+    monkeypatch.setattr(_arguments, "_MERGED_ROWS", 100)
     model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver)
     if solver == "ngd":
         model.set_params(max_iter=40, tol=0.0, batch_size=64)

@@ -161,7 +161,10 @@ def sums_of(parameters, prior, constants, table):
         y, *weights = _weights(rows, parameters, table.per_target)
         missing = _BLOCK_ROWS - rows.n_rows
         block = (np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights))
-        sums = _add_block(sums, parameters, prior, np.pad(rows.X, ((0, missing), (0, 0))), *block)
+        # Calls that wait for the device would hold their rows.
+        sums = _add_block(
+            jax.block_until_ready(sums), parameters, prior, np.pad(rows.X, ((0, missing), (0, 0))), *block
+        )
     return sums
 
 

@@ -170,7 +170,8 @@ def bounds(candidates, parameters, prior, constants, rows):
     """The bound for each pair of a likelihood and a position, in one pass over the rows."""
     totals = [np.zeros(()) for _ in candidates]
     for batch in _blocks(rows):
-        totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
+        # Calls that wait for the device would hold their rows.
+        totals = _add_expectations(jax.block_until_ready(totals), candidates, parameters, prior, constants, batch)
     return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
@@ -190,7 +191,7 @@ def pass_over(parameters, prior, position, constants, rows):
     ]
     statistics = jax.device_put(Statistics(*zeros, np.zeros(())))
     for batch in _blocks(rows):
-        statistics = _add_block(statistics, parameters, prior, position, constants, batch)
+        statistics = _add_block(jax.block_until_ready(statistics), parameters, prior, position, constants, batch)
     return statistics
 
 
