@@ -57,7 +57,7 @@ from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
 from .training.batches import Table, batch, is_full
-from .training.long_table import Facts, LongTable
+from .training.long_table import LongTable
 from .training.schedules import Auto
 from .training.settings import Settings
 from .variational.bases import BASES, Weights
@@ -79,7 +79,6 @@ __all__ = [
     "Batch",
     "Calibration",
     "Constants",
-    "Facts",
     "Gaussian",
     "LongTable",
     "Masks",

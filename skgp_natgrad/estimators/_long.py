@@ -181,70 +181,29 @@ def encoded(y, weight, classes, factor):
 # -- the table -------------------------------------------------------------------------------
 
 
-class _Scan:
-    """What a pass over all rows finds: their number in each block, ranges, weights and what is missing."""
-
-    def __init__(self, n_columns, n_targets):
-        self.counts, self.weight, self.heaviest, self.missing = [], 0.0, 0.0, False
-        self.X, self.y = (np.array([[np.inf], [-np.inf]]) * np.ones(n) for n in (n_columns, n_targets))
-        self.whole = [np.ones(n, bool) for n in (n_columns, n_targets)]
-        self.seen = np.zeros(n_targets, bool)
-        self.seen_y = self.y.copy()
-
-    def add(self, part):
-        """Count the used rows of a block."""
-        self.counts.append(part.n_rows)
-        if not part.n_rows:
-            return
-        missing = np.isnan(part.y)
-        self.missing, self.seen = self.missing or bool(missing.any()), self.seen | ~missing.all(1)
-        self.weight, self.heaviest = self.weight + float(part.weight.sum()), max(self.heaviest, part.weight.max())
-        self.X, self.y = _wider(self.X, part.X), _wider(self.y, part.y.T)
-        self.seen_y[0] = np.minimum(self.seen_y[0], np.where(missing, np.inf, part.y).min(1))
-        self.seen_y[1] = np.maximum(self.seen_y[1], np.where(missing, -np.inf, part.y).max(1))
-        for whole, table in zip(self.whole, (part.X, part.y.T), strict=True):
-            whole &= np.all(table == np.rint(table), axis=0)
-
-    def spans(self, types):
-        """Spans of rounding of X and of y."""
-        pairs = zip((self.X, self.y), types, self.whole, strict=True)
-        return [spans_between(*ends, of, whole.__getitem__) for ends, of, whole in pairs]
-
-    def facts(self, has_offset, has_noise, spans):
-        """The `svgp.Facts`."""
-        ends = snapped(self.seen_y, spans[1])
-        none = np.zeros((len(ends[0]), 2))
-        known = [none if each else None for each in (has_offset, has_noise)]
-        extremes = svgp.Table(snapped(self.X, spans[0]), ends.T.copy(), np.ones(2), *known)
-        constant, per_target = bool(np.all(ends[0] == ends[1])), has_noise or self.missing
-        shape = self.X.shape[1], len(ends[0])
-        return svgp.Facts(*shape, self.weight, self.heaviest, has_offset, has_noise, per_target, constant, extremes)
-
-
-def _wider(ends, table):
-    return np.stack([np.minimum(ends[0], table.min(0)), np.maximum(ends[1], table.max(0))])
-
-
 def weighted(X, types, targets, batch_size):
     """As `_table.weighted`, of many rows: a `LongTable`, or a table in memory where few are used; and X's spans."""
     weight = weights(targets.weight, len(X)) if not isinstance(targets.weight, Rows) else targets.weight
-    known = targets.offset, targets.noise
 
     def read(start, stop):
         y, w = targets.columns.read(start, stop), weight.read(start, stop)
-        rest = (None if each is None else each.read(start, stop).T for each in known)
+        rest = (None if each is None else each.read(start, stop).T for each in (targets.offset, targets.noise))
         part = svgp.Table(X.read(start, stop), y.T, w, *rest)
         used = (w > 0) & ~np.isnan(y).all(1)
         return part if used.all() else part.rows(used)
 
-    scan = _Scan(X.shape[1], targets.columns.shape[1])
-    for part in _rows.ahead(lambda ends: read(*ends), _rows.slices(len(X))):
-        scan.add(part)
-    if not scan.weight > 0.0:
+    table = svgp.LongTable(read, len(X))
+    if not table.n_rows:
         raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
-    _inputs.refuse_unseen(scan.seen)
-    spans = scan.spans((types, targets.types))
-    table = svgp.LongTable(read, scan.counts, len(X), scan.facts(*(each is not None for each in known), spans))
+    facts = table.facts
+    _inputs.refuse_unseen(facts.lowest[1] <= facts.highest[1])
+    # A column with missing values has no span.
+    ends = (
+        (facts.lowest[0], facts.highest[0]),
+        [np.where(facts.missing, np.nan, end) for end in (facts.lowest[1], facts.highest[1])],
+    )
+    each = zip(ends, (types, targets.types), facts.is_whole, strict=True)
+    spans = [spans_between(*of, kinds, whole.__getitem__) for of, kinds, whole in each]
     return _held(table.mapped(functools.partial(_snapped, spans=spans)), batch_size), spans[0]
 
 
@@ -273,9 +232,9 @@ def check_targets(likelihood, table):
 
 def scales(table, spans, scales_X, likelihood, normalize_y):
     """The `Scale` of X, or None unless ``scales_X``, and that of y, from all rows."""
-    facts = table.facts
-    ends = facts.extremes.y.T if not table.has_offset else _ends_without_offset(table, likelihood)
-    of_X, of_y = Moments(*facts.extremes.X), Moments(*ends)
+    extremes, heaviest = table.extremes, table.facts.heaviest
+    ends = extremes.y.T if not table.has_offset else _ends_without_offset(table, likelihood)
+    of_X, of_y = Moments(*extremes.X), Moments(*ends)
     if scales_X or normalize_y:
         for part in table.blocks():
             of_X.add(part.X, part.weight)
@@ -283,9 +242,9 @@ def scales(table, spans, scales_X, likelihood, normalize_y):
     n_columns, n_targets = table.n_columns, table.n_targets
     x, y = Scale(np.zeros(n_columns), np.ones(n_columns), spans), Scale(np.zeros(n_targets), np.ones(n_targets))
     if scales_X:
-        x = scale_from("X", *of_X.result, np.abs(facts.extremes.X).max(), facts.heaviest, spans)
+        x = scale_from("X", *of_X.result, np.abs(extremes.X).max(), heaviest, spans)
     if normalize_y:
-        y = scale_from("y", *of_y.result, np.abs(ends).max(), facts.heaviest)
+        y = scale_from("y", *of_y.result, np.abs(ends).max(), heaviest)
         y = y._replace(scale=np.ones(n_targets), spans=None) if isinstance(normalize_y, str) else y
     return x, y
 
@@ -298,10 +257,8 @@ def _without_offset(part, likelihood):
 
 
 def _ends_without_offset(table, likelihood):
-    lowest, highest = np.array([[np.inf], [-np.inf]]) * np.ones(table.n_targets)
+    lowest, highest = np.full((2, table.n_targets), np.nan)
     for part in table.blocks():
         y = _without_offset(part, likelihood)
-        missing = np.isnan(y)
-        lowest = np.minimum(lowest, np.where(missing, np.inf, y).min(1))
-        highest = np.maximum(highest, np.where(missing, -np.inf, y).max(1))
+        lowest, highest = np.fmin(lowest, np.fmin.reduce(y, axis=1)), np.fmax(highest, np.fmax.reduce(y, axis=1))
     return np.stack([lowest, highest])

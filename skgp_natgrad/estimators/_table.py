@@ -67,7 +67,7 @@ def scaled(table, scales, dtype, n_latent):
         If some values are too large to be squared in this type.
     """
     if isinstance(table, LongTable):
-        scaled(table.facts.extremes, scales, dtype, n_latent)
+        scaled(table.extremes, scales, dtype, n_latent)
         return table.mapped(lambda part: scaled(part, scales, dtype, n_latent))
     with np.errstate(over="ignore"):
         X = scales.x.forward(table.X)

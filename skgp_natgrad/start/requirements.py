@@ -89,7 +89,9 @@ def stages(plan, table):
     if SOLVERS[settings.algorithm.solver].one_step:
         # "auto" follows from the memory.
         known = plan.n_inducing != "auto" or not isinstance(plan.inducing_init, str)
-        return _of_one_step(plan, table, n_inducing) if known else []
+        if not known and plan.likelihood.conjugate:
+            return []
+        return _of_one_step(plan, table, n_inducing if known else min(sizes.FEWEST, table.n_rows))
     solved = settings.algorithm.mean_solver == "exact"
     with_covariance = n_mean if BASES[plan.basis].second_part else 0
     found = [_batches(plan, table, n_inducing + (0 if solved else n_mean))]

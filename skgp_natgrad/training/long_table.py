@@ -3,71 +3,82 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 
 from .._backend import rows as _rows
 from . import windows
 from .batches import Table
+from .facts import Facts
 
 # Rows of the sample from which the start is chosen, and by which the end is judged.
 SAMPLE_ROWS = 1 << 16
 
 
-class Facts(NamedTuple):
-    """What is known of all rows of a long table.
-
-    Attributes
-    ----------
-    n_columns, n_targets : int
-    total_weight, heaviest : float
-        Sum of the weights, and the largest one.
-    has_offset, has_noise, per_target, y_is_constant : bool
-        As of `Table`.
-    extremes : Table
-        Two rows with the least and the largest value of each target.
-    """
-
-    n_columns: int
-    n_targets: int
-    total_weight: float
-    heaviest: float
-    has_offset: bool
-    has_noise: bool
-    per_target: bool
-    y_is_constant: bool
-    extremes: Table
-
-
 class LongTable:
-    """A weighted table whose rows are read when they are needed.
+    """A weighted table whose rows are read when they are needed; see `Table` for its properties.
 
     Parameters
     ----------
     read : callable
-        ``read(start, stop)`` returns the `Table` of those of the given rows that are used.
-    counts : ndarray of shape (n_blocks,)
-        How many rows of each block of ``BLOCK_ROWS`` given rows are used.
+        ``read(start, stop)`` returns a `Table` of the given rows from ``start`` to ``stop``, without those that are not
+        to be used: whether one is must depend on the row alone. It is called from another thread.
     n_given : int
         Number of given rows.
+
+    Attributes
+    ----------
     facts : Facts
-        What one pass over the rows has found.
+        What a first pass over the rows has found.
+    n_rows : int
+        Number of used rows.
+    starts : ndarray of shape (n_blocks,)
+        The first used row of each block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 10_000)[:, None]
+    >>> def read(start, stop):
+    ...     part = X[start:stop]
+    ...     return svgp.Table(part, np.sin(part.T), np.ones(len(part)))
+    >>> table = svgp.LongTable(read, len(X))
+    >>> table.n_rows, table.total_weight
+    (10000, 10000.0)
+    >>> [part.n_rows for part in table.blocks(4000)]
+    [4000, 96, 4000, 96, 1808]
     """
 
-    def __init__(self, read, counts, n_given, facts):
-        self._source = _Source(read, np.asarray(counts), int(n_given))
-        self._functions, self.facts = (), facts
-        ends = np.cumsum(counts)
+    def __init__(self, read, n_given):
+        self.facts = Facts(read, n_given)
+        self._source, self._functions = _Source(read, self.facts.counts, n_given), ()
+        ends = np.cumsum(self.facts.counts)
         self.starts, self.n_rows = np.concatenate([[0], ends[:-1]]), int(ends[-1])
 
-    n_columns = property(lambda self: self.facts.n_columns, doc="Number of columns of X.")
-    n_targets = property(lambda self: self.facts.n_targets, doc="Number of targets.")
+    n_columns = property(lambda self: len(self.facts.lowest[0]), doc="Number of columns of X.")
+    n_targets = property(lambda self: len(self.facts.lowest[1]), doc="Number of targets.")
     total_weight = property(lambda self: self.facts.total_weight, doc="Sum of the rows' weights.")
     has_offset = property(lambda self: self.facts.has_offset, doc="Whether parts of the latent functions are known.")
     has_noise = property(lambda self: self.facts.has_noise, doc="Whether variances of the noise are known.")
-    per_target = property(lambda self: self.facts.per_target, doc="As of `Table`.")
-    y_is_constant = property(lambda self: self.facts.y_is_constant, doc="As of `Table`.")
+
+    @property
+    def per_target(self):
+        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
+        return self.has_noise or bool(self.facts.missing.any())
+
+    @property
+    def extremes(self):
+        """A `Table` of two rows, the least and the largest value of each column."""
+        X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
+        none = np.zeros((self.n_targets, 2))
+        known = (none if each else None for each in (self.has_offset, self.has_noise))
+        return self._made(Table(X, y.T.copy(), np.ones(2), *known))
+
+    @property
+    def y_is_constant(self):
+        """Whether each target has one value in all rows."""
+        return self.extremes.y_is_constant
 
     def check_shapes(self):
         """Every table that is read has the shapes of one."""
@@ -124,7 +135,7 @@ class LongTable:
     @property
     def filled_y(self):
         """Targets of the sample, missing ones filled as in `Table`, and the extreme values of all rows."""
-        return np.concatenate([self.sample.filled_y, self._made(self.facts.extremes).y], axis=1)
+        return np.concatenate([self.sample.filled_y, self.extremes.y], axis=1)
 
     def in_memory(self):
         """The `Table` of all rows."""
