@@ -113,6 +113,7 @@ def numbers_of_y(y, n_rows, ignores_missing):
 
 def labels_of_y(y, n_rows):
     """Labels of many rows as `Rows` with one axis."""
+    _inputs.refuse_masked("y", y)
     y = y if isinstance(y, Rows) else Held("y", column_or_1d(y, warn=True))
     if y.ndim == 2 and y.shape[1] == 1:
         y = Mapped(np.ravel, y, shape=(len(y),), dtype=y.dtype)
@@ -231,7 +232,7 @@ def check_targets(likelihood, table):
 
 
 def scales(table, spans, scales_X, likelihood, normalize_y):
-    """The `Scale` of X, or None unless ``scales_X``, and that of y, from all rows."""
+    """The `Scale` of X, which does nothing unless ``scales_X``, and that of y, from all rows."""
     extremes, heaviest = table.extremes, table.facts.heaviest
     ends = extremes.y.T if not table.has_offset else _ends_without_offset(table, likelihood)
     of_X, of_y = Moments(*extremes.X), Moments(*ends)

@@ -201,6 +201,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
         _inputs.refuse_sparse(self, X)
+        if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
+            y = y.astype(float).filled(np.nan)
         arguments = {"y": y, "sample_weight": sample_weight, "alpha": alpha, "offset": offset}
         is_long, *given = _long.opened(X, **arguments)
         X, types, targets = (self._checked_long if is_long else self._checked)(*given, streams)
@@ -209,8 +211,6 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     def _checked(self, X, y, sample_weight, alpha, offset, streams):
         """X, the types of its columns, and the `Targets`."""
         first, given = self._previous(streams) is None, (X, y)
-        if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
-            y = y.astype(float).filled(np.nan)
         ignores_missing = self.missing_targets == "ignore" and y is not None
         with _inputs.locate(X=X, y=None if ignores_missing else y):
             if ignores_missing:
