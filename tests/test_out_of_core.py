@@ -446,7 +446,7 @@ def test_a_fit_whose_file_is_truncated_goes_on_once_it_is_restored(tmp_path, mon
         if n_iter == 40:
             truncate(tmp_path, "X", 690)
 
-    with pytest.raises(OSError, match="ends at row"):
+    with pytest.raises(OSError, match=f"ends at row 10 of {N}"):
         regressor(callback=damage, **settings).fit(table, Y)
     assert path.exists()
     (tmp_path / "X.npy").write_bytes(before)

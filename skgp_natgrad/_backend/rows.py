@@ -109,7 +109,7 @@ class Sliced(Rows):
 
     def read(self, start, stop):
         if isinstance(self._table, np.memmap):
-            _refuse_short(self, self._table, start, stop)
+            _refuse_short(self, self._table, stop)
         try:
             found = np.asarray(self._table[start:stop])
         except _OF_READERS as error:
@@ -151,7 +151,7 @@ class Filed(Rows):
         except OSError as error:
             raise _unreadable(self, start, stop, str(error)) from error
         if len(found) < n_bytes:
-            raise _ends_early(self, start + max(len(found), 0) // lead, self._start + offset + lead * len(self))
+            raise _ends_early(self, self._start + offset, lead)
         return np.ndarray((stop - start, *shape), self.dtype, found, strides=(lead, *strides))
 
 
@@ -201,17 +201,14 @@ def _position_in_file(table):
     return table.offset - table.offset % mmap.ALLOCATIONGRANULARITY + first - mapped
 
 
-def _refuse_short(rows, table, start, stop):
+def _refuse_short(rows, table, stop):
     """Refuse rows that are no longer in the file: to touch them would end the process."""
     if table.filename is None or min(table.strides, default=1) <= 0:
         return
-    end = _position_in_file(table) + sum(
-        s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True)
-    )
-    size = os.path.getsize(table.filename)
-    if end + table.dtype.itemsize > size:
-        first = max((size - _position_in_file(table)) // table.strides[0], 0)
-        raise _ends_early(rows, max(first, start), end + table.dtype.itemsize)
+    first = _position_in_file(table)
+    last = first + sum(s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True))
+    if last + table.dtype.itemsize > os.path.getsize(table.filename):
+        raise _ends_early(rows, first, table.strides[0])
 
 
 def _place_of(table):
@@ -234,10 +231,11 @@ def _unreadable(rows, start, stop, reason):
     )
 
 
-def _ends_early(rows, row, expected):
+def _ends_early(rows, first, lead):
+    """The error for a file in which row i of the table begins at ``first + i * lead``."""
     size = os.path.getsize(rows._place)
     return OSError(
-        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, and at least "
-        f"{expected} are needed. Restore the file; a checkpoint that was written before is kept, and the same call "
-        "then goes on from there."
+        f"{rows.name}: the file{_of(rows)} ends at row {max(size - first, 0) // lead} of {len(rows)}: it has {size} bytes, "
+        f"and some {first + lead * len(rows)} are needed. Restore the file; a checkpoint that was written before is "
+        "kept, and the same call then goes on from there."
     )
