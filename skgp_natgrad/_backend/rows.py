@@ -234,8 +234,9 @@ def _unreadable(rows, start, stop, reason):
 def _ends_early(rows, first, lead):
     """The error for a file in which row i of the table begins at ``first + i * lead``."""
     size = os.path.getsize(rows._place)
+    row = max(size - first, 0) // lead
     return OSError(
-        f"{rows.name}: the file{_of(rows)} ends at row {max(size - first, 0) // lead} of {len(rows)}: it has {size} bytes, "
+        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, "
         f"and some {first + lead * len(rows)} are needed. Restore the file; a checkpoint that was written before is "
         "kept, and the same call then goes on from there."
     )
