@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -180,6 +181,13 @@ def ahead(function, items):
 def slices(n_rows):
     """First and last row of each block, and of the last one what is left."""
     return ((start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS))
+
+
+def release(table):
+    """Let go of the pages of a memory map that were written: they are in the file, and no longer count as memory."""
+    shared = isinstance(table, np.memmap) and table._mmap is not None and table.mode in ("r+", "w+")
+    if shared and sys.platform == "linux":
+        table._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 class Constant(Rows):
