@@ -17,7 +17,8 @@ import numpy as np
 from scipy import sparse
 
 # Rows that are read at once, and rows among which minibatches are shuffled: tables of up to so many are held in memory.
-BLOCK_ROWS, WINDOW_ROWS = 1 << 12, 1 << 19
+# A window has so many blocks that it is like the whole even where rows are sorted; with few, q would follow each window.
+BLOCK_ROWS, WINDOW_ROWS = 1 << 11, 1 << 19
 # Attributes of containers that hold their rows in memory, or on a device.
 _IN_MEMORY = ("iloc", "columns", "__dataframe__", "__array_interface__", "__dlpack__")
 # What a reader of files may raise when one is damaged.
