@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 # Rows that are read at once, and rows among which minibatches are shuffled: tables of up to so many are held in memory.
-# A window has so many blocks that it is like the whole even where rows are sorted; with few, q would follow each window.
+# A window has so many blocks that it is like the whole even where rows are sorted; q would follow each of few.
 BLOCK_ROWS, WINDOW_ROWS = 1 << 11, 1 << 19
 # Attributes of containers that hold their rows in memory, or on a device.
 _IN_MEMORY = ("iloc", "columns", "__dataframe__", "__array_interface__", "__dlpack__")
