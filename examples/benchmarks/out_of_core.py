@@ -6,8 +6,8 @@
 The table is made on disk, block by block (random columns, y a smooth function of some of them with
 noise), and removed at the end. Each fit is a process of its own, whose peak memory the system reports
 (``VmHWM``; before the fit, which is the libraries', and after it). Fits are made of all rows from the
-file; and of fewer rows from the file, from an array in memory, and from an array that is shuffled as a
-whole instead of by windows. The first two of these have the same bits. Log densities are those of
+file; and of fewer rows from the file, from an array in memory, and, with minibatches, from an array that
+is shuffled as a whole instead of by windows. The first two of these have the same bits. Log densities are those of
 other rows. Predictions of all rows, with their deviations, are written to another file.
 
 Rows a second are those of the training steps after the first 20, and of predictions; of the fit in one
@@ -138,6 +138,9 @@ def jobs(args):
             ("memory", args.fewer, False, args.window_rows),
             ("memory, one shuffle", args.fewer, False, args.fewer),
         ):
+            if solver == "evidence" and window == args.fewer and not from_file:
+                # It takes no minibatches.
+                continue
             job = common | {"solver": solver, "rows": n_rows, "from_file": from_file, "window_rows": window}
             yield title, job | {"predicts": from_file and n_rows == args.rows}
 
