@@ -128,6 +128,7 @@ assert threading.active_count() == 1
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fit_leaves_jax_as_it_was():
     import jax

@@ -132,6 +132,7 @@ def predictions(model, X):
     return [model.predict(X), *model.predict(X, return_std=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ["two columns", "three classes"])
 def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):

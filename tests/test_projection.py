@@ -185,6 +185,7 @@ def test_rows_in_single_precision(basis, likelihood, rng):
     assert abs(single[0] - double[0]) > 1e-12  # and it is single precision
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("options", [{"n_mean_inducing": 20, "batch_size": 100}, {"solver": "lbfgs"}], ids=repr)
 def test_fits_in_single_precision(options, rng):
@@ -201,6 +202,7 @@ def test_fits_in_single_precision(options, rng):
     assert_allclose(std, std_64, rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_classes_in_single_precision(rng):
     X = rng.normal(size=(200, 2))
