@@ -6,11 +6,13 @@ Nothing at import starts JAX's backend, and no setting of JAX outlives a call.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import multiprocessing
 import os
 
 import jax
+import joblib
 
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
@@ -28,6 +30,9 @@ _SETTINGS = {
     "debug_infs": False,
     "check_tracer_leaks": False,
 }
+
+# How the `computation` that this thread is in was entered.
+_scope = contextvars.ContextVar("scope", default=contextlib.nullcontext)
 
 
 @contextlib.contextmanager
@@ -61,8 +66,23 @@ def computation(device="auto", required=True, in_fork=False):
                     f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
                     "install the GPU extra: pip install skgp_natgrad[gpu]."
                 ) from error
-        with contextlib.nullcontext() if found is None else jax.default_device(found):
+        again = functools.partial(computation, device, required, in_fork)
+        with contextlib.nullcontext() if found is None else jax.default_device(found), _entered_by(again):
             yield
+
+
+@contextlib.contextmanager
+def _entered_by(again):
+    token = _scope.set(again)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current_scope():
+    """A function that returns the context manager of the present `computation`, for another thread to enter."""
+    return _scope.get()
 
 
 # XLA's newer code generator for the CPU takes up to twice as long to compile; its programs compute exponentials
@@ -142,6 +162,15 @@ def _start_backend():
         jax.devices()
     finally:
         os.environ.pop("NPROC", None)
+
+
+def n_cores():
+    """The cores that this thread may use: one within a loop of joblib's over threads."""
+    share = _share_of_cores()
+    if share is not None:
+        return int(share)
+    backend, _ = joblib.parallel.get_active_backend()
+    return 1 if backend.nesting_level else joblib.cpu_count()
 
 
 def _share_of_cores():
