@@ -57,6 +57,7 @@ from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
 from .training.batches import Table, batch, is_full
+from .training.long_table import LongTable
 from .training.schedules import Auto
 from .training.settings import Settings
 from .variational.bases import BASES, Weights
@@ -79,6 +80,7 @@ __all__ = [
     "Calibration",
     "Constants",
     "Gaussian",
+    "LongTable",
     "Masks",
     "Model",
     "Parameters",
@@ -173,9 +175,9 @@ def check_plan(plan, table):
         )
     if solver.one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
-    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.offset is not None):
+    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
         raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
-    full_batch = is_full(len(table.weight), settings.batch_size)
+    full_batch = is_full(table.n_rows, settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
     requirements.require(plan, table)
@@ -248,11 +250,7 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
     """
     if plan.kernels is None:
         raise ValueError("Plan(kernels=None) has no kernel yet; give one, or call svgp.complete(plan, table) first.")
-    if np.shape(table.y)[1:] != np.shape(table.weight) or len(table.X) != len(table.weight):
-        raise ValueError(
-            f"Table: X {np.shape(table.X)}, y {np.shape(table.y)} and weight {np.shape(table.weight)} must have the "
-            "shapes (N, D), (T, N) and (N,)."
-        )
+    table.check_shapes()
     check_plan(plan, table)
     with _device.computation(plan.device):
         return _init(plan, table, check_random_state(random_state), previous, posterior)
@@ -302,7 +300,8 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
 
 def _in_one_step(state, constants, table, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
-    method = closed_form if state.parameters.raw_likelihood.conjugate else class_labels
+    conjugate = state.parameters.raw_likelihood.conjugate
+    method, table = (closed_form, table) if conjugate else (class_labels, table.in_memory())
     with blas.single_threaded(len(constants.masks.Z)):
         optimum = method.solve(state.parameters, constants, table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
@@ -348,7 +347,7 @@ def bound_of_constants(result, table, plan):
 
     None if y itself is constant. Hyperparameters that are fixed in training are fixed here too.
     """
-    if table.offset is None and all(np.nanmin(y) == np.nanmax(y) for y in table.y):
+    if not table.has_offset and table.y_is_constant:
         return None
     parameters, constants = result.trained.state.parameters, result.constants
     if plan.settings.algorithm.optimizer is None:

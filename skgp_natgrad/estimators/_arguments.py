@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .. import objectives
+from .._backend import rows
 from .._backend.device import DEVICES, DTYPES
 from ..kernels import columns
 from ..svgp import (
@@ -59,7 +60,7 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
-    settings = _settings(estimator, _solver(estimator, likelihood, by_parts))
+    settings = _settings(estimator, _solver(estimator, likelihood, by_parts, len(targets.columns)))
     n_inducing, n_mean_inducing = _sizes(estimator)
     return Plan(
         kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
@@ -94,13 +95,16 @@ def dtype(estimator):
     return _checks.dtype("dtype", estimator.dtype, DTYPES)
 
 
-def _solver(estimator, likelihood, by_parts):
+def _solver(estimator, likelihood, by_parts, n_rows):
     """The name of the solver; "auto" goes to the best q in one step where nothing speaks of more steps."""
     if not isinstance(estimator.solver, str) or estimator.solver != "auto":
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
     if isinstance(estimator.kernel, (list, tuple)) and not likelihood.conjugate:
         # Latent functions of a common covariance have a common kernel.
+        return "ngd"
+    if n_rows > rows.WINDOW_ROWS and not likelihood.conjugate:
+        # The solution for labels holds the covariances of all rows with the points.
         return "ngd"
     as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
     return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
@@ -289,7 +293,7 @@ def check_kernels(kernel, n_latent):
 
 def check_noise(plan, table):
     """Refuse known variances of the noise where they could not be added to it."""
-    if table.noise is None:
+    if not table.has_noise:
         return
     if not hasattr(plan.likelihood, "with_noise"):
         raise ValueError(

@@ -8,12 +8,14 @@ from sklearn.utils import check_array, check_consistent_length
 from .. import svgp
 from .._backend import memory
 from . import _checks, _fitted, _inputs
+from ._by_blocks import by_blocks
 from ._table import latent_offset
 
 
 class LatentDistribution:
     """Predictions of the latent functions, of every estimator."""
 
+    @by_blocks()
     def predict_latent(self, X, return_std=False, return_cov=False):
         """Predict the latent functions, without noise.
 
@@ -71,12 +73,16 @@ class LatentDistribution:
 class ClassDistribution(LatentDistribution):
     """Predictions of the distribution of labels: of classifiers."""
 
-    def predict_proba(self, X):
+    @by_blocks()
+    def predict_proba(self, X, out=None):
         """Predict the probability of each class.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        out : array of shape (n_samples, n_classes), default=None
+            Where to write the probabilities, such as a `numpy.memmap`; by default a new array. Rows of an X in a file
+            are read, predicted and written by blocks.
 
         Returns
         -------
@@ -85,6 +91,7 @@ class ClassDistribution(LatentDistribution):
         """
         return self._predict("class_probabilities", self._check_rows(X)).T
 
+    @by_blocks()
     def predict_log_proba(self, X):
         """Predict the logarithm of the probability of each class.
 
@@ -174,6 +181,7 @@ class TargetDistribution(LatentDistribution):
         offset, scale = (np.reshape(x, (-1,) + (1,) * (values.ndim - 1)) for x in self._y_scale[:2])
         return self._by_row(values * scale + offset)
 
+    @by_blocks("y", "offset")
     def predict_log_density(self, X, y, offset=None):
         """Log density of each row's target under the prediction.
 
@@ -196,6 +204,7 @@ class TargetDistribution(LatentDistribution):
         standardised, offset = self._y_scale.forward(y).T, self._latent_offset(X, offset)
         return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
+    @by_blocks("y", "offset")
     def predict_cdf(self, X, y, offset=None):
         """Probability that each row's target is at most y: the probability integral transform.
 
@@ -227,6 +236,7 @@ class TargetDistribution(LatentDistribution):
         moments = self._latent_moments(X, offset)
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
+    @by_blocks("offset")
     def predict_quantiles(self, X, q, offset=None):
         """Quantiles of y under the prediction, noise included.
 

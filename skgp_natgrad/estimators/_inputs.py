@@ -9,6 +9,7 @@ import numbers
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 # By the name of the table: what to do about a value that is missing, and about one that is no number.
@@ -23,7 +24,7 @@ _ENCODE = "is not a number; encode such values first, for instance with OneHotEn
 
 
 @contextlib.contextmanager
-def locate(labels=None, **tables):
+def locate(labels=None, first_row=0, **tables):
     """Context manager around a check: masked values are refused, and errors name the place of the first bad value.
 
     Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
@@ -33,6 +34,8 @@ def locate(labels=None, **tables):
     ----------
     labels : array-like, optional
         The classifier's ``y``: strings are allowed, NaN and inf are not.
+    first_row : int, default=0
+        The number of the tables' first row.
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
@@ -41,8 +44,8 @@ def locate(labels=None, **tables):
     try:
         yield
     except (TypeError, ValueError) as error:
-        places = [_first_bad(name, table, _is_finite_number) for name, table in tables.items()]
-        places.append(_first_bad("labels", labels, _is_label))
+        places = [_first_bad(name, table, _is_finite_number, first_row) for name, table in tables.items()]
+        places.append(_first_bad("labels", labels, _is_label, first_row))
         found = next(filter(None, places), None)
         if found is None:
             raise
@@ -112,6 +115,21 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf):
     return np.broadcast_to(column, (n_rows, n_targets))
 
 
+def check_labels(y):
+    """Refuse labels that are none: values that are missing, and numbers that are no classes."""
+    is_good = {"f": np.isfinite, "O": np.vectorize(_is_label, otypes=[bool])}.get(y.dtype.kind)
+    if is_good is not None and not np.all(is_good(y)):
+        raise ValueError("Input y contains NaN, None or infinity.")
+    check_classification_targets(y)
+
+
+def refuse_unseen(seen):
+    """Refuse a column of y without a value in any row with weight; ``seen`` (T,) tells where there is one."""
+    if not np.all(seen):
+        where = f"column {np.flatnonzero(~seen)[0]} of y" if len(seen) > 1 else "y"
+        raise ValueError(f"{where} has no value in any row with weight; leave it out.")
+
+
 def refuse_sparse(estimator, X):
     """Refuse a sparse X, with what it would take as a dense array."""
     if sparse.issparse(X):
@@ -157,7 +175,7 @@ def _number_type(dtype):
     return np.dtype(float)
 
 
-def _first_bad(name, table, is_good):
+def _first_bad(name, table, is_good, first_row):
     """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table."""
     cells = _cells(table)
     if cells is None:
@@ -167,6 +185,7 @@ def _first_bad(name, table, is_good):
             missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
             what = _MISSING.get(name, _LEAVE_OUT) if missing else _NOT_A_NUMBER.get(name, _ENCODE)
             name = "y" if name == "labels" else name
+            place = place[0] + first_row, *place[1:]
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics import r2_score
 
+from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
 
 
@@ -15,7 +16,8 @@ class TargetMoments(TargetDistribution):
         """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
 
-    def predict(self, X, return_std=False, return_cov=False, offset=None):
+    @by_blocks("offset")
+    def predict(self, X, return_std=False, return_cov=False, offset=None, out=None):
         """Predict the mean of y, and on request its standard deviation or covariance.
 
         Parameters
@@ -28,6 +30,9 @@ class TargetMoments(TargetDistribution):
             Also return the joint predictive covariance of y, noise included.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        out : array of the shape of ``y_mean``, or tuple of two, default=None
+            Where to write what is returned, such as a `numpy.memmap`; by default new arrays. Rows of an X in a file
+            are read, predicted and written by blocks.
 
         Returns
         -------

@@ -13,7 +13,7 @@ from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
 from ..training.schedules import FromFunction, blocks
-from . import _arguments, _table, _warm_start
+from . import _arguments, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
@@ -56,7 +56,7 @@ class Fit(NamedTuple):
     @property
     def weight(self):
         """Sum of the rows' weights."""
-        return float(self.table.weight.sum())
+        return self.table.total_weight
 
 
 def prepare(estimator, X, types, targets, previous, streams, by_parts):
@@ -65,7 +65,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
-    X : ndarray of shape (N, D)
+    X : ndarray of shape (N, D), or Rows
     types : list of numpy.dtype
         Types of the columns of X as given.
     targets : Targets
@@ -84,6 +84,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     if checkpoint is not None:
         random_state = checkpoint.rewind(random_state)
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
+    if isinstance(table, svgp.LongTable):
+        _long.check_targets(plan.likelihood, table)
     svgp.check_plan(plan, table)
     _arguments.check_noise(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
@@ -100,7 +102,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     table = _table.scaled(table, scales, plan.settings.dtype, plan.n_latent(table))
     plan = _complete(estimator, plan, table, scales.x, previous, random_state)
     if previous is not None:
-        before, shape = estimator._trained_with, (table.X.shape[1], len(table.y))
+        before, shape = estimator._trained_with, (table.n_columns, table.n_targets)
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
     return Fit(plan, table, scales, random_state, checkpoint, previous, posterior, trained_with, targets.attributes)
@@ -127,7 +129,7 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
             n_before = len(previous.parameters.points.Z)
             plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
         return plan
-    plan = _arguments.with_points(plan, estimator, table.X.shape[1], x_scale)
+    plan = _arguments.with_points(plan, estimator, table.n_columns, x_scale)
     return svgp.sized(plan, table) if estimator.kernel is None else svgp.complete(plan, table, random_state)
 
 
@@ -148,11 +150,11 @@ def _as_before(estimator, likelihood):
 def _scales_before(estimator, table, streams):
     """The scales of the fit that this one continues."""
     x, y = estimator._x_scale, estimator._y_scale
-    if len(y.scale) != len(table.y):
+    if len(y.scale) != table.n_targets:
         reason = _warm_start.reason(streams)
         raise ValueError(
-            f"{reason}, but y has {len(table.y)} columns, and had {len(y.scale)} in the fit before; give it the same "
-            f"columns, or {_warm_start.anew(streams)} to start anew."
+            f"{reason}, but y has {table.n_targets} columns, and had {len(y.scale)} in the fit before; give it the "
+            f"same columns, or {_warm_start.anew(streams)} to start anew."
         )
     return _table.Scales(x, y)
 
@@ -170,8 +172,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     identity["dtype"] = plan.settings.dtype
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams
-    tables = zip(("X", "y", "sample_weight", "offset", "alpha"), table, strict=True)
-    identity |= {name: _checkpoint.of_table(array) for name, array in tables if array is not None}
+    identity |= _checkpoint.of_rows(table)
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend.rows import Rows
 from ..start.normal_scores import NormalScores, fit_normal_scores
 from ..start.scale import Scale, fit_scale, fit_targets, snapped, spans_of_rounding
-from ..svgp import Table
-from . import _inputs
+from ..svgp import LongTable, Table
+from . import _inputs, _long
 
 # Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
@@ -24,10 +25,13 @@ class Scales(NamedTuple):
 
 def weighted(X, types, targets, batch_size):
     """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
+    if isinstance(X, Rows):
+        table, span = _long.weighted(X, types, targets, batch_size)
+        return distinct(table) if table.n_rows <= batch_size else table, span
     weight = _inputs.weights(targets.weight, X)
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
-    _refuse_unseen(seen[weight > 0])
+    _inputs.refuse_unseen(seen[weight > 0].any(0))
     tables = X[used], targets.columns[used]
     spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
     X, y = map(snapped, tables, spans)
@@ -36,25 +40,21 @@ def weighted(X, types, targets, batch_size):
     return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
 
 
-def _refuse_unseen(seen):
-    """Refuse a column of y without a value in any row with weight."""
-    missing = np.flatnonzero(~seen.any(0))
-    if len(missing):
-        where = f"column {missing[0]} of y" if seen.shape[1] > 1 else "y"
-        raise ValueError(f"{where} has no value in any row with weight; leave it out.")
-
-
 def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``."""
-    y = table.y
-    if table.offset is not None:
-        y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
-    y = fit_targets(y.T, table.weight, normalize_y)
-    found = []
-    if normalize_X != "quantile":
-        found.append(fit_scale("X", table.X, table.weight, bool(normalize_X), spans))
+    affine = normalize_X != "quantile"
+    if isinstance(table, LongTable):
+        x, y = _long.scales(table, spans, affine and bool(normalize_X), likelihood, normalize_y)
+    else:
+        y = table.y
+        if table.offset is not None:
+            y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
+        y = fit_targets(y.T, table.weight, normalize_y)
+        x = fit_scale("X", table.X, table.weight, affine and bool(normalize_X), spans)
+    found = [x] if affine else []
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
-        found.append(fit_normal_scores(table.X, table.weight, spans))
+        # The quantiles of a long table are those of its sample.
+        found.append(fit_normal_scores(table.sample.X, table.sample.weight, spans))
     return [Scales(x, y) for x in found]
 
 
@@ -66,6 +66,9 @@ def scaled(table, scales, dtype, n_latent):
     ValueError
         If some values are too large to be squared in this type.
     """
+    if isinstance(table, LongTable):
+        scaled(table.extremes, scales, dtype, n_latent)
+        return table.mapped(lambda part: scaled(part, scales, dtype, n_latent))
     with np.errstate(over="ignore"):
         X = scales.x.forward(table.X)
     largest = np.abs(X).max()

@@ -34,6 +34,7 @@ class Targets(NamedTuple):
     Attributes
     ----------
     columns : ndarray of shape (N, T)
+        Of many rows this, the weight, the offset and the noise are `Rows`.
     weight : array-like of shape (N,) or None
         The user's weights, multiplied by those of the classes.
     types : list of numpy.dtype

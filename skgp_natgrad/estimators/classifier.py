@@ -8,8 +8,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import _inputs, _labels
+from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
+from ._by_blocks import by_blocks
 from ._distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import can_stream
@@ -184,6 +185,12 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
         _inputs.refuse_sparse(self, X)
+        is_long, *given = _long.opened(X, y=y, sample_weight=sample_weight)
+        X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, streams)
+        return self._fit(X, types, targets, streams, hooks)
+
+    def _checked(self, X, y, sample_weight, classes, streams):
+        """X, the types of its columns, and the `Targets`."""
         previous, given = self._previous(streams), X
         with _inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
@@ -192,33 +199,55 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         classes = _labels.of_stream(self, y, classes, previous) if streams else _labels.of_fit(self, y, previous)
         position = np.searchsorted(classes, y)
         weight = weight * _labels.weights(self.class_weight, classes, position, weight)[position]
-        present = classes[np.unique(position[weight > 0])]
-        if len(present) < 2 and not streams:
+        self._check_present(classes[np.unique(position[weight > 0])], streams)
+        targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
+        return X, _inputs.column_types(given), targets
+
+    def _checked_long(self, X, y, sample_weight, classes, streams):
+        """The same for many rows, which are checked as they are read."""
+        previous = self._previous(streams)
+        X, types = _long.inputs(self, X, y, reset=previous is None)
+        y, weight = _long.labels_of_y(y, len(X)), _long.weights(sample_weight, len(X))
+        labels, totals = _long.label_weights(y, weight)
+        of_all = (self, labels, classes, previous) if streams else (self, labels, previous)
+        classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
+        position = np.searchsorted(classes, labels)
+        factor = _labels.weights(self.class_weight, classes, position, totals)
+        self._check_present(labels[totals * factor[position] > 0.0], streams)
+        return X, types, self._targets(*_long.encoded(y, weight, classes, factor), classes)
+
+    def _check_present(self, labels, streams):
+        if len(labels) < 2 and not streams:
             raise ValueError(
-                f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."
+                f"{type(self).__name__} needs at least two classes; y has one class with weight, {labels.tolist()}."
             )
-        targets = Targets(
-            columns=position.reshape(-1, 1).astype(float),
+
+    def _targets(self, columns, weight, classes):
+        return Targets(
+            columns=columns,
             weight=weight,
-            types=[position.dtype],
+            types=[np.dtype(int)],
             default_likelihood="bernoulli" if len(classes) == 2 else "softmax",
             n_classes=len(classes),
             scale=False,
             attributes={"classes_": classes},
         )
-        return self._fit(X, _inputs.column_types(given), targets, streams, hooks)
 
     @property
     def calibration_(self):
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 
-    def predict(self, X):
+    @by_blocks()
+    def predict(self, X, out=None):
         """Predict the most probable class.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        out : array of shape (n_samples,), default=None
+            Where to write the labels, such as a `numpy.memmap`; by default a new array. Rows of an X in a file are
+            read, predicted and written by blocks.
 
         Returns
         -------

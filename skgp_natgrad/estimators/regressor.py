@@ -8,7 +8,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from . import _inputs
+from . import _inputs, _long
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
@@ -200,10 +200,17 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset, streams=True)
 
     def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
-        first, given = self._previous(streams) is None, (X, y)
         _inputs.refuse_sparse(self, X)
         if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
             y = y.astype(float).filled(np.nan)
+        arguments = {"y": y, "sample_weight": sample_weight, "alpha": alpha, "offset": offset}
+        is_long, *given = _long.opened(X, **arguments)
+        X, types, targets = (self._checked_long if is_long else self._checked)(*given, streams)
+        return self._fit(X, types, targets, streams, hooks)
+
+    def _checked(self, X, y, sample_weight, alpha, offset, streams):
+        """X, the types of its columns, and the `Targets`."""
+        first, given = self._previous(streams) is None, (X, y)
         ignores_missing = self.missing_targets == "ignore" and y is not None
         with _inputs.locate(X=X, y=None if ignores_missing else y):
             if ignores_missing:
@@ -212,20 +219,36 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             else:
                 X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
                 y = _inputs.targets(y, False)
-        shape = len(y), 1 if y.ndim == 1 else y.shape[1]
-        targets = Targets(
-            columns=y.reshape(len(y), -1),
-            weight=sample_weight,
-            types=_inputs.column_types(given[1]),
+        columns, types = y.reshape(len(y), -1), _inputs.column_types(given[1])
+        known = (
+            _inputs.known("offset", offset, *columns.shape),
+            _inputs.known("alpha", alpha, *columns.shape, minimum=0.0),
+        )
+        targets = self._targets(columns, sample_weight, types, y.ndim == 1, known, streams)
+        return X, _inputs.column_types(given[0]), targets
+
+    def _checked_long(self, X, y, sample_weight, alpha, offset, streams):
+        """The same for many rows, which are checked as they are read."""
+        X, types = _long.inputs(self, X, y, reset=self._previous(streams) is None)
+        y, types_of_y, single = _long.numbers_of_y(y, len(X), self.missing_targets == "ignore")
+        known = _long.known("offset", offset, *y.shape), _long.known("alpha", alpha, *y.shape, minimum=0.0)
+        weight = _long.weights(sample_weight, len(X))
+        return X, types, self._targets(y, weight, types_of_y, single, known, streams)
+
+    def _targets(self, columns, weight, types, single, known, streams):
+        # A stream keeps the shape of its first targets.
+        goes_on = streams and self._previous(streams) is not None
+        return Targets(
+            columns=columns,
+            weight=weight,
+            types=types,
             default_likelihood="gaussian",
             n_classes=0,
             scale=self.normalize_y,
-            # A stream keeps the shape of its first targets.
-            attributes={"_single_output": y.ndim == 1 if first or not streams else self._single_output},
-            offset=_inputs.known("offset", offset, *shape),
-            noise=_inputs.known("alpha", alpha, *shape, minimum=0.0),
+            attributes={"_single_output": self._single_output if goes_on else single},
+            offset=known[0],
+            noise=known[1],
         )
-        return self._fit(X, _inputs.column_types(given[0]), targets, streams, hooks)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

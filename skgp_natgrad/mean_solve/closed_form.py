@@ -137,11 +137,11 @@ def _pairs(rows):
     return [(slice(j, j + 1),) * 2 for j in range(len(rows))]
 
 
-def _weights(table, parameters):
+def _weights(table, parameters, per_target):
     """The targets, zero where missing (T, N), the weights of each (G, N), and the diagonal of W (G, N)."""
     seen = ~np.isnan(table.y)
     y = np.where(seen, table.y, 0.0)
-    if not table.per_target:
+    if not per_target:
         return y, table.weight[None], table.weight[None]
     weight = np.where(seen, table.weight, 0.0)
     if table.noise is None:
@@ -152,17 +152,19 @@ def _weights(table, parameters):
 
 def sums_of(parameters, prior, constants, table):
     """The `Sums` over all rows of a table, in one pass."""
-    y, *weights = _weights(table, parameters)
-    y = y - table.prior_mean(constants)
-    n_each, n_targets, n_points = len(weights[0]), len(y), len(prior.points)
+    n_targets, n_points = table.n_targets, len(prior.points)
+    n_each = n_targets if table.per_target else 1
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     sums = jax.device_put(Sums(*map(np.zeros, shapes)))
-    for start in range(0, len(table.weight), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        missing = _BLOCK_ROWS - len(table.weight[rows])
-        block = (np.pad(each[:, rows], ((0, 0), (0, missing))) for each in (y, *weights))
-        sums = _add_block(sums, parameters, prior, np.pad(table.X[rows], ((0, missing), (0, 0))), *block)
+    for rows in table.blocks(_BLOCK_ROWS):
+        y, *weights = _weights(rows, parameters, table.per_target)
+        missing = _BLOCK_ROWS - rows.n_rows
+        block = (np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights))
+        # Calls that wait for the device would hold their rows.
+        sums = _add_block(
+            jax.block_until_ready(sums), parameters, prior, np.pad(rows.X, ((0, missing), (0, 0))), *block
+        )
     return sums
 
 
@@ -177,14 +179,14 @@ def held_out_rows(parameters, prior, constants, table, random_state):
 
     What a row at an inducing point is predicted with says little about the rows between the points.
     """
-    n_rows = min(len(table.weight), _HELD_OUT_ROWS)
+    part = table.sample
+    n_rows = min(part.n_rows, _HELD_OUT_ROWS)
     missing = bucket(n_rows) - n_rows
-    chosen = np.sort(random_state.choice(len(table.weight), n_rows, replace=False))
-    X = np.pad(table.X[chosen], ((0, missing), (0, 0)))
+    rows = part.rows(np.sort(random_state.choice(part.n_rows, n_rows, replace=False)))
+    X = np.pad(rows.X, ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
     share = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
-    rows = table.rows(chosen)
-    y, *weights = _weights(rows, parameters)
+    y, *weights = _weights(rows, parameters, rows.per_target)
     y = np.pad(y - rows.prior_mean(constants), ((0, 0), (0, missing)))
     weight, relative = (np.broadcast_to(np.pad(each, ((0, 0), (0, missing))), y.shape) for each in weights)
     apart = (share > _APART) & (weight > 0.0)
@@ -307,7 +309,7 @@ def solve(parameters, constants, table, random_state):
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    if table.noise is not None:
+    if table.has_noise:
         # Known variances give the scale; the rest of the noise is that of the evidence.
         bounds = [(each, each) for each in start]
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)

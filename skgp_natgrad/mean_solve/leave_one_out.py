@@ -130,6 +130,7 @@ def _is_positive(likelihood):
 
 def some_rows(rows, random_state):
     """A random part of the rows, as one batch."""
-    n_rows = min(len(rows.weight), _HELD_OUT_ROWS)
-    part = np.sort(random_state.choice(len(rows.weight), n_rows, replace=False))
+    rows = rows.sample
+    n_rows = min(rows.n_rows, _HELD_OUT_ROWS)
+    part = np.sort(random_state.choice(rows.n_rows, n_rows, replace=False))
     return padded(rows.rows(part), bucket(n_rows))

@@ -170,16 +170,16 @@ def bounds(candidates, parameters, prior, constants, rows):
     """The bound for each pair of a likelihood and a position, in one pass over the rows."""
     totals = [np.zeros(()) for _ in candidates]
     for batch in _blocks(rows):
-        totals = _add_expectations(totals, candidates, parameters, prior, constants, batch)
+        # Calls that wait for the device would hold their rows.
+        totals = _add_expectations(jax.block_until_ready(totals), candidates, parameters, prior, constants, batch)
     return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
 def _blocks(rows):
     # A small table is filled up to a size that similar tables share, not to a whole block.
-    size = min(BLOCK_ROWS, bucket(len(rows.weight)))
-    for start in range(0, len(rows.weight), size):
-        part = slice(start, start + size)
-        yield padded(rows.rows(part), size)
+    size = min(BLOCK_ROWS, bucket(rows.n_rows))
+    for part in rows.blocks(size):
+        yield padded(part, size)
 
 
 def pass_over(parameters, prior, position, constants, rows):
@@ -191,7 +191,7 @@ def pass_over(parameters, prior, position, constants, rows):
     ]
     statistics = jax.device_put(Statistics(*zeros, np.zeros(())))
     for batch in _blocks(rows):
-        statistics = _add_block(statistics, parameters, prior, position, constants, batch)
+        statistics = _add_block(jax.block_until_ready(statistics), parameters, prior, position, constants, batch)
     return statistics
 
 

@@ -46,6 +46,7 @@ def accuracy(model, table, device="auto"):
     accuracy : Accuracy
     """
     # Its own random numbers: the draws of a fit must not depend on whether this function is called.
+    table = table.sample
     rows = np.sort(np.random.default_rng(0).permutation(np.flatnonzero(table.weight > 0.0))[:_ROWS])
     y, weight = table.y[0, rows].astype(int), table.weight[rows] / table.weight[rows].sum()
     probable = np.argmax(predict(model, table.X[rows], "class_probabilities", device=device), axis=0)

@@ -177,6 +177,7 @@ def calibrated(model, table, random_state=None, device="auto"):
     >>> svgp.calibrated(model, table, random_state=0).calibration is not None
     True
     """
+    table = table.sample
     rows = calibration_of.some_rows(table, check_random_state(random_state))
     mean, var = predict(model, table.X[rows], device=device)
     with _device.computation(device, required=False):

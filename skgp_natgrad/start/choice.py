@@ -43,7 +43,7 @@ def sized(plan, table):
         return plan
     if not isinstance(plan.inducing_init, str):
         return plan._replace(n_inducing=len(plan.inducing_init))
-    n_rows = len(table.weight)
+    n_rows = table.n_rows
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
         return plan._replace(n_inducing=sizes.OF_STEPS)
     if plan.likelihood.conjugate:
@@ -57,7 +57,8 @@ def sized(plan, table):
 
 def some_rows(table, random_state):
     """The rows from which the kernel and the scaling of X are chosen: all, or a random part of many."""
-    n_rows = len(table.weight)
+    table = table.sample
+    n_rows = table.n_rows
     if n_rows <= _ROWS:
         return table
     index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
@@ -173,7 +174,8 @@ def maximise_evidence(plan, table, random_state):
     The search starts at the given values and stays within their bounds, as in scikit-learn's
     GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
     """
-    order = random_state.permutation(len(table.weight))
+    table = table.sample
+    order = random_state.permutation(table.n_rows)
     rows = table.rows(np.sort(order[: sizes.EVIDENCE_ROWS]))
     if not plan.likelihood.conjugate:
         return _of_labels(plan, table, rows, random_state)

@@ -19,7 +19,7 @@ _WORTH_A_PROGRAM, _UNIT = 640, 64
 
 def place(plan, table, random_state):
     """Return the initial `Points` and their `Masks`."""
-    X, kernel = table.X, functools.reduce(operator.add, plan.kernels)
+    X, kernel = table.sample.X, functools.reduce(operator.add, plan.kernels)
     n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
     if n_inducing is None:
         placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
@@ -53,7 +53,7 @@ def _with_covariance(sets):
 def add_mean_only(plan, table, parameters, constants, random_state):
     """The parameters and the constants with random mean-only points, whose weights are zero."""
     Z = np.asarray(parameters.points.Z)
-    Z_mean = inducing_points.place_mean_only(table.X, plan.n_mean_inducing, random_state)
+    Z_mean = inducing_points.place_mean_only(table.sample.X, plan.n_mean_inducing, random_state)
     points, masks = padded((Z, Z_mean), (0, plan.n_mean_inducing))
     weights = BASES["orthogonal"].first_weights(plan.n_latent(table), len(Z), len(points.Z_mean))
     constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))

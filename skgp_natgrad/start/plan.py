@@ -57,4 +57,4 @@ class Plan(NamedTuple):
 
     def n_latent(self, table):
         """Number of latent functions."""
-        return self.likelihood.n_latent(len(table.y), self.n_classes)
+        return self.likelihood.n_latent(table.n_targets, self.n_classes)

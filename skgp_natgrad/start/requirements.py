@@ -85,11 +85,13 @@ def _refuse(needed):
 def stages(plan, table):
     """The stages of a fit that are known to be large."""
     settings, n_latent = plan.settings, plan.n_latent(table)
-    n_inducing, n_mean = _n_inducing(plan, table), min(plan.n_mean_inducing, len(table.weight))
+    n_inducing, n_mean = _n_inducing(plan, table), min(plan.n_mean_inducing, table.n_rows)
     if SOLVERS[settings.algorithm.solver].one_step:
         # "auto" follows from the memory.
         known = plan.n_inducing != "auto" or not isinstance(plan.inducing_init, str)
-        return _of_one_step(plan, table, n_inducing) if known else []
+        if not known and plan.likelihood.conjugate:
+            return []
+        return _of_one_step(plan, table, n_inducing if known else min(sizes.FEWEST, table.n_rows))
     solved = settings.algorithm.mean_solver == "exact"
     with_covariance = n_mean if BASES[plan.basis].second_part else 0
     found = [_batches(plan, table, n_inducing + (0 if solved else n_mean))]
@@ -106,7 +108,7 @@ def _of_one_step(plan, table, n_inducing):
     if plan.likelihood.conjugate:
         return [_of_points("the one step on all rows", plan, _ONE_STEP, plan.n_latent(table), n_inducing, 0)]
     # Class labels share a covariance, and their covariances with the points are held for all rows.
-    each = _BYTES * sizes.ARRAYS_OF_LABELS * len(table.weight)
+    each = _BYTES * sizes.ARRAYS_OF_LABELS * table.n_rows
 
     def would_fit(n_bytes):
         return f"n_inducing to at most {max(int(n_bytes / each), 1)}"
@@ -121,8 +123,8 @@ def _n_inducing(plan, table):
     if not isinstance(plan.inducing_init, str):
         return len(np.atleast_1d(plan.inducing_init))
     if plan.n_inducing is None:
-        return len(np.unique(table.X, axis=0))
-    return min(sizes.OF_STEPS if plan.n_inducing == "auto" else plan.n_inducing, len(table.weight))
+        return table.n_distinct
+    return min(sizes.OF_STEPS if plan.n_inducing == "auto" else plan.n_inducing, table.n_rows)
 
 
 def _of_points(name, plan, n_matrices, n_latent, n_inducing, n_further):
@@ -141,8 +143,8 @@ def _of_points(name, plan, n_matrices, n_latent, n_inducing, n_further):
 
 def _batches(plan, table, n_points):
     """The stage that holds the rows of batches, and their covariances with the points."""
-    batch_size, n_rows = plan.settings.batch_size, len(table.weight)
-    size, n_columns = batch_size_for(n_rows, batch_size), table.X.shape[1] + len(table.y) + 1
+    batch_size, n_rows = plan.settings.batch_size, table.n_rows
+    size, n_columns = batch_size_for(n_rows, batch_size), table.n_columns + table.n_targets + 1
     width = np.dtype(plan.settings.dtype).itemsize
     of_points = width * _OF_ROWS * plan.n_latent(table) * n_points
     # Those of one call of the compiled steps, and of the next.

@@ -53,12 +53,21 @@ def spans_of_rounding(table, types):
     spans : ndarray of shape (2, columns) or None
         The smallest and the largest value; NaN for all other columns.
     """
-    lowest, highest = table.min(0), table.max(0)
-    unit = np.array([_unit_of_rounding(*pair) for pair in zip(np.abs(table).max(0), types, strict=True)])
+
+    def is_whole(i):
+        return bool(np.all(table[:, i] == np.rint(table[:, i])))
+
+    return spans_between(table.min(0), table.max(0), types, is_whole)
+
+
+def spans_between(lowest, highest, types, is_whole):
+    """The result of `spans_of_rounding` for columns of these ranges; ``is_whole(i)``: whether one holds integers."""
+    largest = np.maximum(np.abs(lowest), np.abs(highest))
+    unit = np.array([_unit_of_rounding(*pair) for pair in zip(largest, types, strict=True)])
     # Differences of halves, since the difference of numbers of opposite sign may overflow.
     constant = (lowest < highest) & (0.5 * highest - 0.5 * lowest <= 0.5 * _FEW_UNITS * unit)
     for i in np.flatnonzero(constant):
-        constant[i] = not _are_exact_integers(table[:, i], types[i])
+        constant[i] = not (largest[i] <= _largest_exact(types[i]) and is_whole(i))
     return np.where(constant, [lowest, highest], np.nan) if constant.any() else None
 
 
@@ -70,10 +79,9 @@ def snapped(table, spans):
     return np.where((table >= lower) & (table <= upper), lower, table)
 
 
-def _are_exact_integers(column, dtype):
-    """Whether these are integers that the type represents without rounding, as half precision does years."""
-    largest = _LARGEST_EXACT if dtype.kind != "f" else 2.0 ** (np.finfo(dtype).nmant + 1)
-    return bool(np.abs(column).max() <= largest and np.all(column == np.rint(column)))
+def _largest_exact(dtype):
+    """The largest integer up to which a type represents all without rounding, as half precision does years."""
+    return _LARGEST_EXACT if dtype.kind != "f" else 2.0 ** (np.finfo(dtype).nmant + 1)
 
 
 def _unit_of_rounding(value, dtype):
@@ -93,12 +101,16 @@ def fit_scale(name, table, weight, active, spans=None):
     n_columns = table.shape[1]
     if not active:
         return Scale(np.zeros(n_columns), np.ones(n_columns), spans)
-    mean, deviation = _moments(table, weight)
+    return scale_from(name, *_moments(table, weight), np.abs(table).max(), weight.max(), spans)
+
+
+def scale_from(name, mean, deviation, largest, heaviest, spans=None):
+    """The `Scale` with this mean and deviation; ``largest`` value and ``heaviest`` weight are for the error."""
     with np.errstate(over="ignore"):
         variance = deviation**2
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
         raise ValueError(
-            f"{name} holds values up to {np.abs(table).max():g} (weights up to {weight.max():g}), whose variance "
+            f"{name} holds values up to {largest:g} (weights up to {heaviest:g}), whose variance "
             f"overflows; rescale {name} or the weights."
         )
     return Scale(mean, np.where(variance >= np.finfo(float).tiny, deviation, 1.0), spans)
@@ -115,11 +127,53 @@ def fit_targets(y, weight, active):
     return Scale(offset, np.ones_like(scale) if isinstance(active, str) else scale)
 
 
+class Moments:
+    """Weighted means and standard deviations of columns between known ends, whose rows come part by part.
+
+    Means and sums of squares of two parts are joined as by Chan, Golub and LeVeque (1983), "Algorithms for
+    computing the sample variance", around the middle of the range, where an offset costs no digits.
+
+    Parameters
+    ----------
+    lowest, highest : ndarray of shape (columns,)
+    """
+
+    def __init__(self, lowest, highest):
+        self._middle, self._half = _middle_and_half(lowest, highest)
+        self._weight, self._mean, self._squares = np.zeros((3, len(lowest)))
+
+    def add(self, table, weight):
+        """Count rows (N, columns) with weights (N,); a value that is NaN is missing."""
+        inside = (table - self._middle) / np.where(self._half > 0, self._half, 1.0)
+        missing = np.isnan(inside)
+        weight = np.where(missing, 0.0, weight[:, None])
+        inside = np.where(missing, 0.0, inside)
+        with np.errstate(over="ignore", invalid="ignore"):
+            added = weight.sum(0)
+            own = np.divide((weight * inside).sum(0), added, out=np.zeros_like(added), where=added > 0)
+            total = self._weight + added
+            share = np.divide(added, total, out=np.zeros_like(added), where=total > 0)
+            away = own - self._mean
+            self._squares = self._squares + (weight * (inside - own) ** 2).sum(0) + away**2 * self._weight * share
+            self._mean, self._weight = self._mean + share * away, total
+
+    @property
+    def result(self):
+        """Mean and standard deviation of each column (columns,)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = np.sqrt(self._squares / self._weight)
+        return self._middle + self._half * self._mean, self._half * deviation
+
+
+def _middle_and_half(lowest, highest):
+    lower, upper = 0.5 * lowest, 0.5 * highest
+    return lower + upper, upper - lower
+
+
 def _moments(table, weight):
     """Weighted mean and standard deviation of each column; for a constant column its value and zero."""
     # Centred at the middle and divided by half the range: no digit is lost to an offset, no square underflows.
-    lower, upper = 0.5 * table.min(0), 0.5 * table.max(0)
-    middle, half = lower + upper, upper - lower
+    middle, half = _middle_and_half(table.min(0), table.max(0))
     inside = (table - middle) / np.where(half > 0, half, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.average(inside, axis=0, weights=weight)

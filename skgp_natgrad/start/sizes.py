@@ -10,7 +10,7 @@ EVIDENCE_ROWS = 1000
 OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function. That is half a minute on two
 # cores; memory for some matrices of the largest size.
-_OPERATIONS, _MOST, _FEWEST = 2.7e12, 5000, 100
+_OPERATIONS, _MOST, FEWEST = 2.7e12, 5000, 100
 # Of class labels, whose latent functions share a covariance, several such solutions are made; with more rows the time
 # grows in proportion.
 _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
@@ -35,7 +35,7 @@ def n_inducing(n_rows, n_latent, n_bytes):
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
     if n_bytes is not None:
         affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
-    return int(np.clip(affordable, _FEWEST, _MOST))
+    return int(np.clip(affordable, FEWEST, _MOST))
 
 
 def n_inducing_of_labels(n_rows, n_bytes):
@@ -44,4 +44,4 @@ def n_inducing_of_labels(n_rows, n_bytes):
     if n_bytes is not None:
         matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
         affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
-    return int(np.clip(affordable, _FEWEST, _MOST))
+    return int(np.clip(affordable, FEWEST, _MOST))

@@ -102,11 +102,11 @@ def init(plan, table, random_state, previous=None, posterior=None):
 def _first(plan, table, random_state):
     """q, the parameters, the masks and the prior mean of a new fit."""
     n_latent = plan.n_latent(table)
-    start, _, _ = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))
+    start, _, _ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
     points, masks = placement.place(plan, table, random_state)
     # One step goes to the best q from anywhere; what it does not read is not made.
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    q = _first_q(plan.kernels, plan.likelihood, table.X, n_latent, 0 if one_step else sum(points.sizes))
+    q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, 0 if one_step else sum(points.sizes))
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = _prior_mean(plan, table).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
@@ -114,6 +114,7 @@ def _first(plan, table, random_state):
 
 def _prior_mean(plan, table):
     """The constants around which the latent functions vary."""
+    table = table.sample
     y, weight = table.filled_y, table.weight
     missing = np.isnan(table.y)
     if table.offset is not None or missing.any():
@@ -133,14 +134,14 @@ def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
 
 
 def _constants(plan, table, masks, prior_mean):
-    settings, n_rows = plan.settings, len(table.weight)
-    log_bounds = specification(plan.kernels, plan.likelihood, table.X.shape[1], len(table.y))[1:]
+    settings, n_rows = plan.settings, table.n_rows
+    log_bounds = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)[1:]
     return Constants(
         log_bounds=log_bounds,
         masks=masks,
         prior_mean=prior_mean,
         scale=n_rows / min(n_rows, settings.batch_size),
-        weight=float(table.weight.sum()),
+        weight=table.total_weight,
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
         train_points=float(plan.train_points and plan.n_inducing is not None),
         # Arrays of one type, so that no value is compiled on its own.
@@ -170,7 +171,7 @@ def _follow(plan, table, previous, posterior, constants, random_state):
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]
     if n_inducing is None or isinstance(plan.inducing_init, str):
         together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
-        Z = inducing_points.follow(Z, table.X, together, n_inducing, random_state)
+        Z = inducing_points.follow(Z, table.sample.X, together, n_inducing, random_state)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from .._backend import rows as _rows
 from .._backend.device import quick_jit
 from ..step.chunk import STEPS_PER_CALL
 from ..variational.model import Batch
+from . import windows
 
 # Sizes to which the rows of a full batch, and the points of a small table, are padded. The
 # first three avoid round numbers: a table and its folds then usually share one size, and
@@ -19,7 +21,7 @@ _BUCKETS = (60, 304, 640, 1024)
 
 
 class Table(NamedTuple):
-    """A weighted table.
+    """A weighted table in memory; `LongTable` is one that is read by blocks, and has the same methods.
 
     Attributes
     ----------
@@ -39,9 +41,83 @@ class Table(NamedTuple):
     offset: np.ndarray | None = None
     noise: np.ndarray | None = None
 
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return len(self.weight)
+
+    @property
+    def n_columns(self):
+        """Number of columns of X."""
+        return self.X.shape[1]
+
+    @property
+    def n_targets(self):
+        """Number of targets."""
+        return len(self.y)
+
+    @property
+    def total_weight(self):
+        """Sum of the rows' weights."""
+        return float(self.weight.sum())
+
+    @property
+    def has_offset(self):
+        """Whether parts of the latent functions are known."""
+        return self.offset is not None
+
+    @property
+    def has_noise(self):
+        """Whether variances of the noise are known."""
+        return self.noise is not None
+
+    @property
+    def y_is_constant(self):
+        """Whether each target has one value in all rows."""
+        return all(np.nanmin(y) == np.nanmax(y) for y in self.y)
+
+    @property
+    def n_distinct(self):
+        """Number of distinct rows of X."""
+        return len(np.unique(self.X, axis=0))
+
+    @property
+    def sample(self):
+        """The rows from which whatever needs no more than some is chosen: all, of a table in memory."""
+        return self
+
+    @property
+    def starts(self):
+        """The first row of each block."""
+        return np.arange(0, self.n_rows, _rows.BLOCK_ROWS)
+
+    def check_shapes(self):
+        """Raise ValueError if the arrays do not belong to the same rows."""
+        if not np.shape(self.y)[1:] == np.shape(self.weight) == np.shape(self.X)[:1]:
+            raise ValueError(
+                f"Table: X {np.shape(self.X)}, y {np.shape(self.y)} and weight {np.shape(self.weight)} must have the "
+                "shapes (N, D), (T, N) and (N,)."
+            )
+
     def rows(self, index):
         """The table of some rows."""
         return Table(self.X[index], *(None if each is None else each[..., index] for each in self[1:]))
+
+    def blocks(self, size):
+        """Tables of at most ``size`` successive rows each, until there are no more."""
+        return (self.rows(slice(start, start + size)) for start in range(0, self.n_rows, size))
+
+    def mapped(self, function):
+        """The table that ``function`` makes of this one; it must treat each row alone."""
+        return function(self)
+
+    def in_memory(self):
+        """The table in memory."""
+        return self
+
+    def reader(self):
+        """What gives the rows of minibatches: see `windows.ReadAhead`."""
+        return windows.InMemory(self)
 
     def prior_mean(self, constants):
         """The prior mean at the rows: (K, 1) or (K, N)."""
@@ -133,18 +209,20 @@ def noise_correlation(n_rows, size, seen):
 
 
 class StreamPosition(NamedTuple):
-    """All that determines what a stream yields next: rows already drawn, and the random state."""
+    """All that determines what a stream yields next: rows already drawn, blocks left, and the random state."""
 
     upcoming: np.ndarray
-    random_state: dict
+    blocks: np.ndarray
+    random_state: dict | None
 
 
 class BatchStream:
     """Endless iterator over `Batch` objects with a leading axis, each for one call of compiled steps.
 
     The full batch is one batch, with all columns. Otherwise rows are drawn without
-    replacement, and reshuffled when all have been seen; each batch also draws
-    ``n_columns`` of the ``n_mean`` columns of the mean-only points' covariance.
+    replacement, and reshuffled when all have been seen (of a long table window by window, see
+    `windows`); each batch also draws ``n_columns`` of the ``n_mean`` columns of the mean-only points'
+    covariance.
 
     Attributes
     ----------
@@ -153,11 +231,18 @@ class BatchStream:
     """
 
     def __init__(self, rows, batch_size, n_mean, n_columns, random_state):
-        self.rows, self.n_mean, self.n_columns, self.random_state = rows, n_mean, n_columns, random_state
-        self.size = batch_size_for(len(rows.weight), batch_size)
-        self.full = is_full(len(rows.weight), batch_size)
-        self.upcoming = np.empty(0, dtype=int)
+        self.n_mean, self.n_columns, self.random_state = n_mean, n_columns, random_state
+        self.size = batch_size_for(rows.n_rows, batch_size)
+        self.full = is_full(rows.n_rows, batch_size)
+        self.rows = rows.in_memory() if self.full else rows
+        self.reader = self.rows.reader()
+        self._order = windows.Order(self.rows)
+        self.upcoming, self.blocks = np.empty(0, dtype=int), np.empty(0, dtype=int)
         self._prepared = None
+
+    def close(self):
+        """End reading ahead."""
+        self.reader.close()
 
     def __iter__(self):
         return self
@@ -179,11 +264,11 @@ class BatchStream:
         """The `StreamPosition` before the batches that `next` will return."""
         if self._prepared is not None:
             return self._prepared[0]
-        return StreamPosition(self.upcoming, self.random_state.get_state(legacy=False))
+        return StreamPosition(self.upcoming, self.blocks, self.random_state.get_state(legacy=False))
 
     def go_to(self, position):
         """Continue from an earlier position."""
-        self._prepared, self.upcoming = None, position.upcoming
+        self._prepared, self.upcoming, self.blocks = None, position.upcoming, position.blocks
         self.random_state.set_state(position.random_state)
 
     @functools.cached_property
@@ -191,19 +276,26 @@ class BatchStream:
         return jax.device_put(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)))
 
     def _drawn(self):
-        rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)
+        n_rows, needed = self.rows.n_rows, STEPS_PER_CALL * self.size
+        left = len(self.upcoming) + self._order.n_rows(self.blocks)
         while len(self.upcoming) < needed:
-            self.upcoming = np.concatenate([self.upcoming, self.random_state.permutation(len(rows.weight))])
+            drawn, self.blocks = self._order.window(self.blocks, self.random_state)
+            self.upcoming = np.concatenate([self.upcoming, drawn])
         # For each batch: rows of the permutation that were drawn before the preceding batch.
-        seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % len(rows.weight)
-        index, self.upcoming = self.upcoming[:needed].reshape(STEPS_PER_CALL, self.size), self.upcoming[needed:]
+        seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % n_rows
+        index, self.upcoming = self.upcoming[:needed], self.upcoming[needed:]
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
         columns = order[:, : self.n_columns]
-        correlation = noise_correlation(len(rows.weight), self.size, seen)
-        y, offset, noise = (
-            None if each is None else np.moveaxis(each[:, index], 0, 1) for each in (rows.y, rows.offset, rows.noise)
-        )
-        return Batch(rows.X[index], y, rows.weight[index], columns, correlation, offset, noise)
+        correlation = noise_correlation(n_rows, self.size, seen)
+        self.reader.want(index, self.upcoming, self._order.next_blocks(self.blocks))
+        rows = self.reader.rows(index)
+        X = rows.X.reshape(STEPS_PER_CALL, self.size, rows.n_columns)
+        y, weight, offset, noise = (None if each is None else self._by_batch(each) for each in rows[1:])
+        return Batch(X, y, weight, columns, correlation, offset, noise)
+
+    def _by_batch(self, values):
+        """Values (..., rows) with a leading axis of batches."""
+        return np.moveaxis(values.reshape(*values.shape[:-1], STEPS_PER_CALL, self.size), -2, 0)
 
 
 def batch(table):

@@ -171,7 +171,7 @@ class Checkpoint:
             if not any(type(value) is type(each) and value == each for each in allowed):
                 raise self._refusal(f"{name} is {_shown(value)}")
         self._check_random_state(values.get("random_state"), monitor.batches.random_state)
-        (first, *_), (state, report, upcoming) = fresh, tree
+        (first, *_), (state, report, position) = fresh, tree
         shapes, expected = ([np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (state, first))
         if shapes != expected:
             raise self._refusal("its arrays have other shapes")
@@ -180,9 +180,11 @@ class Checkpoint:
         used = state.q, state.parameters, state.best.q, state.best.parameters
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(used)):
             raise self._refusal("some of its values are not finite")
-        n_rows = len(monitor.batches.rows.weight)
-        if upcoming.dtype.kind != "i" or not np.all((upcoming >= 0) & (upcoming < n_rows)):
-            raise self._refusal(f"it names rows outside the {n_rows} of the table")
+        table = monitor.batches.rows
+        drawn = ("rows", position.upcoming, table.n_rows), ("blocks", position.blocks, len(table.starts))
+        for what, named, most in drawn:
+            if named.dtype.kind != "i" or not np.all((named >= 0) & (named < most)):
+                raise self._refusal(f"it names {what} outside the {most} of the table")
 
     def _refusal(self, reason):
         return ValueError(
@@ -252,6 +254,19 @@ def digest(arrays):
 def of_table(array):
     """Return the shape of an array and its digest, as text that people can compare."""
     return f"{' x '.join(map(str, np.shape(array)))}, {digest([array])}"
+
+
+def of_rows(table):
+    """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
+    names = "X", "y", "sample_weight", "offset", "alpha"
+    if isinstance(table, tuple):
+        return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
+    digests = {}
+    for part in table.blocks():
+        for name, array in zip(names, part, strict=True):
+            if array is not None:
+                digests.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(array).data)
+    return {name: f"{table.n_rows} rows, {found.hexdigest()}" for name, found in digests.items()}
 
 
 def _class_name(value):

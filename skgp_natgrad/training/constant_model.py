@@ -39,7 +39,7 @@ def best_log_likelihood(raw_likelihood, constants, rows):
     value : float
         In nats; minus infinity if no finite value was found.
     """
-    limits = [raw.from_raw(np) for _, raw in constants.log_bounds]
+    limits, rows = [raw.from_raw(np) for _, raw in constants.log_bounds], rows.sample
     if rows.offset is None and not rows.per_target:
         known = raw_likelihood.best_constant(rows.y, rows.weight, *limits)
         if known is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from ..step.state import Report, State
@@ -60,11 +61,15 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     result : Result
     """
     settings = settings._replace(algorithm=settings.algorithm.of_steps)
-    table = table._replace(X=table.X.astype(settings.dtype))
+    table = table.mapped(lambda rows: rows._replace(X=rows.X.astype(settings.dtype)))
     n_mean = len(constants.masks.Z_mean)
     n_columns = n_mean if settings.n_columns is None else settings.n_columns
-    batches = BatchStream(table, settings.batch_size, n_mean, n_columns, random_state)
-    weight = float(table.weight.sum())
+    with contextlib.closing(BatchStream(table, settings.batch_size, n_mean, n_columns, random_state)) as batches:
+        return _run(state, constants, batches, settings, table.total_weight, callbacks)
+
+
+def _run(state, constants, batches, settings, weight, callbacks):
+    """Train on these batches, of rows with this weight in all."""
     rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not batches.full)
     monitor = Monitor(rule, counted_iterations(settings), settings.max_iter, batches, callbacks)
     state = _driver(settings)(monitor.resumed(state), constants, batches, settings, monitor)

@@ -7,7 +7,6 @@ import numpy as np
 
 from ..step.chunk import STEPS_PER_CALL
 from ..step.state import Report
-from .batches import StreamPosition
 
 # Number of consecutive undone iterations after which training gives up.
 _UNSOUND = 10 * STEPS_PER_CALL
@@ -59,18 +58,18 @@ class Monitor:
 
     def progress(self, state):
         """All that determines the rest of the training: a tree of arrays, and values."""
-        upcoming, random_state = self.batches.position
-        values = {"converged": self.converged, "failure": self.failure, "random_state": random_state}
-        return (state, self.report, upcoming), values
+        position = self.batches.position
+        values = {"converged": self.converged, "failure": self.failure, "random_state": position.random_state}
+        return (state, self.report, position._replace(random_state=None)), values
 
     def resumed(self, state):
         """The state at which to start; if a callback resumes an earlier process, everything else is restored too."""
         for callback in self.callbacks:
             found = callback.resume(self, state) if hasattr(callback, "resume") else None
             if found is not None:
-                (state, self.report, upcoming), values = found
+                (state, self.report, position), values = found
                 self.converged, self.failure = values["converged"], values["failure"]
-                self.batches.go_to(StreamPosition(upcoming, values["random_state"]))
+                self.batches.go_to(position._replace(random_state=values["random_state"]))
                 return jax.device_put(state)
         return state
 

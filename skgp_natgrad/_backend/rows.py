@@ -1,0 +1,243 @@
+"""Rows that are read a slice at a time: of NumPy memory maps, h5py, zarr and Dask arrays, and of arrays in memory.
+
+A reader gives the rows from ``start`` to ``stop`` as an array of its own, and is all that the package
+knows of a table that does not fit in memory. Nothing is imported for it: of an array it must be
+possible to ask ``shape``, ``dtype`` and slices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from scipy import sparse
+
+# Rows that are read at once, and rows among which minibatches are shuffled: tables of up to so many are held in memory.
+BLOCK_ROWS, WINDOW_ROWS = 1 << 12, 1 << 19
+# Attributes of containers that hold their rows in memory, or on a device.
+_IN_MEMORY = ("iloc", "columns", "__dataframe__", "__array_interface__", "__dlpack__")
+# What a reader of files may raise when one is damaged.
+_OF_READERS = (OSError, ValueError, RuntimeError, IndexError, KeyError, EOFError)
+
+
+def is_file_like(table):
+    """Whether a table is one whose rows are to be read by slices."""
+    if isinstance(table, np.memmap):
+        return table._mmap is not None and table.ndim > 0
+    if isinstance(table, (np.ndarray, Rows)) or sparse.issparse(table) or isinstance(table, type):
+        return False
+    if any(hasattr(table, name) for name in _IN_MEMORY):
+        return False
+    kind, shape = getattr(table, "dtype", None), getattr(table, "shape", None)
+    has_slices = hasattr(table, "__len__") and hasattr(table, "__getitem__")
+    return has_slices and isinstance(kind, np.dtype) and isinstance(shape, tuple) and len(shape) > 0
+
+
+def rows_of(name, table):
+    """The `Rows` of a table: the argument's ``name`` is that of error messages.
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is not known, as it may be with Dask.
+    """
+    if isinstance(table, Rows):
+        return table
+    if np.isnan(np.asarray(table.shape, dtype=float)).any():
+        raise ValueError(
+            f"{name} has the shape {table.shape}: the number of its rows is not known; call "
+            f"{name}.compute_chunk_sizes() first."
+        )
+    if isinstance(table, np.memmap) and table._mmap is not None and table.filename is not None:
+        # What was written to a private copy of the pages is not in the file.
+        kind = Sliced if table.mode == "c" or min(table.strides, default=1) <= 0 else Filed
+        return kind(name, table)
+    return Sliced(name, table) if is_file_like(table) else Held(name, table)
+
+
+class Rows:
+    """Rows that are read by slices.
+
+    Attributes
+    ----------
+    name : str
+        Of the argument.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, name, shape, dtype):
+        self.name, self.shape, self.dtype = name, tuple(map(int, shape)), np.dtype(dtype)
+
+    def __len__(self):
+        return self.shape[0]
+
+    @property
+    def ndim(self):
+        """Number of axes."""
+        return len(self.shape)
+
+    def read(self, start, stop):
+        """The rows from ``start`` to ``stop`` as an array."""
+        raise NotImplementedError
+
+    def whole(self):
+        """All rows as an array."""
+        return self.read(0, len(self))
+
+
+class Held(Rows):
+    """Rows of an array in memory."""
+
+    def __init__(self, name, table):
+        super().__init__(name, table.shape, table.dtype)
+        self._table = table
+
+    def read(self, start, stop):
+        return self._table[start:stop]
+
+
+class Sliced(Rows):
+    """Rows of an object that has ``shape``, ``dtype`` and slices, such as an h5py dataset, a zarr or a Dask array."""
+
+    def __init__(self, name, table):
+        super().__init__(name, table.shape, table.dtype)
+        self._table, self._place = table, _place_of(table)
+
+    def read(self, start, stop):
+        if isinstance(self._table, np.memmap):
+            _refuse_short(self, self._table, start, stop)
+        try:
+            found = np.asarray(self._table[start:stop])
+        except _OF_READERS as error:
+            raise _unreadable(self, start, stop, f"{type(error).__name__}: {error}") from error
+        if found.shape != (stop - start, *self.shape[1:]):
+            raise _unreadable(self, start, stop, f"their shape is {found.shape}")
+        return found
+
+
+class Filed(Rows):
+    """Rows of a NumPy memory map, read from its file.
+
+    Pages of a mapping that were read count as memory of the process, and a page that is no longer in the
+    file ends it by a signal; a file that is read gives an error instead.
+    """
+
+    def __init__(self, name, table):
+        super().__init__(name, table.shape, table.dtype)
+        self._place, self._strides = os.fspath(table.filename), table.strides
+        self._start = _position_in_file(table)
+
+    def read(self, start, stop):
+        if stop <= start:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        lead, *within = self._strides
+        if within and max(within) > lead:
+            # Column by column, as in Fortran's order.
+            columns = [self._range(start, stop, (), (), i * within[0]) for i in range(self.shape[1])]
+            return np.stack(columns, axis=1)
+        return self._range(start, stop, self.shape[1:], tuple(within), 0)
+
+    def _range(self, start, stop, shape, strides, offset):
+        """Rows of an array whose first element lies ``offset`` bytes behind that of the table."""
+        lead = self._strides[0]
+        span = lead * (stop - start - 1) + sum(s * (n - 1) for s, n in zip(strides, shape, strict=True))
+        n_bytes, place = span + self.dtype.itemsize, self._start + offset + lead * start
+        try:
+            found = np.fromfile(self._place, dtype=np.uint8, count=n_bytes, offset=place)
+        except OSError as error:
+            raise _unreadable(self, start, stop, str(error)) from error
+        if len(found) < n_bytes:
+            raise _ends_early(self, start + max(len(found), 0) // lead, self._start + offset + lead * len(self))
+        return np.ndarray((stop - start, *shape), self.dtype, found, strides=(lead, *strides))
+
+
+class Mapped(Rows):
+    """Rows computed from those of other tables: ``function(*arrays)`` of each slice."""
+
+    def __init__(self, function, *tables, shape, dtype=float):
+        super().__init__(tables[0].name, shape, dtype)
+        self._function, self._tables = function, tables
+
+    def read(self, start, stop):
+        return self._function(*(table.read(start, stop) for table in self._tables))
+
+
+def ahead(function, items):
+    """The values of a function at each item, in turn; the next one is computed while one is used."""
+    items = iter(items)
+    with ThreadPoolExecutor(1, "skgp_natgrad-rows") as pool:
+        following = [pool.submit(function, item) for item in itertools.islice(items, 1)]
+        while following:
+            value = following.pop().result()
+            following = [pool.submit(function, item) for item in itertools.islice(items, 1)]
+            yield value
+
+
+def slices(n_rows):
+    """First and last row of each block, and of the last one what is left."""
+    return ((start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS))
+
+
+class Constant(Rows):
+    """Rows that are all alike."""
+
+    def __init__(self, name, value, n_rows):
+        value = np.asarray(value, dtype=float)
+        super().__init__(name, (n_rows, *value.shape), value.dtype)
+        self._value = value
+
+    def read(self, start, stop):
+        return np.broadcast_to(self._value, (stop - start, *self._value.shape))
+
+
+def _position_in_file(table):
+    """The position in its file of the first element of a memory map, which may be a part of another one."""
+    mapped = np.frombuffer(table._mmap, np.uint8).__array_interface__["data"][0]
+    first = table.__array_interface__["data"][0]
+    return table.offset - table.offset % mmap.ALLOCATIONGRANULARITY + first - mapped
+
+
+def _refuse_short(rows, table, start, stop):
+    """Refuse rows that are no longer in the file: to touch them would end the process."""
+    if table.filename is None or min(table.strides, default=1) <= 0:
+        return
+    end = _position_in_file(table) + sum(
+        s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True)
+    )
+    size = os.path.getsize(table.filename)
+    if end + table.dtype.itemsize > size:
+        first = max((size - _position_in_file(table)) // table.strides[0], 0)
+        raise _ends_early(rows, max(first, start), end + table.dtype.itemsize)
+
+
+def _place_of(table):
+    """The name of the file of a table; empty if it is not known."""
+    for found in (getattr(table, "filename", None), getattr(getattr(table, "file", None), "filename", None)):
+        if found is not None:
+            return os.fspath(found)
+    store = getattr(table, "store", None)
+    return "" if store is None else str(store)
+
+
+def _of(rows):
+    return f" of {rows._place!r}" if rows._place else ""
+
+
+def _unreadable(rows, start, stop, reason):
+    return OSError(
+        f"{rows.name}: the rows from {start} to {stop - 1}{_of(rows)} cannot be read ({reason}). Repair or restore the "
+        "file; a checkpoint that was written before is kept, and the same call then goes on from there."
+    )
+
+
+def _ends_early(rows, row, expected):
+    size = os.path.getsize(rows._place)
+    return OSError(
+        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, and at least "
+        f"{expected} are needed. Restore the file; a checkpoint that was written before is kept, and the same call "
+        "then goes on from there."
+    )

@@ -1,0 +1,157 @@
+"""A table that is read by blocks, since it need not fit in memory: the methods of `Table`, and a bounded sample."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from .._backend import rows as _rows
+from . import windows
+from .batches import Table
+from .facts import Facts
+
+# Rows of the sample from which the start is chosen, and by which the end is judged.
+SAMPLE_ROWS = 1 << 16
+
+
+class LongTable:
+    """A weighted table whose rows are read when they are needed; see `Table` for its properties.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(start, stop)`` returns a `Table` of the given rows from ``start`` to ``stop``, without those that are not
+        to be used: whether one is must depend on the row alone. It is called from another thread.
+    n_given : int
+        Number of given rows.
+
+    Attributes
+    ----------
+    facts : Facts
+        What a first pass over the rows has found.
+    n_rows : int
+        Number of used rows.
+    starts : ndarray of shape (n_blocks,)
+        The first used row of each block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 10_000)[:, None]
+    >>> def read(start, stop):
+    ...     part = X[start:stop]
+    ...     return svgp.Table(part, np.sin(part.T), np.ones(len(part)))
+    >>> table = svgp.LongTable(read, len(X))
+    >>> table.n_rows, table.total_weight
+    (10000, 10000.0)
+    >>> [part.n_rows for part in table.blocks(4000)]
+    [4000, 96, 4000, 96, 1808]
+    """
+
+    def __init__(self, read, n_given):
+        self.facts = Facts(read, n_given)
+        self._source, self._functions = _Source(read, self.facts.counts, n_given), ()
+        ends = np.cumsum(self.facts.counts)
+        self.starts, self.n_rows = np.concatenate([[0], ends[:-1]]), int(ends[-1])
+
+    n_columns = property(lambda self: len(self.facts.lowest[0]), doc="Number of columns of X.")
+    n_targets = property(lambda self: len(self.facts.lowest[1]), doc="Number of targets.")
+    total_weight = property(lambda self: self.facts.total_weight, doc="Sum of the rows' weights.")
+    has_offset = property(lambda self: self.facts.has_offset, doc="Whether parts of the latent functions are known.")
+    has_noise = property(lambda self: self.facts.has_noise, doc="Whether variances of the noise are known.")
+
+    @property
+    def per_target(self):
+        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
+        return self.has_noise or bool(self.facts.missing.any())
+
+    @property
+    def extremes(self):
+        """A `Table` of two rows, the least and the largest value of each column."""
+        X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
+        none = np.zeros((self.n_targets, 2))
+        known = (none if each else None for each in (self.has_offset, self.has_noise))
+        return self._made(Table(X, y.T.copy(), np.ones(2), *known))
+
+    @property
+    def y_is_constant(self):
+        """Whether each target has one value in all rows."""
+        return self.extremes.y_is_constant
+
+    def check_shapes(self):
+        """Every table that is read has the shapes of one."""
+
+    @property
+    def n_distinct(self):
+        """The largest number of distinct rows of X that there may be."""
+        return self.n_rows
+
+    def mapped(self, function):
+        """The table whose rows are what ``function`` makes of this one's as they are read; it must treat each alone."""
+        found = object.__new__(type(self))
+        vars(found).update(vars(self), _functions=(*self._functions, function))
+        vars(found).pop("sample", None)
+        return found
+
+    def _made(self, table):
+        for function in self._functions:
+            table = function(table)
+        return table
+
+    def block_of(self, index):
+        """The block of each row."""
+        return np.searchsorted(self.starts, index, side="right") - 1
+
+    def block(self, number):
+        """The `Table` of a block."""
+        return self._made(self._source.block(number))
+
+    def blocks(self, size=None):
+        """Tables of at most ``size`` successive rows each; the next block is read while one is used."""
+        size = size or _rows.BLOCK_ROWS
+        for block in _rows.ahead(self.block, np.flatnonzero(self._source.counts).tolist()):
+            yield from block.blocks(size)
+
+    def rows(self, index):
+        """The `Table` of some rows."""
+        return self._made(self._given(np.asarray(index)))
+
+    def _given(self, index):
+        """Some rows as they are given."""
+        return windows.gathered(self._source.block, index, self.block_of(index), self.starts)
+
+    @functools.cached_property
+    def sample(self):
+        """A random part in memory: what needs no more than some rows takes them from here, in one pass for all."""
+        if self._source.sample is None:
+            # Its own random numbers, drawn without a permutation of all rows.
+            size = min(SAMPLE_ROWS, self.n_rows)
+            index = np.random.default_rng(0).choice(self.n_rows, size, replace=False, shuffle=False)
+            self._source.sample = self._given(np.sort(index))
+        return self._made(self._source.sample)
+
+    @property
+    def filled_y(self):
+        """Targets of the sample, missing ones filled as in `Table`, and the extreme values of all rows."""
+        return np.concatenate([self.sample.filled_y, self.extremes.y], axis=1)
+
+    def in_memory(self):
+        """The `Table` of all rows."""
+        return windows.joined(list(self.blocks()))
+
+    def reader(self):
+        """What gives the rows of minibatches."""
+        return windows.ReadAhead(self)
+
+
+class _Source:
+    """The rows as they are given, and the sample of them, which all tables made of these share."""
+
+    def __init__(self, read, counts, n_given):
+        self.read, self.counts, self.n_given, self.sample = read, counts, n_given, None
+
+    def block(self, number):
+        start = number * _rows.BLOCK_ROWS
+        return self.read(start, min(start + _rows.BLOCK_ROWS, self.n_given))
