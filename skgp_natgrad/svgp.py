@@ -291,7 +291,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
     True
     """
     random_state = check_random_state(random_state)
-    with _device.computation(plan.device):
+    with _device.computation(plan.device, plan.n_devices):
         if SOLVERS[plan.settings.algorithm.solver].one_step:
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)

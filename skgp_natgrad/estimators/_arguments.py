@@ -72,6 +72,7 @@ def read(estimator, targets, by_parts=False):
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
         device=estimator.device,
+        n_devices=estimator.n_devices,
         settings=settings,
     )
 
@@ -118,6 +119,7 @@ def _settings(estimator, solver):
     _check_checkpoint(estimator)
     verbose = estimator.verbose
     _checks.choice("device", estimator.device, DEVICES)
+    _checks.n_devices("n_devices", estimator.n_devices)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
     _checks.choice("normalize_y", estimator.normalize_y, (True, False, np.True_, np.False_, "center"))

@@ -55,6 +55,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         random_state=None,
         jitter=1e-8,
         device="auto",
+        n_devices=None,
         dtype="float64",
         verbose=0,
         callback=None,
@@ -86,6 +87,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.random_state = random_state
         self.jitter = jitter
         self.device = device
+        self.n_devices = n_devices
         self.dtype = dtype
         self.verbose = verbose
         self.callback = callback
@@ -196,7 +198,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     def _predict(self, quantity, X, *targets, offset=None):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
         model = _fitted.model_of(self)
-        return self._defined(svgp.predict(model, X, quantity, *targets, device=self.device, offset=offset))
+        where = {"device": self.device, "n_devices": self.n_devices}
+        return self._defined(svgp.predict(model, X, quantity, *targets, offset=offset, **where))
 
     def _defined(self, values):
         """Return predicted values, if none is NaN."""

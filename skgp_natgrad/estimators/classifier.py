@@ -97,6 +97,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         random_state=None,
         jitter=1e-8,
         device="auto",
+        n_devices=None,
         dtype="float64",
         verbose=0,
         callback=None,

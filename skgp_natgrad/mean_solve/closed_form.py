@@ -24,6 +24,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
+from .._backend import placement
 from .._backend.linalg import definite_cholesky, weighted_gram
 from ..prediction.calibration import Calibration
 from ..training.batches import bucket
@@ -157,13 +158,17 @@ def sums_of(parameters, prior, constants, table):
     n_each, n_targets, n_points = len(weights[0]), len(y), len(prior.points)
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
-    sums = jax.device_put(Sums(*map(np.zeros, shapes)))
-    for start in range(0, len(table.weight), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        missing = _BLOCK_ROWS - len(table.weight[rows])
-        block = (np.pad(each[:, rows], ((0, 0), (0, missing))) for each in (y, *weights))
-        sums = _add_block(sums, parameters, prior, np.pad(table.X[rows], ((0, missing), (0, 0))), *block)
-    return sums
+    where = placement.current()
+    sums, shared = map(where.replicated, (Sums(*map(np.zeros, shapes)), (parameters, prior)))
+    sums = jax.device_put(sums)
+    size = where.block_size(len(table.weight), _BLOCK_ROWS)
+    for start in range(0, len(table.weight), size):
+        rows = slice(start, start + size)
+        missing = size - len(table.weight[rows])
+        block = [np.pad(each[:, rows], ((0, 0), (0, missing))) for each in (y, *weights)]
+        block = np.pad(table.X[rows], ((0, missing), (0, 0))), *block
+        sums = _add_block(sums, *shared, *where.rows(block, (-2, -1, -1, -1)))
+    return placement.fetched(sums)
 
 
 @jax.jit

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
+
+from .._backend import placement
 from ..step.state import Report, State
 from ..step.step import bound_of_batch
 from . import lbfgs, line_search, scheduled
@@ -67,12 +70,14 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     weight = float(table.weight.sum())
     rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not batches.full)
     monitor = Monitor(rule, counted_iterations(settings), settings.max_iter, batches, callbacks)
-    state = _driver(settings)(monitor.resumed(state), constants, batches, settings, monitor)
+    where = placement.current()
+    state, constants = jax.device_put(where.replicated(monitor.resumed(state))), where.replicated(constants)
+    state = _driver(settings)(state, constants, batches, settings, monitor)
     report = monitor.report
     state = state._replace(q=state.best.q, parameters=state.best.parameters)
     elbo = state.best.bound if batches.full else report.elbo[-settings.n_iter_no_change :].mean()
     lost = _lost(state, constants, batches, settings)
-    return Result(state, report, float(elbo), monitor.status(), lost, monitor.trend())
+    return Result(placement.fetched(state), report, float(elbo), monitor.status(), lost, monitor.trend())
 
 
 def _lost(state, constants, batches, settings):

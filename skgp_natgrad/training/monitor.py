@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from ..step.chunk import STEPS_PER_CALL
@@ -71,7 +70,7 @@ class Monitor:
                 (state, self.report, upcoming), values = found
                 self.converged, self.failure = values["converged"], values["failure"]
                 self.batches.go_to(StreamPosition(upcoming, values["random_state"]))
-                return jax.device_put(state)
+                return state
         return state
 
     def _curve(self):
