@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
+from ._backend.processes import sharing
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
@@ -34,13 +35,12 @@ from .prediction.model import (
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
-from .start import choice, placement, requirements
+from .start import choice, placement, requirements, shared
 from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan
 from .start.state import Previous, previous_of
-from .start.state import init as _init
 from .step.algorithm import (
     MEAN_SOLVERS,
     NATURAL_MEAN_SOLVERS,
@@ -59,6 +59,7 @@ from .training import constant_model, loop
 from .training.batches import Table, batch, is_full
 from .training.schedules import Auto
 from .training.settings import Settings
+from .training.shares import gathered
 from .variational.bases import BASES, Weights
 from .variational.gaussian import Gaussian
 from .variational.model import Batch, Constants, Parameters
@@ -206,7 +207,7 @@ def complete(plan, table, random_state=None):
     1
     """
     with _device.computation(plan.device):
-        return choice.complete(plan, table, check_random_state(random_state))
+        return shared.complete(plan, table, check_random_state(random_state))
 
 
 def choose_kernel(plan, tables, random_state=None):
@@ -255,7 +256,7 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
         )
     check_plan(plan, table)
     with _device.computation(plan.device):
-        return _init(plan, table, check_random_state(random_state), previous, posterior)
+        return shared.init(plan, table, check_random_state(random_state), previous, posterior)
 
 
 def train(state, constants, table, plan, random_state=None, callbacks=()):
@@ -315,7 +316,9 @@ def _in_one_step(state, constants, table, random_state):
 def _with_mean(result, table, plan, random_state):
     """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
-    parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
+    parameters, constants = placement.add_mean_only(
+        plan, gathered(table, sharing(plan.n_devices)), state.parameters, result.constants, random_state
+    )
     free = settings.algorithm.optimizer is not None
     solution = exact_mean.solve(state.q, parameters, constants, table, settings.tol, random_state, free)
     state = state._replace(q=solution.q, parameters=solution.parameters)

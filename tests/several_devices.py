@@ -98,7 +98,9 @@ def collectives():
         position = mean_system.Iterate(np.zeros((1, 19)), state.q)
         sums = mean_system.Statistics(np.zeros((1, 19, 19)), np.zeros((1, 19)), np.zeros((1, 10, 10)), np.zeros(()))
         block = next(mean_system._blocks(table))
-        gram = mean_system._add_block.lower(*where.replicated((sums, state.parameters, prior, position, constants)), block)
+        gram = mean_system._add_block.lower(
+            *where.replicated((sums, state.parameters, prior, position, constants)), block
+        )
         compiled = {"steps": steps.compile(), "gram": gram.compile()}
     found = {name: _kinds(each.as_text()) for name, each in compiled.items()}
     replicated = all(each.is_fully_replicated for each in jax.tree.leaves(compiled["steps"].output_shardings))

@@ -90,4 +90,3 @@ def test_one_device_is_left_to_jax():
             assert where.rows(tree, {"x": -1, "y": None}) is tree
             assert (where.rounded_up(7), where.block_size(7, 5)) == (7, 5)
     assert placement.current() is placement.ONE_DEVICE
-

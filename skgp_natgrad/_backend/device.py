@@ -12,7 +12,7 @@ import os
 
 import jax
 
-from . import placement
+from . import placement, processes
 
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
@@ -85,6 +85,8 @@ def _devices(device, required):
 def _several(device, n_devices, required):
     """The devices that share the rows."""
     found = _devices(device, required) or jax.local_devices()
+    if required and processes.sharing(n_devices) > 1:
+        return jax.devices(found[0].platform)
     n_wanted = len(found) if n_devices == "all" else n_devices
     if required and n_wanted > len(found):
         more = f" (a CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={n_wanted})"

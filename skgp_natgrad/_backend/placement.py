@@ -31,8 +31,13 @@ class Placement:
 
     @property
     def n_devices(self):
-        """Number of devices that share the rows."""
-        return 1 if self.mesh is None else self.mesh.size
+        """Number of this process's devices that share its rows."""
+        return 1 if self.mesh is None else self.mesh.size // self.n_processes
+
+    @property
+    def n_processes(self):
+        """Number of processes, each with rows of its own, which share everything else."""
+        return 1 if self.mesh is None else len({device.process_index for device in self.mesh.devices.flat})
 
     def rounded_up(self, n_rows):
         """The least multiple of the number of devices that is at least ``n_rows``."""
@@ -42,27 +47,36 @@ class Placement:
         """Number of rows of a block: ``size`` for each device, or in all where there are no more."""
         return self.rounded_up(size if n_rows <= size else size * self.n_devices)
 
-    def replicated(self, tree):
-        """A tree of arrays on every device; as it is where there is one device."""
-        return tree if self.mesh is None else jax.device_put(tree, self._sharding())
+    def replicated(self, tree, now=False):
+        """A tree of arrays on every device; with one device as it is, for JAX to send with a call, or sent ``now``."""
+        if self.mesh is None:
+            return jax.device_put(tree) if now else tree
+        return jax.tree.map(lambda x: self._sent(x, self._sharding()), tree)
 
-    def rows(self, tree, axes):
-        """A tree of arrays divided over the devices by rows; as it is where there is one device.
+    def rows(self, tree, axes, now=False):
+        """A tree of arrays divided over the devices by rows; with one device as in `replicated`.
 
         Parameters
         ----------
         tree : tree of arrays
-            Their numbers of rows are multiples of `n_devices`.
+            Their numbers of rows are multiples of `n_devices`, and the same in all processes.
         axes : tree of int or None
             The axis of the rows, counted from the last (-1), of each array; None for arrays without rows.
+        now : bool, default=False
 
         Returns
         -------
         tree : tree of arrays
         """
         if self.mesh is None:
-            return tree
-        return jax.tree.map(lambda axis, x: jax.device_put(x, self._sharding(axis, x)), axes, tree, is_leaf=_is_none)
+            return jax.device_put(tree) if now else tree
+        return jax.tree.map(lambda axis, x: self._sent(x, self._sharding(axis, x)), axes, tree, is_leaf=_is_none)
+
+    def _sent(self, x, sharding):
+        if x is None or self.n_processes == 1:
+            return jax.device_put(x, sharding)
+        # Of what is divided each process has its part, in its order; of all else it has the whole.
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
 
     def _sharding(self, axis=None, array=None):
         if axis is None or array is None:

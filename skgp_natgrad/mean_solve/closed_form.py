@@ -28,6 +28,7 @@ from .._backend import placement
 from .._backend.linalg import definite_cholesky, weighted_gram
 from ..prediction.calibration import Calibration
 from ..training.batches import bucket
+from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from .amplitude import multiplied, room
 from .mean_system import prior_of, rows_of
@@ -159,8 +160,7 @@ def sums_of(parameters, prior, constants, table):
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     where = placement.current()
-    sums, shared = map(where.replicated, (Sums(*map(np.zeros, shapes)), (parameters, prior)))
-    sums = jax.device_put(sums)
+    sums, shared = where.replicated(Sums(*map(np.zeros, shapes)), now=True), where.replicated((parameters, prior))
     size = where.block_size(len(table.weight), _BLOCK_ROWS)
     for start in range(0, len(table.weight), size):
         rows = slice(start, start + size)
@@ -306,9 +306,9 @@ def solve(parameters, constants, table, random_state):
     -------
     optimum : Optimum
     """
-    prior = prior_of(parameters, constants.masks, constants.jitter)
-    sums = sums_of(parameters, prior, constants, table)
-    held = held_out_rows(parameters, prior, constants, table, random_state)
+    prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
+    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
+    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state)
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))

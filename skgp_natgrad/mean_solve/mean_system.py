@@ -195,7 +195,7 @@ def pass_over(parameters, prior, position, constants, rows):
         np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))
     ]
     where = placement.current()
-    statistics = jax.device_put(where.replicated(Statistics(*zeros, np.zeros(()))))
+    statistics = where.replicated(Statistics(*zeros, np.zeros(())), now=True)
     shared = where.replicated((parameters, prior, position, constants))
     for batch in _blocks(rows):
         statistics = _add_block(statistics, *shared, batch)

@@ -161,7 +161,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = jax.device_put(placement.current().replicated((kernels, likelihood, posterior)))
+    model = placement.current().replicated((kernels, likelihood, posterior), now=True)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 

@@ -49,5 +49,5 @@ def gradients(function, kernels, likelihood, posterior, X):
     posterior : Posterior
     X : ndarray of shape (N, D)
     """
-    model = jax.device_put(placement.current().replicated((kernels, likelihood, posterior)))
+    model = placement.current().replicated((kernels, likelihood, posterior), now=True)
     return over_chunks(lambda rows: _compiled(function, *model, rows), X)

@@ -173,7 +173,7 @@ class BatchStream:
     def prepare(self):
         """Draw the batches that `next` will return, and start to send them while the device is busy."""
         if not self.full and self._prepared is None:
-            self._prepared = self.position, jax.device_put(placed(self._drawn()))
+            self._prepared = self.position, placed(self._drawn(), now=True)
 
     @property
     def position(self):
@@ -189,7 +189,7 @@ class BatchStream:
 
     @functools.cached_property
     def _whole(self):
-        return jax.device_put(placed(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean))))
+        return placed(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)), now=True)
 
     def _drawn(self):
         rows, needed, left = self.rows, STEPS_PER_CALL * self.size, len(self.upcoming)

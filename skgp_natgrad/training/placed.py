@@ -12,12 +12,12 @@ from ..variational.model import Batch
 _ROWS = Batch(X=-2, y=-1, weight=-1, columns=None, correlation=None, offset=-1, noise=-1)
 
 
-def placed(batch):
+def placed(batch, now=False):
     """The batch, or several with leading axes, on the devices, filled up with rows of weight zero to equal shares."""
     where = placement.current()
     n_rows = batch.weight.shape[-1]
     missing = where.rounded_up(n_rows) - n_rows
-    return where.rows(_filled_up(batch, missing) if missing else batch, _ROWS)
+    return where.rows(_filled_up(batch, missing) if missing else batch, _ROWS, now)
 
 
 def _filled_up(batch, missing):
