@@ -18,7 +18,6 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
-from ._backend.processes import sharing
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
@@ -59,7 +58,6 @@ from .training import constant_model, loop
 from .training.batches import Table, batch, is_full
 from .training.schedules import Auto
 from .training.settings import Settings
-from .training.shares import gathered
 from .variational.bases import BASES, Weights
 from .variational.gaussian import Gaussian
 from .variational.model import Batch, Constants, Parameters
@@ -316,9 +314,7 @@ def _in_one_step(state, constants, table, random_state):
 def _with_mean(result, table, plan, random_state):
     """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
-    parameters, constants = placement.add_mean_only(
-        plan, gathered(table, sharing(plan.n_devices)), state.parameters, result.constants, random_state
-    )
+    parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
     free = settings.algorithm.optimizer is not None
     solution = exact_mean.solve(state.q, parameters, constants, table, settings.tol, random_state, free)
     state = state._replace(q=solution.q, parameters=solution.parameters)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .. import objectives
+from .._backend import processes
 from .._backend.device import DEVICES, DTYPES
 from ..kernels import columns
 from ..svgp import (
@@ -100,8 +101,9 @@ def _solver(estimator, likelihood, by_parts):
     if not isinstance(estimator.solver, str) or estimator.solver != "auto":
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
-    if isinstance(estimator.kernel, (list, tuple)) and not likelihood.conjugate:
-        # Latent functions of a common covariance have a common kernel.
+    shared = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
+    if shared and not likelihood.conjugate:
+        # Latent functions of a common covariance have a common kernel, and their rows are in one process.
         return "ngd"
     as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
     return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"

@@ -193,7 +193,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         classes = _labels.of_stream(self, y, classes, previous) if streams else _labels.of_fit(self, y, previous)
         position = np.searchsorted(classes, y)
         weight = weight * _labels.weights(self.class_weight, classes, position, weight)[position]
-        present = classes[np.unique(position[weight > 0])]
+        present = _labels.present(self, classes, position[weight > 0])
         if len(present) < 2 and not streams:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {present.tolist()}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._backend import processes
 from ..step.algorithm import check
-from ..training.shares import gathered, total
+from ..training.shares import agreed, gathered, total
 from . import choice
 from . import state as of_one
 
@@ -15,12 +15,6 @@ def complete(plan, table, random_state):
     if n_processes == 1:
         return choice.complete(plan, table, random_state)
     return agreed(choice.complete(plan, gathered(table, n_processes), processes.agree(random_state)))
-
-
-def agreed(plan):
-    """The plan with what the first process has chosen."""
-    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init")
-    return plan._replace(**processes.of_first({name: getattr(plan, name) for name in chosen}))
 
 
 def init(plan, table, random_state, previous=None, posterior=None):

@@ -65,5 +65,11 @@ def total(value, n_processes):
     return value if n_processes == 1 else float(sum(processes.exchanged(float(value))))
 
 
+def agreed(plan):
+    """The plan with what the first process has chosen."""
+    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init")
+    return plan._replace(**processes.of_first({name: getattr(plan, name) for name in chosen}))
+
+
 def _plain(array):
     return None if array is None else np.asarray(array)
