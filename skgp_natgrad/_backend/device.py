@@ -86,6 +86,7 @@ def _several(device, n_devices, required):
     """The devices that share the rows."""
     found = _devices(device, required) or jax.local_devices()
     if required and processes.sharing(n_devices) > 1:
+        processes.begin()
         return jax.devices(found[0].platform)
     n_wanted = len(found) if n_devices == "all" else n_devices
     if required and n_wanted > len(found):

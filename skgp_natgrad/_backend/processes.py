@@ -7,6 +7,7 @@ other fits, such as those of a search whose candidates are divided over the proc
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import pickle
 
 import jax
@@ -29,13 +30,60 @@ def sharing(n_devices):
     return count() if isinstance(n_devices, str) and n_devices == "all" else 1
 
 
+class Refused(RuntimeError):
+    """Another process has refused its part of a common fit."""
+
+
 def exchanged(value):
-    """The values of all processes in their order, in each of them; every process must call it."""
-    content = np.frombuffer(pickle.dumps(value), np.uint8)
+    """The values of all processes in their order, in each of them; every process must call it.
+
+    Raises
+    ------
+    Refused
+        If another process has met an error instead: see `telling`.
+    """
+    with explained(count()):
+        found = _exchanged((value, None))
+    for i, (_, error) in enumerate(found):
+        if error is not None:
+            raise Refused(f"Process {i} of {len(found)} has met an error, so that no process can go on: {error}")
+    return [value for value, _ in found]
+
+
+def _exchanged(message):
+    content = np.frombuffer(pickle.dumps(message), np.uint8)
     sizes = multihost_utils.process_allgather(np.array(len(content), np.int32))
     contents = multihost_utils.process_allgather(np.pad(content, (0, int(sizes.max()) - len(content))))
     # Written by this program in another process a moment ago: no file, and nobody else's.
     return [pickle.loads(each[:size].tobytes()) for each, size in zip(contents, sizes, strict=True)]
+
+
+# Whether the other processes wait for this one in `exchanged`.
+_are_listening = contextvars.ContextVar("are_listening", default=False)
+
+
+@contextlib.contextmanager
+def telling(n_processes):
+    """Context manager around the preparation of a common fit: an error in one process is told to all others.
+
+    One process alone may have a row that is refused, and the others would wait for it.
+    """
+    token = _are_listening.set(n_processes > 1)
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:
+        if _are_listening.get():
+            _exchanged((None, f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        _are_listening.reset(token)
+
+
+def begin():
+    """Training begins: from now on the processes wait for each other in compiled programs."""
+    _are_listening.set(False)
 
 
 def of_first(value):

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import svgp
-from .._backend import memory
+from .._backend import memory, processes
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
@@ -126,7 +126,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         """Fit a copy, and take over its attributes; return the `Outcome`."""
         offset = options.get("offset")
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, offset=offset), copy.copy(self)
-        outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
+        with processes.telling(processes.sharing(self.n_devices)):
+            outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.
         self.__dict__ = vars(learner) | hooks.while_fitting()
