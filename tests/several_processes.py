@@ -92,7 +92,7 @@ def digest(*arrays):
 def with_checkpoint(rows, path, callback=None):
     settings = {"batch_size": 66, "max_iter": 100, "checkpoint": path, "checkpoint_every": 0.0, "callback": callback}
     model = regressor(**settings).fit(X[rows], Y[rows])
-    return digest(model.elbo_curve_, model.predict(X))
+    return {"elbo": model.elbo_curve_.tolist(), "mean": model.predict(X[:20]).tolist()}
 
 
 def refused(rows, rank):

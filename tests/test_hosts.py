@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 ALL = slice(None)
+# Of each process. Of two devices that lose a connection only one may learn of it; JAX then ends the process.
+N_DEVICES = {"killed": 1, "all": 2}
 
 
 def ended(task, folder):
@@ -33,7 +35,7 @@ def ended(task, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={N_DEVICES[task]}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     running = [
         subprocess.Popen(
@@ -152,7 +154,7 @@ def test_a_killed_process_ends_the_fit_with_an_error(killed):
 
 
 def test_the_fit_continues_from_the_checkpoint_of_the_first_process(found, killed):
-    assert found[0]["resumed"] == found[0]["from the start"]
+    assert_equal(found[0]["resumed"], found[0]["from the start"])
     assert not (killed[0] / "fit.npz").exists()
 
 
