@@ -100,6 +100,7 @@ BOTH = {
     "random_state": [1],
     "verbose": [1],
     "device": ["cpu"],
+    "n_devices": ["all"],
     "dtype": ["float32"],
     "callback": [lambda n_iter, model: n_iter >= 40],
     "checkpoint": ["checkpoint"],
@@ -134,6 +135,7 @@ WITHOUT_EFFECT = {
         "mean_solver",
         "verbose",
         "device",
+        "n_devices",
         "checkpoint",
         "checkpoint_every",
         "tol",
@@ -165,7 +167,7 @@ COMPILED = {
         "mean_solver",
         "dtype",
     ),
-    *("n_inducing", "n_mean_inducing", "device"),
+    *("n_inducing", "n_mean_inducing", "device", "n_devices"),
 }
 CASES = [
     pytest.param(call, estimator, name, value, id=f"{estimator.__name__[7:10]}-{name}-{i}-{call}")

@@ -14,6 +14,8 @@ import os
 import jax
 import joblib
 
+from . import placement, processes
+
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
 # The settings of JAX under which the package is written. All but the first two are JAX's defaults: a host program that
@@ -36,17 +38,25 @@ _scope = contextvars.ContextVar("scope", default=contextlib.nullcontext)
 
 
 @contextlib.contextmanager
-def computation(device="auto", required=True, in_fork=False):
-    """Context manager: 64-bit JAX on ``device``, for this thread alone.
+def computation(device="auto", n_devices=None, required=True, in_fork=False):
+    """Context manager: 64-bit JAX on ``device``, for this thread alone; it yields the `Placement` of arrays.
 
-    With ``required=False`` a device that is not there means JAX's default: a
+    With ``required=False`` devices that are not there mean those that are: a
     model fitted on a GPU predicts on a machine without one. With ``in_fork=True`` NumPy alone is to
     compute, and a forked process may.
+
+    Parameters
+    ----------
+    device : str
+    n_devices : int, "all" or None
+        Devices that share the rows; None is JAX's way, one device.
 
     Raises
     ------
     RuntimeError
         If ``device="gpu"`` and JAX sees none, or if this process was forked from one that has computed.
+    ValueError
+        If there are fewer devices than ``n_devices``.
     """
     with contextlib.ExitStack() as stack:
         for setting, value in _SETTINGS.items():
@@ -56,19 +66,42 @@ def computation(device="auto", required=True, in_fork=False):
         if not in_fork or device != "auto":
             _watch_forks()
         _start_backend()
-        try:
-            found = None if device == "auto" else jax.devices(device)[0]
-        except RuntimeError as error:
-            found = None
-            if required:
-                present = ", ".join(sorted({d.platform for d in jax.devices()}))
-                raise RuntimeError(
-                    f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
-                    "install the GPU extra: pip install skgp_natgrad[gpu]."
-                ) from error
-        again = functools.partial(computation, device, required, in_fork)
-        with contextlib.nullcontext() if found is None else jax.default_device(found), _entered_by(again):
-            yield
+        if device != "auto":
+            found = _devices(device, required)
+            stack.enter_context(contextlib.nullcontext() if found is None else jax.default_device(found[0]))
+        several = () if n_devices is None or in_fork else _several(device, n_devices, required)
+        stack.enter_context(_entered_by(functools.partial(computation, device, n_devices, required, in_fork)))
+        yield stack.enter_context(placement.using(placement.Placement(several)))
+
+
+def _devices(device, required):
+    """This process's devices of a kind; None where there are none and none is required."""
+    try:
+        return jax.local_devices(backend=None if device == "auto" else device)
+    except RuntimeError as error:
+        if not required:
+            return None
+        present = ", ".join(sorted({d.platform for d in jax.devices()}))
+        raise RuntimeError(
+            f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
+            "install the GPU extra: pip install skgp_natgrad[gpu]."
+        ) from error
+
+
+def _several(device, n_devices, required):
+    """The devices that share the rows."""
+    found = _devices(device, required) or jax.local_devices()
+    if required and processes.sharing(n_devices) > 1:
+        processes.begin()
+        return jax.devices(found[0].platform)
+    n_wanted = len(found) if n_devices == "all" else n_devices
+    if required and n_wanted > len(found):
+        more = f" (a CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={n_wanted})"
+        raise ValueError(
+            f"n_devices={n_devices!r}, but JAX has {len(found)} of this kind here: {', '.join(map(str, found))}. Lower "
+            f'it, or use n_devices="all"{more if found[0].platform == "cpu" else ""}.'
+        )
+    return found[:n_wanted]
 
 
 @contextlib.contextmanager

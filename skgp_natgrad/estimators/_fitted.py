@@ -31,7 +31,7 @@ def store(estimator, fit, result, calibrates=False):
     if calibrates and result.calibration is not None:
         model = model._replace(calibration=result.calibration)
     elif calibrates:
-        model = svgp.calibrated(model, fit.table, fit.random_state, estimator.device)
+        model = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))

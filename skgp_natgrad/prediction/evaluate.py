@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from .._backend import placement
 from .._backend.device import quick_jit
 from . import posterior as _posterior
 
@@ -89,10 +90,13 @@ def filled_up(table, size, axis=-1):
 
 
 def _chunks(X, *targets):
-    """Slices of at most `CHUNK_ROWS` rows, and the tables' rows there, filled up."""
-    for start in range(0, len(X), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(X)))
-        yield rows, [filled_up(X[rows], CHUNK_ROWS, axis=0), *(filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
+    """Slices of at most `CHUNK_ROWS` rows a device, and the tables' rows there, filled up, on the devices."""
+    where = placement.current()
+    size = where.block_size(len(X), CHUNK_ROWS)
+    for start in range(0, len(X), size):
+        rows = slice(start, min(start + size, len(X)))
+        chunk = [filled_up(X[rows], size, axis=0), *(filled_up(y[:, rows], size) for y in targets)]
+        yield rows, where.rows(chunk, [-2] + [-1] * len(targets))
 
 
 def _one_behind(items):
@@ -157,7 +161,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = jax.device_put((kernels, likelihood, posterior))
+    model = placement.current().replicated((kernels, likelihood, posterior), now=True)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 
@@ -176,6 +180,8 @@ def at_moments(function, likelihood, mean, var, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
+
+    likelihood = placement.current().replicated(likelihood)
 
     def program(rows, mean, var, *targets):
         return _compiled_of_moments(function, likelihood, (mean, var), *targets)

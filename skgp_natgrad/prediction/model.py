@@ -93,7 +93,7 @@ def condition(state, constants, plan):
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
-def predict(model, X, quantity="latent_moments", *targets, device="auto", offset=None):
+def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devices=None, offset=None):
     """Evaluate the model at every row of a table.
 
     Parameters
@@ -108,6 +108,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", offset
     *targets : ndarray of shape (T, N)
         For "log_density".
     device : str
+    n_devices : int, "all" or None, default=None
+        Devices that share the rows.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
 
@@ -135,12 +137,12 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", offset
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None:
-        mean, var = predict(model, X, device=device)
-        with _device.computation(device, required=False):
+        mean, var = predict(model, X, device=device, n_devices=n_devices)
+        with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, likelihood, mean + offset, var, *targets)
     few = len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
-    with _device.computation(device, required=False, in_fork=without_jax):
+    with _device.computation(device, n_devices, required=False, in_fork=without_jax):
         if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from .._backend.device import quick_jit
+from .._backend.placement import ONE_DEVICE
 from .evaluate import CHUNK_ROWS
 from .posterior import covariances
 
@@ -19,7 +19,7 @@ def _covariance_block(kernels, posterior, X1, X2):
 
 def covariance(kernels, posterior, X):
     """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), computed block by block."""
-    kernels, posterior = jax.device_put((kernels, posterior))
+    kernels, posterior = ONE_DEVICE.replicated((kernels, posterior), now=True)
     n_blocks = -(-len(X) // CHUNK_ROWS)
     padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
     # Written in place: no second array of this size is made.
