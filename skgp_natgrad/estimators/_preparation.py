@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
+from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
 from . import _arguments, _table, _warm_start
 from ._arguments import by_position, one_or_each
@@ -176,6 +177,8 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
+    if isinstance(estimator.checkpoint, Rung):
+        return estimator.checkpoint.of_fit(identity, plan.settings.max_iter)
     return Checkpoint(estimator.checkpoint, identity, float(estimator.checkpoint_every))
 
 
