@@ -93,8 +93,9 @@ def test_small_noise():
     """The noise is so small that rounding decides about the last digits of q, but not of the scores."""
     smooth = np.sin(2.0 * X[:, 0]) + X[:, 1]
     grid = {"likelihood__variance": [1e-8, 1e-6], "kernel__length_scale": [1.0, 2.0]}
-    ours, theirs = both(regressor(likelihood=likelihoods.Gaussian(variance_bounds=(1e-10, 1.0))), grid, smooth)
-    assert ours.best_score_ > 0.999
+    likelihood = likelihoods.Gaussian(variance_bounds=(1e-10, 1.0))
+    ours, theirs = both(regressor(likelihood=likelihood, n_inducing=30), grid, smooth)
+    assert ours.best_score_ > 0.99
     same_results(ours.cv_results_, theirs.cv_results_)
 
 
