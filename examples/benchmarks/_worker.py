@@ -212,7 +212,9 @@ def search(channel, function, data, settings):
     scoring = _Scoring()
     with counting() as counts:
         start = time.perf_counter()
-        found = kind(estimator, grid, cv=settings["folds"], scoring=scoring, error_score="raise", refit=False, **options)
+        found = kind(
+            estimator, grid, cv=settings["folds"], scoring=scoring, error_score="raise", refit=False, **options
+        )
         found.fit(data["X"], data["y"])
         seconds = time.perf_counter() - start
     channel.send(

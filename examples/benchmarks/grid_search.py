@@ -6,9 +6,10 @@
 Each is scikit-learn's ``GridSearchCV`` over the same starting values of one RBF kernel, four
 amplitudes and five lengthscales, in one process of its own: ours, scikit-learn's exact Gaussian
 processes, and GPyTorch's within skorch (an exact one for regression; sparse ones, with Adam, for
-both tasks). Ours also stands with the package's own search: fits in threads ("ours threads"), also
-with ``early_stopping`` ("ours halving"), and with scikit-learn's search in two processes. Ours and the sparse peers have the same numbers of inducing points, rows of a minibatch
-and iterations; ours does not stop before (``tol=0``).
+both tasks). Ours also stands with the package's own search, whose fits run in threads ("ours
+threads"), with its ``early_stopping`` ("ours halving"), and with scikit-learn's in two processes.
+Ours and the sparse peers have the same numbers of inducing points, rows of a minibatch and
+iterations; ours does not stop before (``tol=0``).
 
 Seconds are those of the search alone, and the first fit is that until the first score. The exact
 ones may be given a part of the grid (``--n-exact-length-scales``), since theirs takes hours at some
