@@ -177,14 +177,14 @@ def _watch_forks():
 
 @functools.cache
 def _start_backend():
-    """Start JAX's backend, in a worker of joblib's with as many threads as joblib allows it; once a process.
+    """Start JAX's backend, in a worker of joblib's or Dask's with as many threads as it is allowed; once a process.
 
     With ``n_jobs`` joblib gives each of its worker processes a share of the cores, in
-    OMP_NUM_THREADS and its like. XLA reads none of these: its pools are as wide as the
-    CPUs that the process may use, or as NPROC, which it reads when the backend
-    starts. So the share is shown to it as NPROC, and taken away again, since
-    processes that are started later would inherit it. A NPROC of the user's own
-    stays, and so does a backend that runs already.
+    OMP_NUM_THREADS and its like; Dask gives a core to each thread of its workers. XLA
+    reads none of these: its pools are as wide as the CPUs that the process may use, or
+    as NPROC, which it reads when the backend starts. So the share is shown to it as
+    NPROC, and taken away again, since processes that are started later would inherit
+    it. A NPROC of the user's own stays, and so does a backend that runs already.
     """
     share = _share_of_cores()
     if share is None:
@@ -207,7 +207,8 @@ def n_cores():
 
 
 def _share_of_cores():
-    """The threads that joblib allows this process, as text; None where it is none of joblib's workers."""
-    in_worker = "loky" in type(multiprocessing.current_process()).__module__
+    """The threads that joblib or Dask allows this process, as text; None where it is none of their workers."""
+    process = multiprocessing.current_process()
+    in_worker = "loky" in type(process).__module__ or process.name.startswith("Dask Worker")
     share = os.environ.get("OMP_NUM_THREADS", "")
     return share if in_worker and "NPROC" not in os.environ and share.isdigit() else None

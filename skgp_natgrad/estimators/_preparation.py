@@ -13,6 +13,7 @@ from .. import svgp
 from .._backend import processes
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
+from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
 from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
@@ -190,6 +191,8 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
+    if isinstance(estimator.checkpoint, Rung):
+        return estimator.checkpoint.of_fit(identity, plan.settings.max_iter)
     place = estimator.checkpoint, identity, float(estimator.checkpoint_every)
     return Checkpoint(*place) if processes.sharing(plan.n_devices) == 1 else SharedCheckpoint(*place)
 
