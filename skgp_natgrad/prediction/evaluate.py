@@ -157,7 +157,8 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = jax.device_put((kernels, likelihood, posterior))
+    read = posterior.read_by(needs_variance(function, likelihood))
+    model = jax.device_put((kernels, likelihood, read))
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 

@@ -48,5 +48,5 @@ def gradients(function, kernels, likelihood, posterior, X):
     posterior : Posterior
     X : ndarray of shape (N, D)
     """
-    model = jax.device_put((kernels, likelihood, posterior))
+    model = jax.device_put((kernels, likelihood, posterior.read_by(with_variance=True)))
     return over_chunks(lambda rows: _compiled(function, *model, rows), X)
