@@ -207,7 +207,7 @@ def test_nothing_set_predicts_classes_well(load):
     train, test = order[: 2 * len(X) // 3], order[2 * len(X) // 3 :]
     model = NGDSVGPClassifier(random_state=0).fit(X[train], y[train])
     proba = model.predict_proba(X[test])
-    assert len(model._posterior.root_S) == 1
+    assert len(model._posterior.reduction) == 1
     assert log_loss(y[test], proba) < 0.15
     np.testing.assert_allclose(proba.sum(1), 1.0)
     # One row, in NumPy, as all of them, in a compiled program.
@@ -270,7 +270,7 @@ def test_a_rare_class_under_a_given_kernel():
 def test_a_shared_covariance_in_all_that_a_model_does(rng):
     X, y = load_iris(return_X_y=True)
     model = NGDSVGPClassifier(kernel=2.0 * RBF(2.0), random_state=0).fit(X, y)
-    separate = model._posterior._replace(root_S=np.repeat(model._posterior.root_S, 3, 0))
+    separate = model._posterior._replace(reduction=np.repeat(model._posterior.reduction, 3, 0))
     other = pickle.loads(pickle.dumps(model))
     other._posterior = separate
     rows = X[rng.permutation(150)[:20]]

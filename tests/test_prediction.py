@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import (
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson
 from skgp_natgrad.prediction import evaluate, posterior
+from skgp_natgrad.prediction.reduction import reduced
 
 from .conftest import all_likelihoods, make_problem
 
@@ -41,7 +42,7 @@ def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     constants = constants._replace(prior_mean=rng.normal(size=constants.prior_mean.shape), masks=masks)
     fitted, _ = posterior.condition(basis, parameters, q, constants)
     values = parameters.raw_likelihood.from_raw(np)
-    return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
+    return sklearn_kernels, twins, values, reduced(jax.tree.map(np.asarray, fitted)), batch.y
 
 
 def check_few_rows_equal_chunks(functions, model, X, y):
@@ -90,7 +91,8 @@ def test_a_row_does_not_know_its_neighbours(rng):
 @pytest.mark.usefixtures("x64")
 def test_the_mean_alone_reads_no_covariance(rng):
     sklearn_kernels, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng)
-    fitted = fitted._replace(whiten=np.nan * fitted.whiten, root_S=np.nan * fitted.root_S)
+    of_covariance = {name: getattr(fitted, name) for name in ("whiten", "root_S", "reduction")}
+    fitted = fitted._replace(**jax.tree.map(lambda each: np.nan * each, of_covariance))
     X = rng.normal(size=(4, 3))
     for predict, each in ((evaluate.at_few_rows, sklearn_kernels), (evaluate.in_chunks, twins)):
         assert np.all(np.isfinite(predict(evaluate.target_mean, each, likelihood, fitted, X)))

@@ -7,6 +7,7 @@ are NumPy constants.
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ _JITTER_ATTEMPTS = 10
 # How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.
 _HALVINGS = 2
 _FEW_ROWS = 128
+# Of a triangular matrix whose product's squares are summed.
+_STRIPS = 4
 
 
 def symmetrize(A):
@@ -94,6 +97,20 @@ def upper_product(U, B):
     if len(U) <= _FEW_ROWS:
         return U @ B
     return jnp.concatenate([U[:half] @ B, U[half:, half:] @ B[half:]], axis=0)
+
+
+def squared_lengths(L, B):
+    """Return the sums of squares (..., C) of the columns of L B, for lower triangular ``L`` (..., M, M).
+
+    Computed in strips of rows, without most of the zeros: of JAX or of NumPy arrays, like ``L`` and ``B``.
+    """
+    size = L.shape[-1]
+    n_strips = 1 if size <= _FEW_ROWS else _STRIPS
+    total = 0.0
+    for start, stop in itertools.pairwise(size * i // n_strips for i in range(n_strips + 1)):
+        strip = L[..., start:stop, :stop] @ B[..., :stop, :]
+        total = total + (strip * strip).sum(-2)
+    return total
 
 
 def weighted_gram(A, weight):

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .._backend import placement
-from .._backend.device import quick_jit
+from .._backend.device import quick_jit, wide_jit
 from . import posterior as _posterior
 
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
@@ -76,7 +76,7 @@ def _of_rows(function, kernels, likelihood, posterior, X, *targets):
 
 _compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
 # Compilation takes a tenth of a second more than with `quick_jit`; the program is up to three times as fast.
-_compiled_of_rows = jax.jit(_of_rows, static_argnames="function")
+_compiled_of_rows = wide_jit(_of_rows, static_argnames="function")
 
 
 def filled_up(table, size, axis=-1):
@@ -161,7 +161,8 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = placement.current().replicated((kernels, likelihood, posterior), now=True)
+    read = posterior.read_by(needs_variance(function, likelihood))
+    model = placement.current().replicated((kernels, likelihood, read), now=True)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 

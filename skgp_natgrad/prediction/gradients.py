@@ -49,5 +49,5 @@ def gradients(function, kernels, likelihood, posterior, X):
     posterior : Posterior
     X : ndarray of shape (N, D)
     """
-    model = placement.current().replicated((kernels, likelihood, posterior), now=True)
+    model = placement.current().replicated((kernels, likelihood, posterior.read_by(with_variance=True)), now=True)
     return over_chunks(lambda rows: _compiled(function, *model, rows), X)

@@ -18,6 +18,7 @@ from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .posterior import Posterior
+from .reduction import reduced
 
 _QUANTITIES = {
     function.__name__: function
@@ -88,6 +89,7 @@ def condition(state, constants, plan):
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
+        posterior = reduced(posterior)
     computing = jax.tree.map(np.exp, parameters.log_kernels)
     kernels = tuple(map(_kernels.to_sklearn, plan.kernels, computing))
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
