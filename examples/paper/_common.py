@@ -48,7 +48,8 @@ def parser(description, datasets, methods, seeds=(0,)):
     p.add_argument("--max-rows", type=int, help="use a random part of each table")
     p.add_argument("--quick", action="store_true", help="minutes instead of hours; marked as such")
     p.add_argument("--only-print", action="store_true", help="run nothing, show what there is")
-    p.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of results and pictures")
+    p.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of results")
+    p.add_argument("--pictures", type=Path, default=DEFAULT_OUTPUT, help="folder of the picture")
     p.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
     form = p.add_mutually_exclusive_group()
     form.add_argument("--rst", dest="format", action="store_const", const="rst", help="print an rst table")
@@ -442,28 +443,3 @@ def mean_text(values, digits):
         return "-"
     text = f"{np.mean(values):.{digits}f}"
     return f"{text} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else text
-
-
-# -- pictures -----------------------------------------------------------------------------
-
-
-def pyplot():
-    """matplotlib.pyplot, or an explanation."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise SystemExit('The picture needs matplotlib: pip install "skgp_natgrad[plot]"') from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def save(figure, args, name):
-    """Write a picture into the output folder."""
-    args.output.mkdir(parents=True, exist_ok=True)
-    path = args.output / f"{name}{'_quick' if args.quick else ''}.png"
-    if args.quick:
-        figure.text(0.005, 0.005, "quick version", color="tab:red", fontsize=8)
-    figure.savefig(path, dpi=130)
-    print(f"saved {path}")
