@@ -22,7 +22,7 @@ def script(name):
 
 
 common, orthogonal, tables, report = map(script, ("_common", "_orthogonal", "tables", "_tables"))
-paper = script("_paper_numbers")
+paper, figures = script("_paper_numbers"), script("figures")
 
 
 def rows_of(text, title):
@@ -203,6 +203,44 @@ def test_the_report_of_some_lines_gives_their_table(tmp_path):
     assert command.endswith("--splits 0 1")
     for number in (2, 5, 6):
         assert "python examples/paper/tables.py" in (folder / f"table{number}.inc").read_text()
+
+
+def test_the_picture_of_the_ranks_has_those_of_the_tables(tmp_path):
+    """Of tables with a complete data set, and of these alone."""
+    pytest.importorskip("matplotlib")
+    file, picture = tmp_path / "results.jsonl", tmp_path / "pictures" / "ranks.png"
+    arguments = ["--results", str(file), "--report", str(tmp_path), "--picture", str(picture)]
+    wanted = list(tables.cells("classification", options("--table", "5", results=file)))
+    results = common.Results(file)
+    for one in wanted:
+        if one["dataset"] == "magic" and one["method"] != "hybrid":
+            order = orthogonal.METHODS.index(one["method"]) if one["method"] in orthogonal.METHODS else 0
+            results.add(record_of(one, accuracy=0.01 * order, log_density=-0.1))
+    assert tables.main(arguments) == 0
+    assert not picture.exists()
+    (hybrid,) = (one for one in wanted if (one["dataset"], one["method"]) == ("magic", "hybrid"))
+    results.add(record_of(hybrid, accuracy=0.5, log_density=-0.2))
+    found = [record for record in map(results.get, wanted) if record is not None]
+    assert report.rank_panel(2, wanted, found) == {}
+    ((title, (methods, here, theirs)),) = report.rank_panel(5, wanted, found).items()
+    assert title == "classification, test accuracy in per cent, 1 set"
+    assert dict(zip(methods, here, strict=True)) == {
+        **{"hybrid": 1.0, "decoupled": 2.0, "orthnat": 3.0},
+        **{"orth": 4.0, "couplednat": 5.0, "coupled": 6.0},
+    }
+    assert dict(zip(methods, theirs, strict=True))["couplednat"] == 1.0
+    assert tables.main(arguments) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_figure_says_what_it_takes(capsys):
+    for name in figures.FIGURES:
+        with pytest.raises(SystemExit) as ended:
+            figures.main([name, "--help"])
+        assert ended.value.code == 0
+        assert "Figure" in capsys.readouterr().out
+    assert figures.main(["natural9"]) == 2
+    assert "natural7" in capsys.readouterr().out
 
 
 def test_the_command_of_a_report_asks_for_what_is_missing(tmp_path):

@@ -73,3 +73,28 @@ def save(figure, args, name):
         figure.text(0.005, 0.005, "quick version", color=VERMILLION, fontsize=8)
     figure.savefig(path, dpi=110)
     common.progress(f"saved {path}", final=True)
+
+
+def average_ranks(panels, path):
+    """Average ranks of the methods, here (filled) and in the paper on the same data sets (open).
+
+    Parameters
+    ----------
+    panels : dict of str to (list of str, array, array)
+        By title: the methods, their ranks here, and those in the paper.
+    path : Path
+    """
+    figure, axes = pyplot().subplots(1, len(panels), figsize=(3.4 * len(panels), 2.6), squeeze=False)
+    for axis, (title, (methods, here, theirs)) in zip(axes[0], panels.items(), strict=True):
+        for row, (method, own, other) in enumerate(zip(methods, here, theirs, strict=True)):
+            colour = COLOURS[method.removesuffix("300")]
+            marker = "s" if method.endswith("300") else "o"
+            axis.plot([own, other], [row, row], color=colour, lw=1)
+            axis.plot(other, row, marker, mec=colour, mfc="white", ms=7)
+            axis.plot(own, row, marker, color=colour, ms=5)
+        axis.set(title=title, xlabel="average rank (1 is best)", yticks=range(len(methods)))
+        axis.set_yticklabels([method.replace("300", "†") for method in methods])
+        axis.invert_yaxis()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    common.progress(f"saved {path}", final=True)

@@ -81,13 +81,17 @@ def table(number, wanted, found):
         The records of those that were run.
     """
     layout = layout_of(number)
-    methods = [m for m in orthogonal.methods_of(layout.task) if m in {one["method"] for one in wanted}]
-    ours = values(found, layout)
+    methods, ours = methods_asked_for(layout, wanted), values(found, layout)
     if number in SUMMARIES:
         parts = [summed_up(number, layout, methods, ours), seconds(wanted, found)]
     else:
         parts = [single_sets(number, layout, methods, wanted, ours), claims(layout, methods, ours)]
     return "\n".join([*parts, agreement(layout, methods, ours), notes(number, wanted, found)])
+
+
+def methods_asked_for(layout, wanted):
+    """The paper's methods among the cells."""
+    return [m for m in orthogonal.methods_of(layout.task) if m in {one["method"] for one in wanted}]
 
 
 # -- numbers ------------------------------------------------------------------------------
@@ -212,6 +216,18 @@ def agreement(layout, methods, ours):
         f"Spearman's correlation of the methods' average ranks here with the paper's on the same "
         f"{plural(len(same), 'data set')}: {correlation:.2f}.\n"
     )
+
+
+def rank_panel(number, wanted, found):
+    """A panel of `_pictures.average_ranks`, for the tables of single data sets of which some are complete."""
+    layout = layout_of(number)
+    methods, ours = methods_asked_for(layout, wanted), values(found, layout)
+    same = complete(ours, methods)
+    if number in SUMMARIES or not same:
+        return {}
+    here, theirs = (average_ranks(s, same, methods, layout.higher)[0] for s in (ours, layout.printed))
+    score = layout.title.partition(" (")[0].partition(",")[0]
+    return {f"{layout.task}, {score}, {plural(len(same), 'set')}": (methods, here, theirs)}
 
 
 # -- what a reader of a table has to know -------------------------------------------------

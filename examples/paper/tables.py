@@ -4,6 +4,7 @@
     python examples/paper/tables.py --table 4 --sets kin40k --methods coupled orthnat --splits 0 1
     python examples/paper/tables.py --table 4 --iterations 20000  # the paper's own training: hours
     python examples/paper/tables.py --report                    # run nothing, write doc/paper_tables
+    python examples/paper/tables.py --report --picture doc/pictures/paper_ranks.png
 
 Tables 1, 3 and 4 (regression) share their fits, and so do 2, 5 and 6 (classification).
 Every finished fit is a line of ``--results``, with its scores, seconds, commit, machine
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import _common as common
 import _orthogonal as orthogonal
+import _pictures as pictures
 import _tables
 
 RESULTS = common.DEFAULT_OUTPUT / "tables.jsonl"
@@ -39,6 +41,7 @@ def parse(argv=None):
     p.add_argument(
         "--report", type=Path, nargs="?", const=REPORT, metavar="FOLDER", help="run nothing, write the tables there"
     )
+    p.add_argument("--picture", type=Path, metavar="FILE", help="draw the average ranks beside the paper's")
     p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", common.DEFAULT_DATA)))
     p.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
     args = p.parse_args(argv)
@@ -73,7 +76,7 @@ def run_one(one, text, args):
 def main(argv=None):
     args = parse(argv)
     results = common.Results(args.results)
-    failures = 0
+    failures, panels = 0, {}
     for task in tasks(args):
         wanted = list(cells(task, args))
         failures += common.run_missing(wanted, results, lambda one, text: run_one(one, text, args), args)
@@ -86,6 +89,9 @@ def main(argv=None):
                 args.report.mkdir(parents=True, exist_ok=True)
                 (args.report / f"table{number}.inc").write_text(text)
                 common.progress(f"wrote {args.report / f'table{number}.inc'}", final=True)
+            panels |= _tables.rank_panel(number, wanted, found)
+    if args.picture and panels:
+        pictures.average_ranks(panels, args.picture)
     return 1 if failures else 0
 
 
