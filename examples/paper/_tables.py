@@ -82,6 +82,8 @@ def table(number, wanted, found):
     """
     layout = layout_of(number)
     methods, ours = methods_asked_for(layout, wanted), values(found, layout)
+    if not found:
+        return f"Table {number}, {layout.task}, {layout.title.partition(' (')[0]}: " + notes(number, wanted, found)
     if number in SUMMARIES:
         parts = [summed_up(number, layout, methods, ours), seconds(wanted, found)]
     else:
@@ -179,7 +181,7 @@ def seconds(wanted, found):
     for record in found:
         by_cell.setdefault((record["dataset"], record["method"]), []).append((record["seconds"], record["cpu_seconds"]))
     rows = []
-    for dataset in dict.fromkeys(one["dataset"] for one in wanted):
+    for dataset in dict.fromkeys(one["dataset"] for one in found):
         row = [by_cell.get((dataset, method)) for method in methods]
         rows.append([dataset, *("{:.0f} ({:.0f})".format(*np.mean(cell, axis=0)) if cell else NOT_RUN for cell in row)])
     title = "Seconds of training, compilation included; in brackets seconds of processor time, scoring included"
@@ -268,11 +270,12 @@ def training_note(found):
 
 def provenance_note(found):
     """Splits, commits, dates, machines and hours."""
+    splits = sorted({one["seed"] for one in found})
     commits = listed(sorted({one["commit"] or "no checkout" for one in found}))
     machines = listed(sorted({f"{one['cpus']} cores of an {one['processor']} ({one['jax_device']})" for one in found}))
     days = sorted({one["date"][:10] for one in found})
     return (
-        f"{plural(len(found), 'fit')}, splits {listed(sorted({one['seed'] for one in found}))}, "
+        f"{plural(len(found), 'fit')}, split{'s' if len(splits) > 1 else ''} {listed(splits)}, "
         f"{sum(one['seconds'] for one in found) / 3600:.2f} hours of training "
         f"({sum(one['cpu_seconds'] for one in found) / 3600:.2f} of processor time) on {machines}, "
         f"{' to '.join(dict.fromkeys((days[0], days[-1])))}; "
