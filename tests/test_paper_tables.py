@@ -239,7 +239,7 @@ def test_every_figure_says_what_it_takes(capsys):
             figures.main([name, "--help"])
         assert ended.value.code == 0
         assert "Figure" in capsys.readouterr().out
-    assert figures.main(["natural9"]) == 2
+    assert figures.main(["natural9"]) == figures.main([]) == 2
     assert "natural7" in capsys.readouterr().out
 
 

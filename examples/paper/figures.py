@@ -84,7 +84,7 @@ FIGURES = {
 
 
 def main(argv=None):
-    name, *rest = sys.argv[1:] if argv is None else argv or [""]
+    name, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     if name not in FIGURES:
         print(__doc__ + f"\nFigures: {', '.join(FIGURES)}")
         return 0 if name in ("-h", "--help") else 2
