@@ -13,6 +13,7 @@ import os
 
 import jax
 import joblib
+import numpy as np
 
 from . import placement, processes
 
@@ -121,6 +122,11 @@ def current_scope():
 # XLA's newer code generator for the CPU takes up to twice as long to compile; its programs compute exponentials
 # in a quarter of the time.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
+# Without LLVM's optimisation a program compiles in a third of the time, and its loops run many times as long. Products
+# and factorisations are calls of libraries: few of the small programs' seconds are their own.
+_ONCE = {"xla_backend_optimization_level": 0} | _QUICK
+# Numbers in all arguments of such a program, at most.
+_FEW_NUMBERS = 1_000_000
 # Where the CPU has vectors of 512 bits, XLA takes half of them by default, and exponentials and roots twice the time.
 # Elsewhere the same instructions are made with and without it; no bit of a result depends on it.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
@@ -140,6 +146,21 @@ def wide_jit(function, **options):
     What it returns is not for use within another compiled function.
     """
     return _jit_with(_WIDE, function, options)
+
+
+def once_jit(function, **options):
+    """``jax.jit`` for programs that run once or a few times in a fit: compiled soonest, if their arguments are small.
+
+    What it returns is not for use within another compiled function.
+    """
+    small, large = _jit_with(_ONCE, function, options), _jit_with(_QUICK, function, options)
+
+    @functools.wraps(function)
+    def call(*arguments):
+        n_numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(arguments))
+        return (small if n_numbers <= _FEW_NUMBERS else large)(*arguments)
+
+    return call
 
 
 def _jit_with(compiler_options, function, options):

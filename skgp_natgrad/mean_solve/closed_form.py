@@ -25,6 +25,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from .._backend import placement
+from .._backend.device import once_jit
 from .._backend.linalg import definite_cholesky, weighted_gram
 from ..prediction.calibration import Calibration
 from ..training.batches import bucket
@@ -113,7 +114,7 @@ class HeldOut(NamedTuple):
         return int(np.count_nonzero(self.weight[k]))
 
 
-@functools.partial(jax.jit, donate_argnames="sums")
+@functools.partial(once_jit, donate_argnames="sums")
 def _add_block(sums, parameters, prior, X, y, weight, relative):
     rows = rows_of(parameters, prior, X, None)
     A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
@@ -171,7 +172,7 @@ def sums_of(parameters, prior, constants, table):
     return placement.fetched(sums)
 
 
-@jax.jit
+@once_jit
 def _whitened(parameters, prior, X):
     rows = rows_of(parameters, prior, X, None)
     return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
@@ -197,7 +198,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), relative)
 
 
-@jax.jit
+@once_jit
 def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, relative):
     """Means over held-out rows of the log variance and of squared error by variance, each row given all others.
 
@@ -241,7 +242,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
 
 
-@jax.jit
+@once_jit
 def _optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     noise = jnp.exp(log_noise)

@@ -30,7 +30,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 
 from .._backend import placement
-from .._backend.device import quick_jit
+from .._backend.device import once_jit, quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded
 from ..training.placed import placed
@@ -91,7 +91,7 @@ class Prior(NamedTuple):
     whiten: jax.Array
 
 
-@quick_jit
+@once_jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
     points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.device import quick_jit
+from .._backend.device import once_jit
 from .._backend.linalg import squared_lengths
 from ..variational import bases
 from ..variational.model import kernels_of
@@ -56,7 +56,7 @@ class Posterior(NamedTuple):
         return self if self.reduction is None else self._replace(whiten=None)
 
 
-@functools.partial(quick_jit, static_argnames="basis")
+@functools.partial(once_jit, static_argnames="basis")
 def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     kernels = kernels_of(parameters)
