@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy import sparse
 
 # Rows that are read at once, and rows among which minibatches are shuffled: tables of up to so many are held in memory.
-BLOCK_ROWS, WINDOW_ROWS = 1 << 12, 1 << 19
+# A window has so many blocks that it is like the whole even where rows are sorted; q would follow each of few.
+BLOCK_ROWS, WINDOW_ROWS = 1 << 11, 1 << 19
 # Attributes of containers that hold their rows in memory, or on a device.
 _IN_MEMORY = ("iloc", "columns", "__dataframe__", "__array_interface__", "__dlpack__")
 # What a reader of files may raise when one is damaged.
@@ -109,7 +111,7 @@ class Sliced(Rows):
 
     def read(self, start, stop):
         if isinstance(self._table, np.memmap):
-            _refuse_short(self, self._table, start, stop)
+            _refuse_short(self, self._table, stop)
         try:
             found = np.asarray(self._table[start:stop])
         except _OF_READERS as error:
@@ -151,7 +153,7 @@ class Filed(Rows):
         except OSError as error:
             raise _unreadable(self, start, stop, str(error)) from error
         if len(found) < n_bytes:
-            raise _ends_early(self, start + max(len(found), 0) // lead, self._start + offset + lead * len(self))
+            raise _ends_early(self, self._start + offset, lead)
         return np.ndarray((stop - start, *shape), self.dtype, found, strides=(lead, *strides))
 
 
@@ -182,6 +184,13 @@ def slices(n_rows):
     return ((start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS))
 
 
+def release(table):
+    """Let go of the pages of a memory map that were written: they are in the file, and no longer count as memory."""
+    shared = isinstance(table, np.memmap) and table._mmap is not None and table.mode in ("r+", "w+")
+    if shared and sys.platform == "linux":
+        table._mmap.madvise(mmap.MADV_DONTNEED)
+
+
 class Constant(Rows):
     """Rows that are all alike."""
 
@@ -201,17 +210,14 @@ def _position_in_file(table):
     return table.offset - table.offset % mmap.ALLOCATIONGRANULARITY + first - mapped
 
 
-def _refuse_short(rows, table, start, stop):
+def _refuse_short(rows, table, stop):
     """Refuse rows that are no longer in the file: to touch them would end the process."""
     if table.filename is None or min(table.strides, default=1) <= 0:
         return
-    end = _position_in_file(table) + sum(
-        s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True)
-    )
-    size = os.path.getsize(table.filename)
-    if end + table.dtype.itemsize > size:
-        first = max((size - _position_in_file(table)) // table.strides[0], 0)
-        raise _ends_early(rows, max(first, start), end + table.dtype.itemsize)
+    first = _position_in_file(table)
+    last = first + sum(s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True))
+    if last + table.dtype.itemsize > os.path.getsize(table.filename):
+        raise _ends_early(rows, first, table.strides[0])
 
 
 def _place_of(table):
@@ -234,10 +240,12 @@ def _unreadable(rows, start, stop, reason):
     )
 
 
-def _ends_early(rows, row, expected):
+def _ends_early(rows, first, lead):
+    """The error for a file in which row i of the table begins at ``first + i * lead``."""
     size = os.path.getsize(rows._place)
+    row = max(size - first, 0) // lead
     return OSError(
-        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, and at least "
-        f"{expected} are needed. Restore the file; a checkpoint that was written before is kept, and the same call "
-        "then goes on from there."
+        f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, "
+        f"and some {first + lead * len(rows)} are needed. Restore the file; a checkpoint that was written before is "
+        "kept, and the same call then goes on from there."
     )

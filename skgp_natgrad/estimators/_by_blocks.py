@@ -101,6 +101,7 @@ def _stored(piece, rows, whole, out):
         into = whole[0] if isinstance(piece, tuple) else (whole[0],)
     for target, values in zip(into, pieces, strict=True):
         target[rows] = values
+        _rows.release(target)
     return tuple(into) if isinstance(piece, tuple) else into[0]
 
 

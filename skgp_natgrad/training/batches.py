@@ -239,7 +239,8 @@ class BatchStream:
         self.reader = self.rows.reader()
         self._order = windows.Order(self.rows)
         self.upcoming, self.blocks = np.empty(0, dtype=int), np.empty(0, dtype=int)
-        self._prepared = None
+        # The batches that `next` will return; and whether the reader knows which rows come next.
+        self._prepared, self._named = None, False
 
     def close(self):
         """End reading ahead."""
@@ -270,6 +271,7 @@ class BatchStream:
     def go_to(self, position):
         """Continue from an earlier position."""
         self._prepared, self.upcoming, self.blocks = None, position.upcoming, position.blocks
+        self._named = False
         self.random_state.set_state(position.random_state)
 
     @functools.cached_property
@@ -281,14 +283,16 @@ class BatchStream:
         left = len(self.upcoming) + self._order.n_rows(self.blocks)
         while len(self.upcoming) < needed:
             drawn, self.blocks = self._order.window(self.blocks, self.random_state)
-            self.upcoming = np.concatenate([self.upcoming, drawn])
+            self.upcoming, self._named = np.concatenate([self.upcoming, drawn]), False
+        if not self._named:
+            self.reader.want(self.upcoming, self._order.next_blocks(self.blocks))
+            self._named = True
         # For each batch: rows of the permutation that were drawn before the preceding batch.
         seen = (np.arange(-1, STEPS_PER_CALL - 1) * self.size - left) % n_rows
         index, self.upcoming = self.upcoming[:needed], self.upcoming[needed:]
         order = np.argsort(self.random_state.random_sample((STEPS_PER_CALL, self.n_mean)), axis=1)
         columns = order[:, : self.n_columns]
         correlation = noise_correlation(n_rows, self.size, seen)
-        self.reader.want(index, self.upcoming, self._order.next_blocks(self.blocks))
         rows = self.reader.rows(index)
         X = rows.X.reshape(STEPS_PER_CALL, self.size, rows.n_columns)
         y, weight, offset, noise = (None if each is None else self._by_batch(each) for each in rows[1:])

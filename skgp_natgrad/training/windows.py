@@ -65,7 +65,7 @@ class InMemory:
     def __init__(self, table):
         self._table = table
 
-    def want(self, index, later, blocks):
+    def want(self, index, blocks):
         """Name the rows and blocks that come next."""
 
     def rows(self, index):
@@ -93,10 +93,9 @@ class ReadAhead:
         self._table, self._read, self.waited = table, {}, 0.0
         self._pool = ThreadPoolExecutor(1, "skgp_natgrad-rows")
 
-    def want(self, index, later, blocks):
-        """Name the rows that `rows` is called for, those after them, and blocks that follow; drop all others."""
-        first, then = (np.unique(self._table.block_of(each)).tolist() for each in (index, later))
-        wanted = dict.fromkeys([*first, *then, *blocks.tolist()])
+    def want(self, index, blocks):
+        """Name the rows that come next, and the blocks that follow; drop all others."""
+        wanted = dict.fromkeys([*np.unique(self._table.block_of(index)).tolist(), *blocks.tolist()])
         for block in [block for block in self._read if block not in wanted]:
             self._read.pop(block).cancel()
         for block in wanted:
