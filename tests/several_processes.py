@@ -105,6 +105,17 @@ def refused(rows, rank):
         return f"{type(error).__name__}: {error}"
 
 
+def of_arguments(rows, rank):
+    """What each process says where arguments are wrong in both, and where they differ."""
+    found = []
+    for given in ({"max_iter": 0}, {"tol": 0.5 * rank}):
+        try:
+            regressor(**given).fit(X[rows], Y[rows])
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
 def killed(rows, rank, path):
     """The second process is killed in the middle of a fit; what the first one says."""
 
@@ -132,6 +143,7 @@ def main(task, rank, port, folder):
         "estimators": estimators(rows, "all"),
         "defaults": defaults(rows),
         "refused": refused(rows, rank),
+        "arguments": of_arguments(rows, rank),
         "resumed": with_checkpoint(rows, path),
         "from the start": with_checkpoint(rows, None),
         "alone": trained(table_of(rows), svgp.Settings(batch_size=1000, max_iter=2 + rank), None)["elbo"],

@@ -13,18 +13,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skgp_natgrad.training import loop
-from skgp_natgrad.training.batches import BatchStream
+from skgp_natgrad._backend import device, processes
+from skgp_natgrad.training import loop, shares
+from skgp_natgrad.training.batches import BatchStream, Table
 
 from . import several_processes as program
 
-pytestmark = [
-    pytest.mark.skipif(
-        not hasattr(getattr(jaxlib, "_jax", None), "make_gloo_tcp_collectives"),
-        reason="this jaxlib has no gloo, by which processes on CPUs are connected",
-    ),
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ALL = slice(None)
 # Of each process. Of two devices that lose a connection only one may learn of it; JAX then ends the process.
 N_DEVICES = {"killed": 1, "all": 2}
@@ -59,6 +54,8 @@ def ended(task, folder):
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """The folder with the checkpoint of a fit whose second process was killed, and the processes."""
+    if not hasattr(getattr(jaxlib, "_jax", None), "make_gloo_tcp_collectives"):
+        pytest.skip("this jaxlib has no gloo, by which processes on CPUs are connected")
     folder = tmp_path_factory.mktemp("killed")
     return folder, ended("killed", folder), (folder / "fit.npz").exists()
 
@@ -146,6 +143,12 @@ def test_an_error_of_one_process_is_told_to_the_other(found):
     assert re.match(r"Refused: Process 1 of 2 has met an error.*ValueError: X\[3, 0\]=nan is not finite", first)
 
 
+def test_wrong_and_different_arguments_are_refused_by_both(found):
+    for wrong, different in (each["arguments"] for each in found):
+        assert wrong.startswith("max_iter=0 must be")
+        assert different.endswith("must be the same in all processes, but differ in tol: 0.0, 0.5.")
+
+
 def test_a_killed_process_ends_the_fit_with_an_error(killed):
     _, ((code, printed, _), (other, _, _)), has_checkpoint = killed
     assert (code, other) == (3, -9)
@@ -161,3 +164,56 @@ def test_the_fit_continues_from_the_checkpoint_of_the_first_process(found, kille
 def test_other_fits_do_not_wait_for_each_other(found):
     """Without ``n_devices="all"`` each process fits its own model, of its own number of iterations here."""
     assert [len(each["alone"]) for each in found] == [2, 3]
+
+
+# -- without processes --------------------------------------------------------------------
+
+
+def table_of(n_rows, rng, **others):
+    return Table(rng.normal(size=(n_rows, 2)), rng.normal(size=(1, n_rows)), np.ones(n_rows), **others)
+
+
+def as_two(monkeypatch, other):
+    """Let this process hear from another one what ``other`` makes of its own messages."""
+    monkeypatch.setattr(processes, "exchanged", lambda value: [value, other(value)])
+
+
+def test_shares_are_filled_up_with_rows_of_weight_zero(rng, monkeypatch):
+    table = table_of(5, rng, offset=np.ones((1, 5)))
+    assert shares.filled_up(table, 1) is table
+    as_two(monkeypatch, lambda message: (8, message[1]))
+    longer = shares.filled_up(table, 2)
+    assert [each.shape[-1] for each in longer[1:4]] == [8, 8, 8]
+    np.testing.assert_array_equal(longer.X[:5], table.X)
+    assert longer.weight.tolist() == [1.0] * 5 + [0.0] * 3
+    assert np.isfinite(longer.X).all()
+    as_two(monkeypatch, lambda message: (5, (*message[1][:2], False, *message[1][3:])))
+    with pytest.raises(ValueError, match="rows of the processes must agree"):
+        shares.filled_up(table, 2)
+
+
+def test_some_rows_of_many_are_gathered_in_proportion(rng, monkeypatch):
+    table = table_of(300, rng)
+    monkeypatch.setattr(shares, "_MOST", 100)
+    # The other process has as many rows; in place of its rows, zeros are heard.
+    as_two(
+        monkeypatch,
+        lambda value: value if isinstance(value, int) else tuple(None if v is None else 0 * v for v in value),
+    )
+    some = shares.gathered(table, 2)
+    assert len(some.weight) == len(some.X) == 100
+    assert np.isin(some.X[:50], table.X).all()
+    assert not some.X[50:].any()
+    assert some.offset is None
+    assert shares.gathered(table, 1) is table
+
+
+def test_processes_with_different_numbers_of_devices_are_refused(monkeypatch):
+    class Device:
+        def __init__(self, process_index):
+            self.process_index = process_index
+
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    monkeypatch.setattr(device.jax, "devices", lambda platform: [Device(i) for i in (0, 0, 1)])
+    with pytest.raises(ValueError, match=r"the processes have \[2, 1\] devices"):
+        device._of_all_processes("cpu")

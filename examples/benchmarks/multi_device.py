@@ -67,11 +67,9 @@ def main():
     header = ["devices", "ELBO, relative", "predictions", "first, s", "ms a step", "rows predicted a s", "peak MB"]
     found = [results.find(key | {"n_devices": n}) for n in args.devices]
     found = [each for each in found if each]
-    rows = [
-        [each["n_devices"], f"{each['elbo']:.1e}", f"{each['prediction']:.1e}", f"{each['first']:.1f}"]
-        + [f"{each['step']:.2f}", f"{each['predicted']:.0f}", f"{each['peak_memory']:.0f}"]
-        for each in found
-    ]
+    forms = {"n_devices": "d", "elbo": ".1e", "prediction": ".1e", "first": ".1f", "step": ".2f", "predicted": ".0f"}
+    forms["peak_memory"] = ".0f"
+    rows = [[format(each[name], form) for name, form in forms.items()] for each in found]
     show(header, rows, args.rst, [where(found)] if found else ())
 
 

@@ -78,12 +78,10 @@ def main():
     header = ["processes", "ELBO, relative", "predictions", "same bits", "first, s", "ms a step", "peak MB each"]
     found = [results.find(key | {"n_processes": n}) for n in args.processes]
     found = [each for each in found if each]
-    rows = [
-        [each["n_processes"], f"{each['elbo']:.1e}", f"{each['prediction']:.1e}"]
-        + [{True: "yes", False: "no", None: "-"}[each.get("same bits")], f"{each['first']:.1f}"]
-        + [f"{each['step']:.2f}", f"{each['peak_memory']:.0f}"]
-        for each in found
-    ]
+    forms = {"n_processes": "d", "elbo": ".1e", "prediction": ".1e", "same": "", "first": ".1f", "step": ".2f"}
+    forms["peak_memory"] = ".0f"
+    found = [{"same": {True: "yes", False: "no", None: "-"}[each.get("same bits")], **each} for each in found]
+    rows = [[format(each[name], form) for name, form in forms.items()] for each in found]
     show(header, rows, args.rst, [where(found)] if found else ())
 
 

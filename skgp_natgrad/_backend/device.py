@@ -94,7 +94,7 @@ def _several(device, n_devices, required):
     found = _devices(device, required) or jax.local_devices()
     if required and processes.sharing(n_devices) > 1:
         processes.begin()
-        return jax.devices(found[0].platform)
+        return _of_all_processes(found[0].platform)
     n_wanted = len(found) if n_devices == "all" else n_devices
     if required and n_wanted > len(found):
         more = f" (a CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={n_wanted})"
@@ -117,6 +117,18 @@ def _entered_by(again):
 def current_scope():
     """A function that returns the context manager of the present `computation`, for another thread to enter."""
     return _scope.get()
+
+
+def _of_all_processes(platform):
+    """The devices of all processes, the same number of each."""
+    found = jax.devices(platform)
+    counts = np.bincount([each.process_index for each in found], minlength=processes.count())
+    if counts.min() < counts.max():
+        raise ValueError(
+            f'n_devices="all": the processes have {counts.tolist()} devices of this kind, and must have as many each; '
+            "local_device_ids of jax.distributed.initialize chooses those of a process."
+        )
+    return found
 
 
 # XLA's newer code generator for the CPU takes up to twice as long to compile; its programs compute exponentials

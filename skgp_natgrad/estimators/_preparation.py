@@ -22,6 +22,8 @@ from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
+# What may differ between the processes of a common fit: where nothing depends on it, and what the first one decides.
+_OF_A_PROCESS = ("verbose", "callback", "checkpoint", "checkpoint_every", "random_state")
 # Of a stream that goes on from a fit, where the user leaves their number open.
 _FEWEST_POINTS, _MOST_POINTS = 100, 1000
 
@@ -85,8 +87,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
     random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
     table, spans = _table.weighted(X, types, targets, plan.settings.batch_size)
-    if n_processes > 1 and isinstance(table, svgp.LongTable):
-        table = _long.in_memory(table)
+    if n_processes > 1:
+        _refuse_other_arguments(estimator)
+        table = _long.in_memory(table) if isinstance(table, svgp.LongTable) else table
     weight, some = table.total_weight, gathered(table, n_processes)
     checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
     if checkpoint is not None:
@@ -120,6 +123,16 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes)
+
+
+def _refuse_other_arguments(estimator):
+    """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
+    arguments = estimator.get_params(deep=False).items()
+    found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
+    differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
+    if differ:
+        shown = "; ".join(f"{name}: {', '.join(str(each[name]) for each in found)}" for name in differ)
+        raise ValueError(f"The arguments of a common fit must be the same in all processes, but differ in {shown}.")
 
 
 def _chosen(plan, table, choice, random_state):
