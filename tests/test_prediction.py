@@ -99,16 +99,17 @@ def test_the_mean_alone_reads_no_covariance(rng):
         assert np.all(np.isnan(predict(evaluate.target_moments, each, likelihood, fitted, X)[1]))
 
 
-def test_chunks_are_fetched_one_behind():
+def test_chunks_are_fetched_while_others_compute():
     events = []
 
     def dispatched():
-        for i in range(3):
+        for i in range(4):
             events.append(f"call {i}")
             yield i
 
-    events.extend(f"fetch {i}" for i in evaluate._one_behind(dispatched()))
-    assert events == ["call 0", "call 1", "fetch 0", "call 2", "fetch 1", "fetch 2"]
+    events.extend(f"fetch {i}" for i in evaluate._in_flight(dispatched(), 2))
+    assert events == ["call 0", "call 1", "call 2", "fetch 0", "call 3", "fetch 1", "fetch 2", "fetch 3"]
+    assert list(evaluate._in_flight(iter("ab"), 8)) == ["a", "b"]
 
 
 # -- the estimators -----------------------------------------------------------------------

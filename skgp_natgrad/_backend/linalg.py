@@ -57,8 +57,11 @@ def one_by_one(function):
 
 @one_by_one
 def cholesky(A):
-    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none."""
-    return jnp.linalg.cholesky(A, symmetrize_input=False)
+    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none.
+
+    LAPACK reads a matrix by columns and all else writes it by rows: the transpose, which is the same matrix, needs no copy.
+    """
+    return jnp.linalg.cholesky(A.T, symmetrize_input=False)
 
 
 @one_by_one
@@ -122,11 +125,13 @@ def weighted_gram(A, weight):
     weighted = A * weight[:, None, :]
     if A.shape[1] <= _FEW_ROWS:
         return symmetrize(weighted @ jnp.swapaxes(A, -1, -2))
-    first = weighted[:, :half] @ jnp.swapaxes(A[:, :half], -1, -2)
-    below = weighted[:, half:] @ jnp.swapaxes(A, -1, -2)
-    right = jnp.swapaxes(below[:, :, :half], -1, -2)
-    # The diagonal blocks are symmetric up to rounding.
-    return symmetrize(jnp.concatenate([jnp.concatenate([first, right], axis=-1), below], axis=-2))
+    # Each half of A is transposed once, and quarters on the diagonal are made symmetric by themselves: XLA would copy
+    # the halves again, and read the whole by columns, for all that uses the result.
+    first, last = (jnp.swapaxes(part, -1, -2) for part in (A[:, :half], A[:, half:]))
+    below = weighted[:, half:] @ first
+    upper = [symmetrize(weighted[:, :half] @ first), jnp.swapaxes(below, -1, -2)]
+    lower = [below, symmetrize(weighted[:, half:] @ last)]
+    return jnp.concatenate([jnp.concatenate(row, axis=-1) for row in (upper, lower)], axis=-2)
 
 
 def block_slices(sizes):
