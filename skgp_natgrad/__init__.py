@@ -1,6 +1,6 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
-from . import inspection, kernels, likelihoods, metrics, objectives, svgp
+from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
 from .estimators._former_paths import provide
@@ -25,6 +25,7 @@ __all__ = [
     "kernels",
     "likelihoods",
     "metrics",
+    "model_selection",
     "objectives",
     "svgp",
     "trusted_types",

@@ -34,13 +34,12 @@ from .prediction.model import (
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
-from .start import choice, placement, requirements
+from .start import choice, placement, requirements, shared
 from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan
 from .start.state import Previous, previous_of
-from .start.state import init as _init
 from .step.algorithm import (
     MEAN_SOLVERS,
     NATURAL_MEAN_SOLVERS,
@@ -208,7 +207,7 @@ def complete(plan, table, random_state=None):
     1
     """
     with _device.computation(plan.device):
-        return choice.complete(plan, table, check_random_state(random_state))
+        return shared.complete(plan, table, check_random_state(random_state))
 
 
 def choose_kernel(plan, tables, random_state=None):
@@ -253,7 +252,7 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
     table.check_shapes()
     check_plan(plan, table)
     with _device.computation(plan.device):
-        return _init(plan, table, check_random_state(random_state), previous, posterior)
+        return shared.init(plan, table, check_random_state(random_state), previous, posterior)
 
 
 def train(state, constants, table, plan, random_state=None, callbacks=()):
@@ -289,7 +288,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
     True
     """
     random_state = check_random_state(random_state)
-    with _device.computation(plan.device):
+    with _device.computation(plan.device, plan.n_devices):
         if SOLVERS[plan.settings.algorithm.solver].one_step:
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)

@@ -18,6 +18,7 @@ FLOORS = [
     "__init__",
     "inspection",
     "metrics",
+    "model_selection",
     "estimators",
     "svgp",
     "start",
@@ -78,7 +79,7 @@ def test_imports_make_no_circle():
 KNOWN_TO_ESTIMATORS = {"svgp", "kernels", "likelihoods", "objectives", "_backend", "start/scale", "training"} | {
     "start/normal_scores"
 }
-ONLY_IN_TRAINING = {"schedules", "checkpoint", "__init__"}
+ONLY_IN_TRAINING = {"schedules", "checkpoint", "shared_checkpoint", "shares", "rungs", "__init__"}
 
 
 def test_estimators_call_the_public_engine_alone():
@@ -128,6 +129,7 @@ assert threading.active_count() == 1
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fit_leaves_jax_as_it_was():
     import jax

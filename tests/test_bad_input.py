@@ -278,6 +278,7 @@ def test_fewer_rows_than_points_are_told(estimator):
     assert model.inducing_points_.shape == (4, 2)
 
 
+@pytest.mark.slow
 def test_the_default_number_of_points_is_a_limit_and_no_request():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -286,6 +287,7 @@ def test_the_default_number_of_points_is_a_limit_and_no_request():
     assert model.inducing_points_.shape == (9, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fewer_rows_than_mean_only_points_are_told():
     """The decoupled basis counts a copy of the inducing points among the mean's."""

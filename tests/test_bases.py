@@ -144,6 +144,7 @@ def test_posterior_predicts_the_same_moments(basis, rng):
     assert np.linalg.eigvalsh(block).min() > -1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_latent_functions_with_kernels_of_their_own(rng):
     """Two kernels: the bound is that of the two latent functions apart."""
@@ -168,6 +169,7 @@ def test_latent_functions_with_kernels_of_their_own(rng):
     assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_natural_gradients_reach_the_optimum_and_the_decoupled_basis_does_not(rng):
     """Figure 2(a) of the orthogonal paper in small: fixed hyperparameters, full batch."""
@@ -198,6 +200,7 @@ def test_natural_gradients_reach_the_optimum_and_the_decoupled_basis_does_not(rn
     assert decoupled > 20 * natural
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "own", [{"mean_solver": "diagonal"}, {"basis": "hybrid"}, {"batch_size": 60, "mean_columns": 10}]

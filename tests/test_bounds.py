@@ -38,6 +38,7 @@ def test_the_name_and_the_bound_are_told():
     assert "widen the bounds" in message
 
 
+@pytest.mark.slow
 def test_components_are_told():
     kernel = RBF([0.5, 1.0], [(0.45, 0.55), (0.95, 1.05)])
     message = told(NGDSVGPRegressor, kernel=kernel)

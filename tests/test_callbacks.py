@@ -145,6 +145,7 @@ def test_scoring_monitor_and_progress_bar_in_a_search(capsys):
     assert np.isfinite(search.best_score_)
 
 
+@pytest.mark.slow
 def test_partial_fit_and_the_classifier_tell_too():
     recorder = Recorder()
     model = regressor().set_callbacks(recorder).partial_fit(X[:30], Y[:30]).partial_fit(X[30:], Y[30:])

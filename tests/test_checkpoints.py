@@ -75,6 +75,7 @@ def assert_same(model, other):
     assert_array_equal(getattr(model, predict)(X), getattr(other, predict)(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,6 +99,7 @@ def test_a_regressor_goes_on_to_the_same_bits(options, path):
     assert_same(model, regressor(**options).fit(X, Y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [64, 1024])
 def test_a_classifier_goes_on_from_a_path_in_a_string(batch_size, path):
     labels = np.where(Y > 0.4, "high", np.where(Y > -0.4, "middle", "low"))

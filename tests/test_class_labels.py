@@ -84,6 +84,7 @@ def test_two_classes_end_at_the_maximum_of_the_bound(rng, x64, link):
     assert np.all(np.diff(fit.bounds) > -1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
 @pytest.mark.parametrize("n_inducing", [None, 12])
 def test_means_are_the_best_and_the_bound_is_that_of_training(rng, x64, likelihood, n_classes, n_inducing):
@@ -134,6 +135,7 @@ def test_held_out_rows_are_predicted_as_by_a_fit_without_them(rng, x64, n_induci
     np.testing.assert_allclose(found[1], var, rtol=3e-2)
 
 
+@pytest.mark.slow
 def test_the_scale_is_better_than_its_neighbours(rng, x64):
     table = table_of(rng, 3, n=120)
     plan = plan_of(Softmax(), 3)
@@ -197,6 +199,7 @@ def test_extreme_scales_end(rng, x64, amplitude):
     assert np.all(np.asarray(fit.covariance.own) >= 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [load_iris, load_breast_cancer])
 def test_nothing_set_predicts_classes_well(load):
     X, y = load(return_X_y=True)
@@ -204,7 +207,7 @@ def test_nothing_set_predicts_classes_well(load):
     train, test = order[: 2 * len(X) // 3], order[2 * len(X) // 3 :]
     model = NGDSVGPClassifier(random_state=0).fit(X[train], y[train])
     proba = model.predict_proba(X[test])
-    assert len(model._posterior.root_S) == 1
+    assert len(model._posterior.reduction) == 1
     assert log_loss(y[test], proba) < 0.15
     np.testing.assert_allclose(proba.sum(1), 1.0)
     # One row, in NumPy, as all of them, in a compiled program.
@@ -225,6 +228,7 @@ def test_the_bound_of_extreme_scales_is_that_of_training(rng, x64, likelihood, n
     np.testing.assert_allclose(value, result.elbo, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_list_of_kernels_is_for_steps(rng):
     table = table_of(rng, 3)
     plan = plan_of(Softmax(), 3)._replace(kernels=(KERNEL, KERNEL, KERNEL))
@@ -252,6 +256,7 @@ def test_few_heavy_rows_do_not_decide(rng):
     assert class_labels._is_larger(rng.normal(0.5, 0.1, size=100), np.ones(100))
 
 
+@pytest.mark.slow
 def test_a_rare_class_under_a_given_kernel():
     X = np.random.default_rng(0).normal(size=(600, 1))
     y = np.zeros(600, int)
@@ -261,10 +266,11 @@ def test_a_rare_class_under_a_given_kernel():
     assert model.kernel_.k1.constant_value > 0.1
 
 
+@pytest.mark.slow
 def test_a_shared_covariance_in_all_that_a_model_does(rng):
     X, y = load_iris(return_X_y=True)
     model = NGDSVGPClassifier(kernel=2.0 * RBF(2.0), random_state=0).fit(X, y)
-    separate = model._posterior._replace(root_S=np.repeat(model._posterior.root_S, 3, 0))
+    separate = model._posterior._replace(reduction=np.repeat(model._posterior.reduction, 3, 0))
     other = pickle.loads(pickle.dumps(model))
     other._posterior = separate
     rows = X[rng.permutation(150)[:20]]

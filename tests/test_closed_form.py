@@ -124,6 +124,7 @@ def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
         assert density(log_noise, log_scale) < best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_each_target_has_the_variance_of_its_errors(rng, shared):
     """One is noisy and one is not; held-out errors, in predicted deviations, have a variance near one."""
@@ -144,6 +145,7 @@ def test_each_target_has_the_variance_of_its_errors(rng, shared):
     assert trained(held, table).elbo == pytest.approx(result.elbo, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fixed_kernel_gets_the_noise_that_suits_it(rng, x64):
     """In place of the noise for a scale that it may not have."""
     table, kernel = table_of(rng, n=80), ConstantKernel(50.0, "fixed") * Matern([1.0, 0.7], nu=1.5)

@@ -51,6 +51,7 @@ def test_grid_search_over_numbers_compiles_once(rng):
     assert sum(counts.values()) <= 8, counts
 
 
+@pytest.mark.slow
 def test_minibatch_fits_of_any_size_share_a_program(rng):
     jax.clear_caches()
     X = rng.normal(size=(500, 3))
@@ -88,6 +89,7 @@ def test_prediction_has_three_programs_at_most(rng):
     assert counts == {"_of_moments": 2, "_of_rows": 1}
 
 
+@pytest.mark.slow
 def test_the_mean_at_few_rows_compiles_nothing(rng):
     jax.clear_caches()
     X = rng.normal(size=(50, 2))
@@ -98,6 +100,7 @@ def test_the_mean_at_few_rows_compiles_nothing(rng):
     assert not counts
 
 
+@pytest.mark.slow
 def test_folds_across_a_bucket_cost_one_more(rng):
     """The one exception: folds of 304 and 305 rows stand on two sides of a padded size."""
     jax.clear_caches()
@@ -107,6 +110,7 @@ def test_folds_across_a_bucket_cost_one_more(rng):
     assert counts["_chunk"] == 2
 
 
+@pytest.mark.slow
 def test_the_counter_counts(rng):
     """The two tests above can fail: another structure is another program."""
     jax.clear_caches()

@@ -117,6 +117,7 @@ def test_a_constant_column_changes_nothing(name, normalize_X):
     assert_allclose(model.predict_proba(table), exact.predict_proba(table), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_types_of_a_frame_are_those_of_its_columns():
     """The same numbers are constant in single precision, and information in double."""
     column = (1e6 + 0.1 * LABELS).astype(np.float32)

@@ -62,6 +62,7 @@ def test_what_a_fit_of_one_step_says_of_itself(fitted, diabetes):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
     X, y, X_test, _ = diabetes
     again = clone(fitted).fit(X[::-1], y[::-1])
@@ -122,6 +123,7 @@ def test_a_callback_is_called_once_and_changes_nothing(rng, tmp_path):
     assert not (tmp_path / "file").exists()
 
 
+@pytest.mark.slow
 def test_a_function_that_goes_up_and_down_many_times_is_found(rng):
     X = rng.uniform(0.0, 200.0, size=(1500, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.05 * rng.normal(size=1500)
@@ -129,6 +131,7 @@ def test_a_function_that_goes_up_and_down_many_times_is_found(rng):
     assert model.score(X[1400:], y[1400:]) > 0.95
 
 
+@pytest.mark.slow
 def test_a_few_rows_leave_doubt(rng):
     errors = []
     for n in (1, 2, 3, 5):
@@ -141,6 +144,7 @@ def test_a_few_rows_leave_doubt(rng):
     assert max(errors) < 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-4, 1e4])
 def test_units_of_y_may_be_left_as_they_are(rng, unit):
     X = rng.normal(size=(200, 2))
@@ -168,6 +172,7 @@ def test_a_given_kernel_starts_at_its_values_and_keeps_its_bounds(rng):
     assert fixed.likelihood_.variance == 0.2
 
 
+@pytest.mark.slow
 def test_one_kernel_for_each_target(rng):
     X = rng.uniform(-2.0, 2.0, size=(120, 1))
     y = np.column_stack([np.sin(6.0 * X[:, 0]), np.sin(X[:, 0])]) + 0.05 * rng.normal(size=(120, 2))
@@ -177,6 +182,7 @@ def test_one_kernel_for_each_target(rng):
     assert model.score(X, y) > 0.98
 
 
+@pytest.mark.slow
 def test_the_columns_that_matter_are_found_among_many(rng):
     X = rng.normal(size=(600, 20))
     y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] ** 2 + 0.1 * rng.normal(size=600)
@@ -184,6 +190,7 @@ def test_the_columns_that_matter_are_found_among_many(rng):
     assert model.score(X[500:], y[500:]) > 0.9
 
 
+@pytest.mark.slow
 def test_long_tails_are_mapped_to_normal_scores(rng):
     z = rng.normal(size=(300, 2))
     y = np.sin(2.0 * z[:, 0]) + 0.05 * rng.normal(size=300)
@@ -193,6 +200,7 @@ def test_long_tails_are_mapped_to_normal_scores(rng):
     assert model.score(np.exp(3.0 * z), y) > 0.95
 
 
+@pytest.mark.slow
 def test_repeated_rows_do_not_deceive(rng):
     X = np.repeat(rng.normal(size=(100, 1)), 4, axis=0)
     y = np.repeat(rng.normal(size=100), 4)
@@ -201,6 +209,7 @@ def test_repeated_rows_do_not_deceive(rng):
     assert density(y_test, *model.predict(X_test, return_std=True)) > -2.0
 
 
+@pytest.mark.slow
 def test_partial_fit_goes_on_from_one_step(diabetes, rng):
     X = rng.uniform(0.0, 4.0, size=(200, 1))
     y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.normal(size=200)
@@ -289,6 +298,7 @@ def test_too_wide_latents_are_narrowed(rng, x64):
     assert found.mean == pytest.approx(2.0, abs=0.4)
 
 
+@pytest.mark.slow
 def test_classes_are_calibrated(rng):
     X, y = load_iris(return_X_y=True)
     arguments = {"n_inducing": 15, "max_iter": 100, "tol": 0.05, "random_state": 0}

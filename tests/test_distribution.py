@@ -50,6 +50,7 @@ def counts():
     return fitted(np.round(np.exp(1.0 + F - F.mean())), "poisson")
 
 
+@pytest.mark.slow
 def test_shapes(one, two, noisy, counts):
     n, q = len(NEW), len(LEVELS)
     for model, outputs, latent in ((one, (), ()), (two, (2,), (2,)), (noisy, (), (2,)), (counts, (), ())):
@@ -115,6 +116,7 @@ def test_gradients_against_finite_differences(name, request):
             assert_allclose(gradient[..., column], expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gradients_of_every_kernel_and_of_columns(rng):
     kernel = EVERY_KERNEL + Columns(Matern(0.9, nu=1.5), [2])
@@ -153,6 +155,7 @@ def test_draws_by_rows_have_the_moments_of_the_prediction(two):
     assert np.all(np.abs((centred[0] * centred[1]).mean(-1)) < 0.07 * centred.var(-1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_decision_function(n_classes):
     labels = np.array(["a", "b", "c"])[np.digitize(F, np.quantile(F, [0.3, 0.7][: n_classes - 1]))]

@@ -120,6 +120,7 @@ def test_inducing_points_at_the_data_are_the_exact_gp(table):
     assert_allclose(reg.elbo_, exact.log_marginal_likelihood_value_, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_trained_hyperparameters_approach_the_exact_gp(table):
     X, y, X_new = table
@@ -248,6 +249,7 @@ def test_orthogonal_optimum_is_appendix_d(rng):
     assert_allclose(mean[0], Kax.T @ weights, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_training_reaches_appendix_d(table, rng):
     X, y, X_new = table
     kernel, noise = sk.RBF(1.0), 0.1

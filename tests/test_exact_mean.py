@@ -47,6 +47,7 @@ def fixed(likelihood, rng, **kwargs):
     return parameters, batch, constants, rows, solution
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gaussian_solution_is_appendix_d(rng):
     noise = 0.1
@@ -154,6 +155,7 @@ def wiggly(rng):
     return X[:600], f[:600], X[600:], f[600:]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson"])
 def test_noise_is_estimated_anew(likelihood, wiggly, rng):
@@ -175,6 +177,7 @@ def test_noise_is_estimated_anew(likelihood, wiggly, rng):
         assert exact.likelihood_.variance * y.var() < 0.02 < coupled.likelihood_.variance * y.var()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_classes_and_outputs(wiggly, rng):
     X, f, X_test, f_test = wiggly
@@ -189,6 +192,7 @@ def test_classes_and_outputs(wiggly, rng):
     assert model.score(X_test, np.column_stack([f_test, -f_test])) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_error_rate_is_estimated_from_held_out_rows(rng):
     X = rng.normal(size=(400, 1))
@@ -199,6 +203,7 @@ def test_an_error_rate_is_estimated_from_held_out_rows(rng):
     assert 0.03 < model.likelihood_.epsilon < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_data_without_noise_is_interpolated():
     """The noise falls to its bound, where the system is all but singular."""
@@ -210,6 +215,7 @@ def test_data_without_noise_is_interpolated():
     assert np.all(np.isfinite(std))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_small_basis_does_not_interpolate_noise():
     """Twenty points leave much of the variance open; the mean is not bent to every row for it."""
@@ -223,6 +229,7 @@ def test_a_small_basis_does_not_interpolate_noise():
     assert fixed.likelihood_.variance == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_two_ordered_classes(rng):
     X = rng.normal(size=(100, 1))

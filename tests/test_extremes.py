@@ -65,6 +65,7 @@ def usual():
 # -- scales -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_spreads_of_columns_do_not_matter(usual):
     """Nor do those of y."""
     (mean, std), proba = usual
@@ -104,6 +105,7 @@ def test_precision_of_the_input(usual):
     assert_allclose(check_classifier(whole.astype(int), **GIVEN), check_classifier(whole, **GIVEN), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_kernels_at_the_ends(usual):
     """At 1e-5 all rows are strangers, at 1e5 they are one: the mean of y is left."""
     for length_scale in (1e-5, 1e5):
@@ -167,6 +169,7 @@ def test_next_to_no_rows(n):
         check_classifier(X[:n], np.arange(n) % 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [1, 500])
 def test_one_column_and_five_hundred(n_columns):
     table = np.random.default_rng(1).normal(size=(60, n_columns))

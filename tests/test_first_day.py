@@ -28,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 # -- units -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hyperparameters_in_the_units_of_the_table():
     kernel = ConstantKernel(60.0**2, "fixed") * RBF(10.0, "fixed")
     options = {"normalize_X": False, "normalize_y": "center", "random_state": 0}
@@ -223,6 +224,7 @@ def test_a_forecast_of_a_geometric_rise_is_exact():
 # -- likelihoods and searches ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_log_normal_target_has_the_predictions_of_its_logarithm():
     """Against a Gaussian process of log y with the same hyperparameters."""
     rows, y = X / 30.0, np.exp(np.sin(X[:, 0] / 10.0) + 0.3 * RNG.normal(size=60))

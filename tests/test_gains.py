@@ -188,6 +188,7 @@ def test_a_fit_takes_the_steps_that_are_best_for_its_batches(n_rows):
     assert 0.8 * best < taken.mean() < 2.0 * best
 
 
+@pytest.mark.slow
 def test_without_noise_the_gain_is_one(rng):
     """A conjugate likelihood, the full batch and fixed hyperparameters: the optimum is one step away."""
     X = rng.normal(size=(100, 2))
@@ -201,6 +202,7 @@ def test_without_noise_the_gain_is_one(rng):
     assert_allclose(model.elbo_, exact.elbo_, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_minibatch_noise_shrinks_the_gain(rng):
     X = rng.uniform(-3, 3, size=(2000, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=2000)

@@ -81,6 +81,7 @@ def test_the_clipped_gradient_is_that_of_the_concave_rows(rng):
     assert_allclose(clipped, np.einsum("mb,kb,nb->kmn", A, np.minimum(v, 0.0), A), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("parameterization", ["natural", "mean_var_sqrt"])
 @pytest.mark.parametrize("likelihood", [RobustMax(), StudentT(scale=0.05)], ids=repr)
@@ -111,6 +112,7 @@ def test_a_step_never_lowers_the_bound_of_its_own_batch(likelihood, parameteriza
 # -- fits that end other libraries ----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0])
 def test_robust_max_from_the_first_step(gamma):
     """GPflow's issue 820 and GPyTorch's 1267: a covariance that is no longer positive definite."""
@@ -127,6 +129,7 @@ def test_robust_max_from_the_first_step(gamma):
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_minibatches_go_back_to_the_last_sound_state(rng):
     """A chunk in which the bound is not finite leaves no trace but smaller steps and a count."""
@@ -169,6 +172,7 @@ def test_minibatches_that_are_never_sound_end_training():
     assert not monitor.running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean_solver", ["natural", "diagonal"])
 def test_natural_steps_of_the_mean_stay_finite_on_minibatches(mean_solver, rng):
     """With sampled columns of the KL's quadratic form the bound of a minibatch would have no maximum."""
@@ -180,6 +184,7 @@ def test_natural_steps_of_the_mean_stay_finite_on_minibatches(mean_solver, rng):
     assert model.score(X, y) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_precision_that_overflows_is_no_gaussian():
     """Its covariance may be finite, where it is the exponential of a logarithm."""

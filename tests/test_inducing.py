@@ -69,6 +69,7 @@ def test_large_tables_are_searched_in_part(rng, monkeypatch):
     assert {tuple(row) for row in Z} <= {tuple(row) for row in X}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_arrays_in_the_units_of_the_user(rng):
     X = rng.normal(size=(50, 2)) * [10.0, 0.1] + 5.0

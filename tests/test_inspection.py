@@ -45,6 +45,7 @@ def _close_figures():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_training(counts):
     display = TrainingDisplay.from_estimator(make_pipeline("passthrough", counts))
     bound, steps = display.axes_

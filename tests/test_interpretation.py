@@ -25,6 +25,7 @@ def fitted():
     return NGDSVGPRegressor(1.0 * RBF([1.0, 1.0, 1.0]), **options).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_units_are_those_of_the_same_model_on_raw_data(fitted):
     """The exact Gaussian process of the summary's numbers on raw rows predicts what the model predicts."""
     summary = fitted.summary()
@@ -60,6 +61,7 @@ def test_terms_of_an_expression_with_columns():
     assert "periodicity: x1 0.5" in text
 
 
+@pytest.mark.slow
 def test_several_outputs_and_kernels_and_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
@@ -100,6 +102,7 @@ def test_importances_are_mean_squared_slopes(fitted):
     assert_allclose(importances, relevance / relevance.sum(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_feature_selection():
     model = NGDSVGPRegressor(1.0 * RBF(), n_inducing=15, max_iter=60, tol=1.0, random_state=0)
     chosen = SelectFromModel(model, threshold=0.02).fit(X, Y)
@@ -108,6 +111,7 @@ def test_feature_selection():
     assert ranked.support_.tolist() == [True, True, False]
 
 
+@pytest.mark.slow
 def test_classifiers_and_unfitted_estimators(fitted):
     labels = np.where(X[:, 1] > 1000.0, "high", "low")
     model = NGDSVGPClassifier(1.0 * RBF(), n_inducing=10, max_iter=30, tol=1.0, calibrate=False, random_state=0)

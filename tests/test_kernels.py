@@ -28,6 +28,7 @@ def fit(kernel, table, **options):
     return NGDSVGPRegressor(kernel, **{"n_inducing": 10, "max_iter": 40, "random_state": 0, **options}).fit(*table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -74,6 +75,7 @@ def test_optimizer_none_keeps_hyperparameters_and_points(table):
     assert model.elbo_ > model.elbo_curve_[0]
 
 
+@pytest.mark.slow
 def test_default_kernel_starts_from_the_data(rng):
     X = rng.normal(size=(80, 3)) * [1.0, 1e-3, 50.0]
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=80)
@@ -189,6 +191,7 @@ assert np.all(np.isfinite(scores))
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_wiggly_function_gets_a_short_lengthscale(rng):
     """From lengthscales that are far too long the fit would call this noise."""
     X = rng.uniform(0, 10, size=(400, 1))
@@ -288,6 +291,7 @@ def test_columns_are_a_kernel_of_scikit_learn():
     assert kernel.requires_vector_input
 
 
+@pytest.mark.slow
 def test_fit_by_name_is_fit_by_position(wide, frame):
     """``kernel_`` has the columns as they were given, and every way to predict sees the same."""
     X, y = wide
@@ -309,6 +313,7 @@ def test_fit_by_name_is_fit_by_position(wide, frame):
     assert_array_equal(other.predict(frame[:3]), by_position.predict(X[:3]))
 
 
+@pytest.mark.slow
 def test_streams_go_on_by_name(wide, frame):
     X, y = wide
     options = {"n_inducing": 10, "max_iter": 40, "random_state": 0}
@@ -328,6 +333,7 @@ def test_search_over_what_is_inside_columns(wide, frame):
     assert search.best_estimator_.kernel_.k1.k2.kernel.length_scale == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_additive_kernel_is_scikit_learns_exact_gaussian_process(rng):
     """Trained where one column moves at a time; a sum of functions of one column is known elsewhere, too."""
     s = np.linspace(-2, 2, 25)

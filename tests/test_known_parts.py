@@ -159,6 +159,7 @@ def test_a_missing_target_alone_is_a_row_left_out():
 OF_NUMBERS = [each for each in all_likelihoods() if "regression" in each.tasks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", OF_NUMBERS, ids=repr)
 def test_every_likelihood_skips_a_missing_target(likelihood, rng, x64):
     y = targets_for(likelihood, rng, 2, 3, 6)
@@ -175,6 +176,7 @@ def test_every_likelihood_skips_a_missing_target(likelihood, rng, x64):
         assert_allclose(found, getattr(one, function)(mean[first], var[first], y[:1]), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_counts_with_missing_cells_start_and_train():
     y = np.column_stack([np.exp(1.0 + np.sin(X[:, 0])), np.exp(2.0 + np.cos(X[:, 0]))]).round()
     gappy = np.where(np.random.default_rng(0).uniform(size=y.shape) < 0.3, np.nan, y)
@@ -209,6 +211,7 @@ def _share(y, other):
     return y.var() / other.var()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "gamma"])
 def test_a_constant_exposure_changes_the_rate_alone(likelihood):
     y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0]))) + 1.0
@@ -221,6 +224,7 @@ def test_a_constant_exposure_changes_the_rate_alone(likelihood):
     assert found.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
 def test_exposures_of_simulated_counts(likelihood):
     """Rates at exposures from one to a hundred; a linear Poisson regression of rates is the baseline."""
@@ -240,6 +244,7 @@ def test_exposures_of_simulated_counts(likelihood):
     assert np.mean((lower <= drawn) & (drawn <= upper)) > 0.85
 
 
+@pytest.mark.slow
 def test_the_default_kernel_is_chosen_from_rates():
     rng = np.random.default_rng(2)
     rows = rng.uniform(-3.0, 3.0, size=(120, 1))
@@ -250,6 +255,7 @@ def test_the_default_kernel_is_chosen_from_rates():
     assert np.abs(np.log(reg.predict(NEW)) - np.sin(NEW[:, 0])).mean() < 0.2
 
 
+@pytest.mark.slow
 def test_offsets_on_minibatches_and_in_the_exact_mean():
     rng = np.random.default_rng(2)
     rows = rng.uniform(-3.0, 3.0, size=(200, 1))

@@ -584,6 +584,7 @@ def test_fit_refuses_bad_targets(rng):
         NGDSVGPRegressor(likelihood="poisson").fit(rng.normal(size=(20, 1)), np.r_[-1.0, np.ones(19)])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_log_density_refuses_bad_targets(rng):
     X, y = rng.normal(size=(200, 1)), rng.uniform(0.1, 0.9, size=200)
@@ -762,6 +763,7 @@ def test_a_name_belongs_to_one_class():
             name = "gaussian"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_bounds_hold_while_training(rng):
     X = rng.normal(size=(100, 1))
@@ -777,6 +779,7 @@ def test_bounds_hold_while_training(rng):
     assert free.likelihood_.df > 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_student_t_ignores_outliers(rng):
     X = np.linspace(-3, 3, 120)[:, None]
@@ -823,6 +826,7 @@ def simulate(likelihood, rng, n_rows=200):
     return X, y, call(model, "conditional_moments", *f[:, None])[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("likelihood", RECOVERED, ids=repr)
 def test_recovers_a_known_function(likelihood, rng):
@@ -846,6 +850,7 @@ def test_every_regression_likelihood_is_recovered():
     assert {likelihood.name for likelihood in RECOVERED} == names
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("bins", ["uniform", "learned"])
 def test_ordinal_classifier_knows_the_order(bins, rng):

@@ -248,6 +248,7 @@ def test_scorers_of_counts():
     assert_allclose(metrics.calibration_scorer(model, X[:, :1], counts), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_scorers_of_classifiers(fitted):
     labels = np.array(["a", "b", "c"])[np.digitize(TARGET, [90.0, 110.0])]
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, labels)

@@ -45,6 +45,7 @@ def test_backward_undoes_forward_and_the_ends_are_continued(rng):
     np.testing.assert_allclose(scale.forward(X)[:, :2].std(0), 1.0, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_fit_sees_the_order_of_a_column_alone(rng):
     X = rng.normal(size=(60, 2))
     y = np.sin(X.sum(1)) + 0.1 * rng.normal(size=60)

@@ -128,6 +128,7 @@ def test_tightened_is_the_elbo_where_a_point_sits_at_every_row(rng):
     assert_allclose(bound_of(state, constants, batch), bound_of(state, constants, batch, ELBO()), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_every_output_has_its_own_residual(toy):
     """Two columns of y with a kernel each are two models."""
     X, y = toy
@@ -204,6 +205,7 @@ def test_one_iteration_of_the_estimator_ends_at_the_collapsed_bound(rng):
     assert_allclose(reg.predict(X), elbo.predict(X), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_exact_mean_pays_the_tightened_term(rng):
     """The mean, and so the bound but for the residual's part, is the ELBO's."""
     X = rng.uniform(-2.0, 2.0, size=(60, 2))
@@ -231,6 +233,7 @@ def test_exact_mean_pays_the_tightened_term(rng):
     assert_allclose(tightened.predict(X), elbo.predict(X), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_lbfgs_collapses_the_tightened_bound(toy):
     reg = NGDSVGPRegressor(solver="lbfgs", objective="tightened", n_inducing=5, max_iter=60, random_state=0).fit(*toy)
     elbo = clone(reg).set_params(objective="elbo").fit(*toy)
@@ -239,6 +242,7 @@ def test_lbfgs_collapses_the_tightened_bound(toy):
     assert reg.likelihood_.variance < elbo.likelihood_.variance
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_under_the_tightened_bound(toy):
     X, y = toy
     reg = NGDSVGPRegressor(objective="tightened", n_inducing=10, max_iter=100, random_state=0)
@@ -442,6 +446,7 @@ def test_every_objective_trains_a_regressor(objective, batch_size, toy):
     assert reg.score(X, y) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1024, 50])
 def test_predictive_objective_trains_a_classifier(batch_size, toy):
     X, labels = toy[0], np.where(toy[1] > 0.0, "above", "below")
@@ -463,6 +468,7 @@ def test_full_batch_steps_of_q_never_lower_the_predictive_bound(toy):
     assert np.all(np.diff(reg.elbo_curve_) >= -1e-6 * np.abs(reg.elbo_curve_[1:]))
 
 
+@pytest.mark.slow
 def test_predictive_objective_predicts_noise_that_varies_better():
     """With one noise for all rows, the variance of q follows the errors, also on rows that were not seen."""
     rng = np.random.default_rng(1)
@@ -476,6 +482,7 @@ def test_predictive_objective_predicts_noise_that_varies_better():
     assert density["predictive"] > density["elbo"] + 0.1
 
 
+@pytest.mark.slow
 def test_kl_weight_is_searched_without_compiling(toy):
     X, y = toy
     reg = NGDSVGPRegressor(objective=Predictive(), n_inducing=10, max_iter=40, random_state=0)

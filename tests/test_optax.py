@@ -26,6 +26,7 @@ def fit(**options):
     return NGDSVGPRegressor(**OPTIONS, **options).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_adam_of_optax_is_adam_by_name():
     by_name = fit(learning_rate=Constant(0.01))
     of_optax = fit(optimizer=optax.adam(0.01))
@@ -79,6 +80,7 @@ def test_a_function_of_the_iteration_is_a_schedule():
         fit(gamma_schedule=Constant)
 
 
+@pytest.mark.slow
 def test_decay_leaves_points_at_the_rows_where_they_are():
     model = NGDSVGPRegressor(n_inducing=None, max_iter=20, optimizer=optax.adamw(0.05, weight_decay=1.0)).fit(X, Y)
     assert_allclose(np.sort(model.inducing_points_, axis=0), np.sort(X, axis=0), rtol=1e-12)

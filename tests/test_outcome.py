@@ -98,6 +98,7 @@ def test_constant_classes_are_their_frequencies(likelihood, rng, monkeypatch):
 # -- what is said ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_good_fit_says_nothing_of_it(table):
     found = messages(NGDSVGPRegressor(**SMALL), *table)
     assert not told(found, NO_BETTER)
@@ -108,6 +109,7 @@ def test_a_constant_target_is_no_failure(table):
     assert not told(messages(NGDSVGPRegressor(**SMALL), table[0], np.ones(400)), NO_BETTER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
 def test_noise_that_took_everything_is_named(likelihood, table, rng):
     found = messages(NGDSVGPRegressor(likelihood=likelihood, **SMALL), table[0], rng.normal(size=400))
@@ -131,6 +133,7 @@ def test_what_the_fit_may_not_move_the_constant_may_not_either(table):
     assert reg.score(X, f) > 0.5
 
 
+@pytest.mark.slow
 def test_a_mean_that_is_solved_for_is_judged_before(rng):
     """Its noise is that of the leave-one-out density, with which the bound of few points is poor."""
     X = rng.uniform(-3.0, 3.0, size=(400, 1))
@@ -143,6 +146,7 @@ def test_a_mean_that_is_solved_for_is_judged_before(rng):
     assert not told(found, NO_BETTER)
 
 
+@pytest.mark.slow
 def test_a_fit_that_lost_its_signal_is_named(table):
     """Steps so large that the lengthscales end where nothing varies."""
     X, f = table
@@ -197,6 +201,7 @@ def test_the_accuracy_of_weighted_rows_and_ties(table):
     assert _worse_labels(outcome) is None
 
 
+@pytest.mark.slow
 def test_rejected_steps_are_news(table):
     X, f = table
     y = np.digitize(f, [-1.0, 1.0])

@@ -110,6 +110,7 @@ def check_plain(value, place):
         check_plain(item, f"{place}.{name}")
 
 
+@pytest.mark.slow
 def test_fitted_attributes_are_plain(fitted):
     predictions(fitted)
     check_plain(fitted, type(fitted).__name__)

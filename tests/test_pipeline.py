@@ -43,6 +43,7 @@ def classifier(**kwargs):
     return NGDSVGPClassifier(**{"n_inducing": 15, "max_iter": 60, "random_state": 0, **kwargs})
 
 
+@pytest.mark.slow
 def test_grid_search_in_a_pipeline(diabetes):
     pipeline = Pipeline(
         [
@@ -73,6 +74,7 @@ def test_grid_search_in_a_pipeline(diabetes):
     assert len(np.unique(scores.round(9))) == 6  # each of the parameters reaches the fit
 
 
+@pytest.mark.slow
 def test_cross_validation_with_several_scorers():
     X, y = load_iris(return_X_y=True)
     scores = cross_validate(classifier(), X, y, cv=3, scoring=["accuracy", "neg_log_loss", "roc_auc_ovr"])
@@ -81,6 +83,7 @@ def test_cross_validation_with_several_scorers():
     assert scores["test_roc_auc_ovr"].mean() > 0.97
 
 
+@pytest.mark.slow
 def test_ensembles_and_calibration():
     X, y = load_breast_cancer(return_X_y=True)
     X, y = X[:200, :10], y[:200]
@@ -128,6 +131,7 @@ def test_labels_of_any_type(labels, rng):
     assert clf.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 def test_class_weight_moves_the_boundary(rng):
     X = rng.normal(size=(200, 1))
     y = (X[:, 0] + rng.normal(size=200) > 1.2).astype(int)
@@ -189,6 +193,7 @@ def test_nested_parameters_of_a_name_are_explained(key):
 # -- rows, weights and seeds --------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inducing_init", ["greedy_variance", "k-means", "random"])
 def test_weights_are_repeated_rows_and_order_does_not_matter(diabetes, inducing_init, rng):
     X, y = diabetes
@@ -206,6 +211,7 @@ def test_weights_are_repeated_rows_and_order_does_not_matter(diabetes, inducing_
             assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_same_seed_same_bits(rng):
     X, y = rng.normal(size=(300, 2)), rng.normal(size=300)
     options = {"batch_size": 64, "n_mean_inducing": 10, "max_iter": 50}
@@ -215,6 +221,7 @@ def test_same_seed_same_bits(rng):
     assert np.any(first.predict(X) != other.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", ["pickle", "joblib"])
 def test_persistence_after_fit_and_after_predict(diabetes, dump, tmp_path):
     X, y = diabetes
@@ -262,6 +269,7 @@ def test_metadata_routing(diabetes, rng):
 # -- outputs ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_several_outputs(diabetes, rng):
     X, y = diabetes
     Y = np.column_stack([y, 1e4 * X[:, 2] + 7.0, rng.normal(size=len(y))])
@@ -296,6 +304,7 @@ def test_predictions_agree_with_each_other(diabetes):
         model.predict(X, return_std=True, return_cov=True)
 
 
+@pytest.mark.slow
 def test_class_draws_follow_the_probabilities():
     X, y = load_iris(return_X_y=True)
     for likelihood in ("softmax", "robust_max"):
@@ -307,6 +316,7 @@ def test_class_draws_follow_the_probabilities():
         assert_allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_scales_and_constant_columns(rng):
     Z = rng.normal(size=(120, 3))
     y = np.sin(Z[:, 0]) + Z[:, 1] ** 2
@@ -319,6 +329,7 @@ def test_scales_and_constant_columns(rng):
     assert_allclose((model.predict(X) + 3e7) / 1e6, plain.predict(np.column_stack([Z, np.zeros(120)])), atol=0.05)
 
 
+@pytest.mark.slow
 def test_warm_start_goes_on(diabetes):
     X, y = diabetes
     model = regressor(warm_start=True, max_iter=40, learning_rate=0.01).fit(X, y)

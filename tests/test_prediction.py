@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import (
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson
 from skgp_natgrad.prediction import evaluate, posterior
+from skgp_natgrad.prediction.reduction import reduced
 
 from .conftest import all_likelihoods, make_problem
 
@@ -41,7 +42,7 @@ def conditioned(likelihood, rng, basis="orthogonal", sklearn_kernels=SMOOTH):
     constants = constants._replace(prior_mean=rng.normal(size=constants.prior_mean.shape), masks=masks)
     fitted, _ = posterior.condition(basis, parameters, q, constants)
     values = parameters.raw_likelihood.from_raw(np)
-    return sklearn_kernels, twins, values, jax.tree.map(np.asarray, fitted), batch.y
+    return sklearn_kernels, twins, values, reduced(jax.tree.map(np.asarray, fitted)), batch.y
 
 
 def check_few_rows_equal_chunks(functions, model, X, y):
@@ -90,23 +91,25 @@ def test_a_row_does_not_know_its_neighbours(rng):
 @pytest.mark.usefixtures("x64")
 def test_the_mean_alone_reads_no_covariance(rng):
     sklearn_kernels, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng)
-    fitted = fitted._replace(whiten=np.nan * fitted.whiten, root_S=np.nan * fitted.root_S)
+    of_covariance = {name: getattr(fitted, name) for name in ("whiten", "root_S", "reduction")}
+    fitted = fitted._replace(**jax.tree.map(lambda each: np.nan * each, of_covariance))
     X = rng.normal(size=(4, 3))
     for predict, each in ((evaluate.at_few_rows, sklearn_kernels), (evaluate.in_chunks, twins)):
         assert np.all(np.isfinite(predict(evaluate.target_mean, each, likelihood, fitted, X)))
         assert np.all(np.isnan(predict(evaluate.target_moments, each, likelihood, fitted, X)[1]))
 
 
-def test_chunks_are_fetched_one_behind():
+def test_chunks_are_fetched_while_others_compute():
     events = []
 
     def dispatched():
-        for i in range(3):
+        for i in range(4):
             events.append(f"call {i}")
             yield i
 
-    events.extend(f"fetch {i}" for i in evaluate._one_behind(dispatched()))
-    assert events == ["call 0", "call 1", "fetch 0", "call 2", "fetch 1", "fetch 2"]
+    events.extend(f"fetch {i}" for i in evaluate._in_flight(dispatched(), 2))
+    assert events == ["call 0", "call 1", "call 2", "fetch 0", "call 3", "fetch 1", "fetch 2", "fetch 3"]
+    assert list(evaluate._in_flight(iter("ab"), 8)) == ["a", "b"]
 
 
 # -- the estimators -----------------------------------------------------------------------
@@ -132,6 +135,7 @@ def predictions(model, X):
     return [model.predict(X), *model.predict(X, return_std=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ["two columns", "three classes"])
 def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):

@@ -31,6 +31,7 @@ def no_warning_about_forks():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_warning_about_forks")
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_two_jobs_equal_one(backend):
@@ -238,6 +239,7 @@ def host_settings():
         jax.config.update(name, value)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_settings_of_the_host_program_change_no_bit(host_settings):
     def bits():

@@ -139,9 +139,11 @@ def test_projection_and_its_gradients_equal_autodiff(removed, rng):
     assert_trees_close(ours[:4], plain, rtol=1e-9)
     got = gradients(weighted(project, whiten), *arguments)
     want = gradients(weighted(plain_project, JITTER), *arguments)
-    symmetric = [0.5 * (tree[4] + np.swapaxes(tree[4], -1, -2)) for tree in (got, want)]
-    assert_allclose(*symmetric, rtol=1e-9, atol=1e-9)
-    assert_trees_close(got[:4] + got[5:], want[:4] + want[5:], rtol=1e-9, atol=1e-8)
+    # The antisymmetric parts of gradients in Kzz and S say nothing.
+    for i in (0, 4):
+        symmetric = [0.5 * (tree[i] + np.swapaxes(tree[i], -1, -2)) for tree in (got, want)]
+        assert_allclose(*symmetric, rtol=1e-9, atol=1e-8 if i == 0 else 1e-9)
+    assert_trees_close(got[1:4] + got[5:], want[1:4] + want[5:], rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.usefixtures("x64")
@@ -185,6 +187,7 @@ def test_rows_in_single_precision(basis, likelihood, rng):
     assert abs(single[0] - double[0]) > 1e-12  # and it is single precision
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("options", [{"n_mean_inducing": 20, "batch_size": 100}, {"solver": "lbfgs"}], ids=repr)
 def test_fits_in_single_precision(options, rng):
@@ -201,6 +204,7 @@ def test_fits_in_single_precision(options, rng):
     assert_allclose(std, std_64, rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_classes_in_single_precision(rng):
     X = rng.normal(size=(200, 2))

@@ -76,6 +76,7 @@ def test_bad_schedules_are_named(schedule, message):
         NGDSVGPRegressor(gamma_schedule=schedule).fit(np.eye(3), np.arange(3.0))
 
 
+@pytest.mark.slow
 def test_ten_million_iterations_take_no_table():
     """One of their step sizes alone would be 76 MiB."""
     X = np.linspace(-2, 2, 60)[:, None]

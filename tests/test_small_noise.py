@@ -142,6 +142,7 @@ def assert_is_optimum(model, expected, X_new, noise, digits=1e-6):
 
 
 # Five hundred points of the smooth kernel, whose covariances are the nearest to singular ones.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "n_points"),
     [(SMOOTH, 20), (ROUGH, 20), (SMOOTH, 100), (ROUGH, 100), (SMOOTH, 500)],
@@ -251,6 +252,7 @@ def drawn(n_rows, size, n_steps):
     return batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameterization", sorted(PARAMETERIZATIONS))
 def test_every_parameterization_climbs_to_the_optimum(parameterization, table):
     """From the optimum of half the rows: the bound of all rises towards the collapsed one, and nothing is rejected."""
@@ -348,6 +350,7 @@ def test_the_exact_mean_is_that_of_all_points(amplitude, noise, table):
     assert model.elbo_ > collapsed(kernel, noise, Z, X, y, X_new)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean_solver", ["adam", "natural", "diagonal"])
 @pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
 def test_mean_only_points_never_harm(basis, mean_solver, table):
@@ -519,6 +522,7 @@ def test_the_bound_rises(name, amplitude):
     assert model.n_rejected_steps_ == model.n_clipped_steps_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [StudentT(4.0, 1e-2), StudentT(4.0, 1e-3)], ids=repr)
 def test_student_t_is_as_good_as_the_optimum(likelihood, table):
     """Minibatches, amplitude 1096: the error of the Gaussian optimum of the same points, or less."""
@@ -533,6 +537,7 @@ def test_student_t_is_as_good_as_the_optimum(likelihood, table):
     assert model.n_rejected_steps_ < 40
 
 
+@pytest.mark.slow
 def test_robust_max_of_two_classes(table):
     X, y, _ = table
     options = {"inducing_init": points(X, 60), "optimizer": None, "normalize_X": False, "n_inducing": 60, "tol": 0.0}
@@ -547,6 +552,7 @@ def test_robust_max_of_two_classes(table):
     assert model.score(X, y > 0) > 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [256, N])
 def test_training_into_little_noise(batch_size, table):
     """A smooth function without noise, all hyperparameters free: the noise falls, and nothing breaks on the way."""
@@ -669,6 +675,7 @@ def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     assert_allclose(twice.q.mean, once.q.mean, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_free_hyperparameters_do_not_throw_the_optimum_away(table):
     """From the optimum of fixed hyperparameters, on minibatches: training goes on, and does not begin anew."""
     X, y, _ = table

@@ -124,6 +124,7 @@ def dense(points, m, S, X):
     return mean, var, divergence
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_moments_divergence_and_bound_are_the_papers(rng):
     parameters, q, batch, constants = problem(rng)
@@ -138,6 +139,7 @@ def test_moments_divergence_and_bound_are_the_papers(rng):
     assert_allclose(bound(parameters, q, batch, constants), expected - divergence.sum(), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_it_is_the_coupled_basis_on_both_sets_with_a_block_diagonal_covariance(rng):
     """Also with masked points in both sets; the full curvature is that of the coupled basis."""
@@ -176,6 +178,7 @@ def test_masked_points_are_not_there(rng):
     assert_allclose(got.mean, want.mean, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gradients_are_those_of_differences(rng):
     parameters, q, batch, constants = problem(rng, StudentT())
@@ -193,6 +196,7 @@ def test_gradients_are_those_of_differences(rng):
     assert np.abs(gradient.points.Z).max() > 1e-3 < np.abs(gradient.points.Z_second).max()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_mean_moves_along_with_both_sets(rng):
     """A mean held as points move is, at their new places, the function that it was."""
@@ -244,6 +248,7 @@ def on_diagonal_jax(A):
     return jnp.where(block[:, None] == block, A, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_steps_reach_the_optimum_of_the_family(rng):
     """Its precision in one step, its mean, that of the coupled basis on both sets, step by step: never downwards."""
@@ -329,6 +334,7 @@ def q_is_block_diagonal(estimator):
     return not (np.any(q.cov[:, :n, n:]) or np.any(q.precision[:, :n, n:]))
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize(
     "own", [{"gamma_schedule": "auto", "batch_size": 64}, {"solver": "lbfgs"}, {"solver": "adam"}], ids=str
@@ -356,6 +362,7 @@ def test_a_regressor_predicts_with_both_parts(own, table):
         assert reg.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 @QUIET
 def test_a_classifier_on_minibatches(table):
     X, y = table
@@ -369,6 +376,7 @@ def test_a_classifier_on_minibatches(table):
     assert_allclose(clf.predict_proba(X[:3]), clf.predict_proba(X)[:3], rtol=1e-9)
 
 
+@pytest.mark.slow
 @QUIET
 def test_without_further_points_it_is_the_coupled_basis(table):
     X, y = table

@@ -56,6 +56,7 @@ def test_collapsed_bound_is_titsias(rng):
     assert_allclose(slope, (at(1e-6) - at(-1e-6)) / 2e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_whole_gp_by_lbfgs_is_scikit_learns(table):
     """Inducing points at the data, Gaussian noise: the bound is the evidence, and so is its maximum."""
     X, y = table
@@ -76,6 +77,7 @@ def test_whole_gp_by_lbfgs_is_scikit_learns(table):
         NGDSVGPRegressor(n_inducing=None, n_mean_inducing=5).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["student_t", "gamma"])
 def test_lbfgs_moves_q_where_it_must(likelihood, table):
     X, y = table
@@ -98,6 +100,7 @@ def test_lbfgs_honours_bounds(table):
 # -- line searches ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_line_search_finds_gamma_one_for_a_gaussian(table):
     """Figure 2: with a conjugate likelihood one step of size one is the optimum."""
     X, y = table
@@ -117,6 +120,7 @@ def test_a_line_search_finds_gamma_one_for_a_gaussian(table):
     assert_allclose(model.elbo_curve_[1], model.elbo_, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameterization", ["natural", "natural_log", "mean_var_sqrt"])
 def test_searched_steps_never_lose(parameterization, table):
     X, y = table
@@ -144,6 +148,7 @@ def test_ordinary_gradients_approach_the_optimum(parameterization, table):
     assert np.all(np.isfinite(model.predict(X, return_std=True)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_gradient_descent_step_is_the_gradient(rng):
     """solver="gd" moves every parameter by the learning rate times the gradient for each unit of weight."""
@@ -193,6 +198,7 @@ def test_combinations_are_refused_by_name(arguments, message, table):
 # -- kernels for each latent function, callbacks ------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_kernel_for_each_output(table):
     X, y = table
     two = np.column_stack([y, X[:, 0]])
@@ -203,6 +209,7 @@ def test_a_kernel_for_each_output(table):
     assert model.score(X, two) > 0.8
 
 
+@pytest.mark.slow
 def test_a_callback_sees_a_fitted_model_and_can_stop(table):
     X, y = table
     seen = []
@@ -222,6 +229,7 @@ def test_a_callback_sees_a_fitted_model_and_can_stop(table):
 # -- going on -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "own",
     [

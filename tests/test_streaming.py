@@ -178,6 +178,7 @@ def halves(X, y):
     return (X[:60], y[:60]), (X[60:], y[60:])
 
 
+@pytest.mark.slow
 def test_two_batches_are_one_fit_where_the_posterior_is_exact(table):
     """Gaussian noise, known hyperparameters and points: moments and evidence are those of all rows."""
     model = NGDSVGPRegressor(likelihood=Gaussian(0.05), gamma_schedule=1.0, **KNOWN)
@@ -191,6 +192,7 @@ def test_two_batches_are_one_fit_where_the_posterior_is_exact(table):
     assert evidence == pytest.approx(whole.elbo_, rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
 def test_two_batches_come_close_to_one_fit_where_it_is_not(likelihood):
     rng = np.random.default_rng(0)
@@ -215,6 +217,7 @@ def test_two_batches_come_close_to_one_fit_where_it_is_not(likelihood):
     assert np.abs(alone - whole).max() > 0.2
 
 
+@pytest.mark.slow
 def test_a_stream_whose_inputs_move_is_followed_and_remembered():
     rng = np.random.default_rng(42)
     X = np.sort(rng.uniform(0.0, 10.0, size=600))[:, None]
@@ -230,6 +233,7 @@ def test_a_stream_whose_inputs_move_is_followed_and_remembered():
     assert np.abs(last.predict(grid[:100, None]) - np.sin(2.0 * grid[:100])).max() > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "own",
     [
@@ -252,6 +256,7 @@ def test_every_way_to_train_remembers(own, table):
 # -- scikit-learn's conventions -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_first_call_is_fit_and_fit_forgets(table):
     first, second = halves(*table)
     X = table[0]
@@ -331,12 +336,14 @@ def test_a_mean_on_other_points_has_no_stream(own, table):
         assert "n_mean_inducing=0" in str(caught.value.__cause__)
 
 
+@pytest.mark.slow
 def test_mean_only_points_of_the_last_fit_are_named(table):
     model = regressor(n_mean_inducing=3, max_iter=20).fit(*table)
     with pytest.raises(ValueError, match="3 mean-only points"):
         model.set_params(n_mean_inducing=0).partial_fit(*table)
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_first_call(table):
     X, y = table
     level = np.digitize(y, [-0.6, 0.0, 0.6])
@@ -347,6 +354,7 @@ def test_levels_are_those_of_the_first_call(table):
         model.partial_fit(X, level + 1)
 
 
+@pytest.mark.slow
 def test_classes_are_those_of_the_first_call(table):
     X, y = table
     label = np.array(["low", "mid", "top"])[np.digitize(y, [-0.5, 0.5])]
@@ -372,6 +380,7 @@ def test_classes_are_those_of_the_first_call(table):
     assert_array_equal(model.predict(X), kept)
 
 
+@pytest.mark.slow
 def test_kernels_of_their_own_go_on_and_are_not_made_anew():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, size=(200, 1))

@@ -37,6 +37,7 @@ def test_steps_one_by_one_are_those_of_a_training(basis, n_mean, solver):
     assert_allclose(bounds[0], result.trained.report.elbo[0], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_batch_of_any_size_stands_for_the_whole_table():
     plan = plan_of(n_mean_inducing=4)
     state, constants = svgp.init(plan, TABLE, random_state=0)

@@ -27,6 +27,7 @@ CASES = st.builds(
 )
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=N_CASES, deadline=None, derandomize=True, database=None)
 @hypothesis.given(case=CASES)
 def test_every_fit_is_finite_or_refused(case):

@@ -77,6 +77,7 @@ def test_buckets():
     assert batches.batch_size_for(50, 10**6) == 60
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_an_indefinite_step_is_shortened(rng):
     q = random_gaussian(rng, 2, 4)
@@ -161,6 +162,7 @@ def test_warns_once_and_names_what_to_change(table):
         NGDSVGPRegressor(n_inducing=20, max_iter=30, tol=1e9).fit(*table)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kernel", [None, 50.0 * RBF(1.0)])
 def test_a_step_that_loses_the_bound_is_taken_back(kernel):
@@ -187,6 +189,7 @@ def test_the_best_state_of_a_full_batch_is_kept(table):
     assert again.set_params(inducing_init=model.inducing_points_).fit(*table).elbo_ >= model.elbo_ - 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_schedule_is_never_asked_past_the_end(table):
     values = np.linspace(0.1, 0.5, 30)
@@ -215,6 +218,7 @@ def test_minibatch_noise_neither_stops_nor_warns():
     assert rule.status(flat[:60]) == "too few"
 
 
+@pytest.mark.slow
 def test_minibatches_stop_too(rng):
     X = rng.normal(size=(400, 1))
     y = X[:, 0] + 0.1 * rng.normal(size=400)
@@ -223,6 +227,7 @@ def test_minibatches_stop_too(rng):
     assert model.score(X, y) > 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_minibatches_reach_what_the_full_batch_does(table):
     options = {"n_inducing": 20, "max_iter": 600, "tol": 0.0, "random_state": 0}
@@ -232,6 +237,7 @@ def test_minibatches_reach_what_the_full_batch_does(table):
     assert_allclose(mini.predict(table[0]), full.predict(table[0]), atol=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("likelihood", ["robust_max", "softmax"])
@@ -244,6 +250,7 @@ def test_large_steps_from_the_first_stay_definite(gamma, likelihood):
     assert np.all(np.isfinite(model.elbo_curve_))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_mean_only_points_raise_the_bound(rng):
     X = rng.uniform(-4, 4, size=(300, 2))
@@ -281,6 +288,9 @@ def test_mean_only_points_raise_the_bound(rng):
         ("normalize_X", "yes"),
         ("jitter", 0.0),
         ("device", "tpu"),
+        ("n_devices", 0),
+        ("n_devices", "every"),
+        ("n_devices", 1000),
         ("dtype", "float16"),
         ("verbose", "yes"),
     ],
@@ -341,6 +351,7 @@ def test_values_that_overflow_are_named(x, y, message, table):
         NGDSVGPRegressor(max_iter=20).fit(x * table[0], y * table[1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_nan_is_never_returned(rng):
     X = rng.uniform(1, 2, size=(30, 1))

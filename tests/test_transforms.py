@@ -195,6 +195,7 @@ def drawn(scale=0.1, share=0.15, offset=-2.0):
     return np.asarray(model.sample(F[None], np.random.RandomState(1)))[0]
 
 
+@pytest.mark.slow
 def test_all_three_kinds_are_trained():
     y = drawn()
     model = NGDSVGPRegressor(likelihood=Contaminated(), **OPTIONS).fit(X, y)
@@ -231,11 +232,13 @@ def test_all_three_kinds_keep_within_their_bounds():
     assert "likelihood__offset at its lower bound -0.3. " in message
 
 
+@pytest.mark.slow
 def test_lbfgs_keeps_all_three_kinds_within_their_bounds():
     options = {**OPTIONS, "solver": "lbfgs", "parameterization": "mean_var_sqrt", "max_iter": 60}
     check_within_bounds(NGDSVGPRegressor(likelihood=Contaminated(**BOUNDS), **options).fit(X, drawn()).likelihood_)
 
 
+@pytest.mark.slow
 def test_the_exact_mean_moves_the_noise_and_no_offset():
     y = F - 2.0 + 0.1 * RNG.normal(size=len(F))
     options = {**OPTIONS, "likelihood": Shifted(), "n_inducing": 6}

@@ -100,6 +100,7 @@ BOTH = {
     "random_state": [1],
     "verbose": [1],
     "device": ["cpu"],
+    "n_devices": ["all"],
     "dtype": ["float32"],
     "callback": [lambda n_iter, model: n_iter >= 40],
     "checkpoint": ["checkpoint"],
@@ -134,6 +135,7 @@ WITHOUT_EFFECT = {
         "mean_solver",
         "verbose",
         "device",
+        "n_devices",
         "checkpoint",
         "checkpoint_every",
         "tol",
@@ -165,7 +167,7 @@ COMPILED = {
         "mean_solver",
         "dtype",
     ),
-    *("n_inducing", "n_mean_inducing", "device"),
+    *("n_inducing", "n_mean_inducing", "device", "n_devices"),
 }
 CASES = [
     pytest.param(call, estimator, name, value, id=f"{estimator.__name__[7:10]}-{name}-{i}-{call}")
@@ -214,6 +216,7 @@ def test_every_argument_is_honoured_or_refused(call, estimator, name, value, fir
 # -- hyperparameters ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_estimator
 @each_call
 def test_what_is_fixed_and_changed_is_what_predicts(estimator, call, first):
@@ -286,6 +289,7 @@ def test_a_kernel_that_is_changed_in_place_has_changed():
     check_one_state(model)
 
 
+@pytest.mark.slow
 def test_one_lengthscale_of_several():
     table = np.column_stack([X, RNG.normal(size=(60, 2))])
     model = made(NGDSVGPRegressor, kernel=1.0 * RBF([1.0, 1.0, 1.0])).fit(table, Y)
@@ -294,6 +298,7 @@ def test_one_lengthscale_of_several():
     assert_allclose(model.kernel_.k2.length_scale, [trained[0], 4.0, trained[2]], rtol=1e-12)
 
 
+@pytest.mark.slow
 @each_call
 def test_from_the_default_kernel_to_one_of_its_form(call):
     model = again(made(NGDSVGPRegressor, kernel=None))
@@ -319,6 +324,7 @@ def test_a_kernel_with_a_part_fixed_at_zero_goes_on():
     check_one_state(model)
 
 
+@pytest.mark.slow
 def test_a_value_for_each_output_may_replace_one_for_all():
     both = np.column_stack([Y, 2.0 * Y])
     model = made(NGDSVGPRegressor, likelihood=Gaussian(0.1)).fit(X, both)
@@ -329,6 +335,7 @@ def test_a_value_for_each_output_may_replace_one_for_all():
     assert_allclose(model.likelihood_.variance, [trained[0], 0.2])
 
 
+@pytest.mark.slow
 def test_options_of_a_likelihood_that_differ_are_named():
     level = np.digitize(Y, [-0.5, 0.5])
     model = made(NGDSVGPRegressor, likelihood=Ordinal()).fit(X, level)
@@ -360,6 +367,7 @@ def test_names_of_one_meaning_are_no_change():
     again(classes.set_params(normalize_y=False, likelihood="bernoulli"))
 
 
+@pytest.mark.slow
 def test_mean_points_of_the_exact_solver_are_placed_anew():
     model = again(made(NGDSVGPRegressor))
     assert len(again(model.set_params(mean_solver="exact", n_mean_inducing=5)).mean_inducing_points_) == 5
@@ -396,6 +404,7 @@ def test_a_model_of_an_older_format_loads_whatever_its_arguments_are_now(first):
             again(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "estimator", "own"),
     [

@@ -55,6 +55,7 @@ def standard_error(f, pi):
     return 1.0 / np.sqrt(information.sum())
 
 
+@pytest.mark.slow
 def test_the_probability_and_the_rate_are_recovered(fitted):
     model = fitted()
     assert abs(model.likelihood_.zero_probability - PI) < 3.0 * standard_error(F, PI)
@@ -64,6 +65,7 @@ def test_the_probability_and_the_rate_are_recovered(fitted):
     assert_allclose(((Y - mean) / std).std(), 1.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_it_is_better_than_a_poisson_distribution(fitted):
     new_X, new_y, f = drawn(1)
     plain = NGDSVGPRegressor(likelihood="poisson", **OPTIONS).fit(X, Y)
@@ -75,6 +77,7 @@ def test_it_is_better_than_a_poisson_distribution(fitted):
     assert density.mean() > truth.mean() - 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("start", [0.005, 0.9])
 def test_it_is_found_from_afar(start):
@@ -82,6 +85,7 @@ def test_it_is_found_from_afar(start):
     assert abs(model.likelihood_.zero_probability - PI) < 3.0 * standard_error(F, PI)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_natural_gradients_reach_the_optimum_of_lbfgs():
     """The likelihood is not log-concave where y is zero: steps may be refused, and no more than that."""
@@ -95,12 +99,14 @@ def test_natural_gradients_reach_the_optimum_of_lbfgs():
     assert natural.likelihood_.zero_probability == pytest.approx(lbfgs.likelihood_.zero_probability, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_two_columns_have_a_probability_each():
     _, other, _ = drawn(0, pi=0.7)
     model = NGDSVGPRegressor(likelihood="zero_inflated_poisson", **OPTIONS).fit(X, np.column_stack([Y, other]))
     assert_allclose(model.likelihood_.zero_probability, [PI, 0.7], atol=4.0 * standard_error(F, 0.7))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_single_precision(fitted):
     model = NGDSVGPRegressor(likelihood="zero_inflated_poisson", **OPTIONS, dtype="float32").fit(X, Y)
@@ -120,12 +126,14 @@ def told(likelihood, y=Y):
     return model, found
 
 
+@pytest.mark.slow
 def test_a_fixed_probability_stays():
     model, found = told(ZeroInflatedPoisson(0.123, "fixed"))
     assert model.likelihood_.zero_probability == pytest.approx(0.123, rel=1e-12)
     assert not found
 
 
+@pytest.mark.slow
 def test_a_bound_is_told_by_its_value():
     model, found = told(ZeroInflatedPoisson(0.1, (1e-4, 0.125)))
     assert model.likelihood_.zero_probability == pytest.approx(0.125, rel=1e-12)
@@ -153,6 +161,7 @@ def test_bad_probabilities_are_named(likelihood, message):
 # -- what an estimator does with it -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_search_over_the_probability():
     model = NGDSVGPRegressor(likelihood=ZeroInflatedPoisson(zero_probability_bounds="fixed"), **OPTIONS)
@@ -185,6 +194,7 @@ def test_a_pickle_predicts_the_same_and_goes_on(fitted):
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_exact_mean():
     options = {**OPTIONS, "kernel": 1.0 * RBF(0.7), "n_inducing": 6, "n_mean_inducing": 40}
@@ -240,6 +250,7 @@ def test_the_start_takes_excess_zeros_out():
     assert np.all(np.isfinite(ZeroInflatedPoisson().initial_latent(np.zeros((1, 4)), weight, 0)))
 
 
+@pytest.mark.slow
 def test_a_column_of_zeros_can_be_fitted():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

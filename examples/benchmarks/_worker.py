@@ -201,27 +201,32 @@ def train(channel, function, data, settings, report):
 
 
 def search(channel, function, data, settings):
-    """A grid search with its compilations and its memory."""
+    """A grid search with its compilations and its memory: scikit-learn's, or the library's own."""
     from sklearn.model_selection import GridSearchCV
 
     module = sys.modules[function.__module__]
+    kind = getattr(module, "OWN_SEARCH", None) if settings.get("own_search") else GridSearchCV
+    options = settings.get("search_options", {})
     counting = getattr(module, "count_compilations", contextlib.nullcontext)
     estimator, grid = function(data, settings)
     scoring = _Scoring()
     with counting() as counts:
         start = time.perf_counter()
-        found = GridSearchCV(estimator, grid, cv=settings["folds"], scoring=scoring, error_score="raise", refit=False)
+        found = kind(
+            estimator, grid, cv=settings["folds"], scoring=scoring, error_score="raise", refit=False, **options
+        )
         found.fit(data["X"], data["y"])
         seconds = time.perf_counter() - start
     channel.send(
         "searched",
         seconds=seconds,
-        fits=len(scoring.memory),
-        first_fit=scoring.times[0] - start,
+        fits=len(found.cv_results_["params"]) * settings["folds"],
+        first_fit=scoring.times[0] - start if scoring.times else None,
         best_score=float(found.best_score_),
         compilations=None if counts is None else dict(counts),
-        memory_after_fifth=scoring.memory[max(0, len(scoring.memory) // 5 - 1)],
-        memory_at_end=scoring.memory[-1],
+        # Fits in other processes leave no times and no memory here.
+        memory_after_fifth=scoring.memory[max(0, len(scoring.memory) // 5 - 1)] if scoring.memory else None,
+        memory_at_end=scoring.memory[-1] if scoring.memory else None,
     )
 
 

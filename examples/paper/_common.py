@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import itertools
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 import traceback
@@ -46,7 +48,8 @@ def parser(description, datasets, methods, seeds=(0,)):
     p.add_argument("--max-rows", type=int, help="use a random part of each table")
     p.add_argument("--quick", action="store_true", help="minutes instead of hours; marked as such")
     p.add_argument("--only-print", action="store_true", help="run nothing, show what there is")
-    p.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of results and pictures")
+    p.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of results")
+    p.add_argument("--pictures", type=Path, default=DEFAULT_OUTPUT, help="folder of the picture")
     p.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
     form = p.add_mutually_exclusive_group()
     form.add_argument("--rst", dest="format", action="store_const", const="rst", help="print an rst table")
@@ -190,10 +193,7 @@ def timed_fit(estimator, arguments, data, label, score, n_scores=0, max_seconds=
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data.X, data.y)
-    end = {
-        "n": len(data.X),
-        "n_test": len(data.X_test),
-        "d": data.X.shape[1],
+    end = sizes(data) | {
         "iterations": int(model.n_iter_),
         "elbo_per_row": float(model.elbo_) / len(data.X),
         "rejected_steps": int(model.n_rejected_steps_),
@@ -204,6 +204,11 @@ def timed_fit(estimator, arguments, data, label, score, n_scores=0, max_seconds=
     bound_iteration, bound = log_bins(np.asarray(model.elbo_curve_) / len(data.X))
     curve = recorder.record() | {"bound_iteration": bound_iteration, "bound_per_row": bound}
     return model, end | {"curve": curve}
+
+
+def sizes(data):
+    """Rows and columns of a split."""
+    return {"n": len(data.X), "n_test": len(data.X_test), "d": data.X.shape[1]}
 
 
 def log_bins(curve, n_bins=400):
@@ -337,6 +342,29 @@ def _plain(value):
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
 
 
+@functools.cache
+def commit():
+    """The commit of the checkout as this process found it; with a plus sign where its code was changed since."""
+
+    def git(*arguments):
+        return subprocess.run(
+            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "skgp_natgrad", "examples/paper/*.py")
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None  # not a checkout
+
+
+def processor():
+    """The name of the processor, as far as the system tells it."""
+    with contextlib.suppress(OSError, StopIteration), open("/proc/cpuinfo") as file:
+        return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
 def provenance():
     """Where, when and with which version a cell was run."""
     import jax
@@ -344,11 +372,12 @@ def provenance():
     device = jax.devices()[0]
     return {
         "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "jax_device": f"{device.platform}: {device.device_kind}",
         "jax": jax.__version__,
         "version": skgp_natgrad.__version__,
+        "commit": commit(),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
     }
 
@@ -360,6 +389,7 @@ def run_missing(cells, results, run_one, args):
     """
     missing = [] if args.only_print else [one for one in cells if results.get(one) is None]
     failures = 0
+    commit()  # before anybody changes what this process has loaded
     for number, one in enumerate(missing, 1):
         label = f"[{number}/{len(missing)}] {one['dataset']} {one['method']} seed {one['seed']}"
         progress(f"{label}: starts", final=True)
@@ -413,28 +443,3 @@ def mean_text(values, digits):
         return "-"
     text = f"{np.mean(values):.{digits}f}"
     return f"{text} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else text
-
-
-# -- pictures -----------------------------------------------------------------------------
-
-
-def pyplot():
-    """matplotlib.pyplot, or an explanation."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise SystemExit('The picture needs matplotlib: pip install "skgp_natgrad[plot]"') from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def save(figure, args, name):
-    """Write a picture into the output folder."""
-    args.output.mkdir(parents=True, exist_ok=True)
-    path = args.output / f"{name}{'_quick' if args.quick else ''}.png"
-    if args.quick:
-        figure.text(0.005, 0.005, "quick version", color="tab:red", fontsize=8)
-    figure.savefig(path, dpi=130)
-    print(f"saved {path}")

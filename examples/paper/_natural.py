@@ -9,6 +9,7 @@ does not print is an argument of the scripts, and listed in the README.
 from __future__ import annotations
 
 import _common as common
+import _pictures as pictures
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
@@ -16,7 +17,6 @@ from skgp_natgrad import Constant, LineSearch, LogLinear, NGDSVGPClassifier, NGD
 
 # The paper's running example: a likelihood a data set.
 THREE = {"energy": "gaussian", "boston": "student_t", "pima": "bernoulli"}
-COLOURS = {"ngd": "tab:blue", "ngd+adam": "tab:blue", "adam": "tab:orange", "gd": "tab:green", "lbfgs": "tab:red"}
 NAMES = {"ngd": "NGD", "ngd+adam": "NGD+Adam", "adam": "Adam", "gd": "GD", "lbfgs": "L-BFGS"}
 # How a regression target is scaled.
 TARGETS = {"beta": "unit", "ordinal": "levels"}
@@ -211,7 +211,7 @@ def show_table(title, records, columns, args, notes=()):
 
 
 def stochastic_figure(stem, title, doc, joint, methods, argv=None):
-    """Figures 3 and 4: the bound against training time, three data sets, five splits."""
+    """Figures 3 and 4: the bound against training time, three data sets, five splits; returns the exit status."""
     p = add_arguments(common.parser(doc, THREE, methods, seeds=range(5)), rates=True)
     args = p.parse_args(argv)
     args.datasets = args.datasets or list(THREE)
@@ -233,37 +233,29 @@ def stochastic_figure(stem, title, doc, joint, methods, argv=None):
     show_table(title, records, {"elbo_per_row": 4, "log_density": 4, "seconds": 1, "seconds_first_chunk": 1}, args)
     if records:
         plot_bounds(records, args, stem, title)
-    return failures
+    return 1 if failures else 0
 
 
 def plot_bounds(records, args, name, title):
     """A panel a data set: the bound against seconds of training."""
-    plt = common.pyplot()
+    plt = pictures.pyplot()
     figure, axes = plt.subplots(1, len(args.datasets), figsize=(4.2 * len(args.datasets), 3.6), squeeze=False)
     for axis, dataset in zip(axes[0], args.datasets, strict=True):
         chosen = [record for record in records if record["dataset"] == dataset]
         for record in chosen:
             iteration = np.asarray(record["curve"]["bound_iteration"])
             seconds = common.training_seconds(record, iteration + 1)
-            axis.plot(seconds, record["curve"]["bound_per_row"], color=COLOURS[record["method"]], lw=0.8, alpha=0.7)
+            axis.plot(
+                seconds, record["curve"]["bound_per_row"], color=pictures.COLOURS[record["method"]], lw=0.8, alpha=0.7
+            )
         for method in dict.fromkeys(record["method"] for record in chosen):
-            axis.plot([], [], color=COLOURS[method], label=NAMES[method])
+            axis.plot([], [], color=pictures.COLOURS[method], label=NAMES[method])
         axis.set(title=f"{dataset}, {THREE[dataset]}", xlabel="seconds of training", xscale="log")
-        zoom(axis, [record["curve"]["bound_per_row"] for record in chosen])
+        pictures.zoom(axis, [record["curve"]["bound_per_row"] for record in chosen])
         axis.legend(loc="lower right")
     axes[0, 0].set_ylabel("bound, nats a row")
     figure.suptitle(title)
-    figure.tight_layout()
-    common.save(figure, args, name)
-
-
-def zoom(axis, curves, part=0.1):
-    """Leave the far start of the curves out of the picture."""
-    values = np.concatenate([np.asarray(curve, dtype=float) for curve in curves]) if curves else np.empty(0)
-    values = values[np.isfinite(values)]
-    if len(values):
-        low, high = np.quantile(values, part), values.max()
-        axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    pictures.save(figure, args, name)
 
 
 def plot_scores(panels, args, name, title, against="iteration"):
@@ -271,7 +263,7 @@ def plot_scores(panels, args, name, title, against="iteration"):
 
     ``panels`` is a dict of lists of (label, colour, style, record).
     """
-    plt = common.pyplot()
+    plt = pictures.pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 3.6), squeeze=False)
     for axis, (heading, lines) in zip(axes[0], panels.items(), strict=True):
         for label, colour, style, record in lines:
@@ -279,12 +271,11 @@ def plot_scores(panels, args, name, title, against="iteration"):
             x = iteration if against == "iteration" else common.training_seconds(record, iteration)
             axis.plot(x, record["curve"].get("log_density", []), style, color=colour, label=label, lw=1.2)
         axis.set(title=heading, xlabel=against if against == "iteration" else "seconds of training", xscale="log")
-        zoom(axis, [record["curve"].get("log_density", []) for *_, record in lines])
+        pictures.zoom(axis, [record["curve"].get("log_density", []) for *_, record in lines])
         axis.legend(loc="lower right", fontsize=8)
     axes[0, 0].set_ylabel("mean test log-likelihood")
     figure.suptitle(title)
-    figure.tight_layout()
-    common.save(figure, args, name)
+    pictures.save(figure, args, name)
 
 
 def held_out_figure(stem, title, doc, likelihood_of, schedule, argv=None, **changes):
@@ -317,7 +308,7 @@ def held_out_figure(stem, title, doc, likelihood_of, schedule, argv=None, **chan
     if records:
         panels = {}
         for record in records:
-            line = (NAMES[record["method"]], COLOURS[record["method"]], "-", record)
+            line = (NAMES[record["method"]], pictures.COLOURS[record["method"]], "-", record)
             panels.setdefault(record["dataset"], []).append(line)
         plot_scores(panels, args, stem, title, against="seconds")
     return 1 if failures else 0

@@ -6,11 +6,16 @@ Nothing at import starts JAX's backend, and no setting of JAX outlives a call.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import multiprocessing
 import os
 
 import jax
+import joblib
+import numpy as np
+
+from . import placement, processes
 
 DEVICES = ("auto", "cpu", "gpu")
 DTYPES = ("float64", "float32")
@@ -29,19 +34,30 @@ _SETTINGS = {
     "check_tracer_leaks": False,
 }
 
+# How the `computation` that this thread is in was entered.
+_scope = contextvars.ContextVar("scope", default=contextlib.nullcontext)
+
 
 @contextlib.contextmanager
-def computation(device="auto", required=True, in_fork=False):
-    """Context manager: 64-bit JAX on ``device``, for this thread alone.
+def computation(device="auto", n_devices=None, required=True, in_fork=False):
+    """Context manager: 64-bit JAX on ``device``, for this thread alone; it yields the `Placement` of arrays.
 
-    With ``required=False`` a device that is not there means JAX's default: a
+    With ``required=False`` devices that are not there mean those that are: a
     model fitted on a GPU predicts on a machine without one. With ``in_fork=True`` NumPy alone is to
     compute, and a forked process may.
+
+    Parameters
+    ----------
+    device : str
+    n_devices : int, "all" or None
+        Devices that share the rows; None is JAX's way, one device.
 
     Raises
     ------
     RuntimeError
         If ``device="gpu"`` and JAX sees none, or if this process was forked from one that has computed.
+    ValueError
+        If there are fewer devices than ``n_devices``.
     """
     with contextlib.ExitStack() as stack:
         for setting, value in _SETTINGS.items():
@@ -51,23 +67,81 @@ def computation(device="auto", required=True, in_fork=False):
         if not in_fork or device != "auto":
             _watch_forks()
         _start_backend()
-        try:
-            found = None if device == "auto" else jax.devices(device)[0]
-        except RuntimeError as error:
-            found = None
-            if required:
-                present = ", ".join(sorted({d.platform for d in jax.devices()}))
-                raise RuntimeError(
-                    f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
-                    "install the GPU extra: pip install skgp_natgrad[gpu]."
-                ) from error
-        with contextlib.nullcontext() if found is None else jax.default_device(found):
-            yield
+        if device != "auto":
+            found = _devices(device, required)
+            stack.enter_context(contextlib.nullcontext() if found is None else jax.default_device(found[0]))
+        several = () if n_devices is None or in_fork else _several(device, n_devices, required)
+        stack.enter_context(_entered_by(functools.partial(computation, device, n_devices, required, in_fork)))
+        yield stack.enter_context(placement.using(placement.Placement(several)))
+
+
+def _devices(device, required):
+    """This process's devices of a kind; None where there are none and none is required."""
+    try:
+        return jax.local_devices(backend=None if device == "auto" else device)
+    except RuntimeError as error:
+        if not required:
+            return None
+        present = ", ".join(sorted({d.platform for d in jax.devices()}))
+        raise RuntimeError(
+            f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
+            "install the GPU extra: pip install skgp_natgrad[gpu]."
+        ) from error
+
+
+def _several(device, n_devices, required):
+    """The devices that share the rows."""
+    found = _devices(device, required) or jax.local_devices()
+    if required and processes.sharing(n_devices) > 1:
+        processes.begin()
+        return _of_all_processes(found[0].platform)
+    n_wanted = len(found) if n_devices == "all" else n_devices
+    if required and n_wanted > len(found):
+        more = f" (a CPU counts as several with XLA_FLAGS=--xla_force_host_platform_device_count={n_wanted})"
+        raise ValueError(
+            f"n_devices={n_devices!r}, but JAX has {len(found)} of this kind here: {', '.join(map(str, found))}. Lower "
+            f'it, or use n_devices="all"{more if found[0].platform == "cpu" else ""}.'
+        )
+    return found[:n_wanted]
+
+
+@contextlib.contextmanager
+def _entered_by(again):
+    token = _scope.set(again)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current_scope():
+    """A function that returns the context manager of the present `computation`, for another thread to enter."""
+    return _scope.get()
+
+
+def _of_all_processes(platform):
+    """The devices of all processes, the same number of each."""
+    found = jax.devices(platform)
+    counts = np.bincount([each.process_index for each in found], minlength=processes.count())
+    if counts.min() < counts.max():
+        raise ValueError(
+            f'n_devices="all": the processes have {counts.tolist()} devices of this kind, and must have as many each; '
+            "local_device_ids of jax.distributed.initialize chooses those of a process."
+        )
+    return found
 
 
 # XLA's newer code generator for the CPU takes up to twice as long to compile; its programs compute exponentials
 # in a quarter of the time.
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
+# Without LLVM's optimisation a program compiles in a third of the time, and its loops run many times as long. Products
+# and factorisations are calls of libraries: few of the small programs' seconds are their own.
+_ONCE = {"xla_backend_optimization_level": 0} | _QUICK
+# Numbers in all arguments of such a program, at most.
+_FEW_NUMBERS = 1_000_000
+# Where the CPU has vectors of 512 bits, XLA takes half of them by default, and exponentials and roots twice the time.
+# Elsewhere the same instructions are made with and without it; no bit of a result depends on it.
+_WIDE = {"xla_cpu_prefer_vector_width": 512}
 
 
 def quick_jit(function, **options):
@@ -75,10 +149,36 @@ def quick_jit(function, **options):
 
     What it returns is not for use within another compiled function.
     """
+    return _jit_with(_QUICK, function, options)
 
+
+def wide_jit(function, **options):
+    """``jax.jit`` for programs that compute many covariances: faster where the CPU has wide vectors.
+
+    What it returns is not for use within another compiled function.
+    """
+    return _jit_with(_WIDE, function, options)
+
+
+def once_jit(function, **options):
+    """``jax.jit`` for programs that run once or a few times in a fit: compiled soonest, if their arguments are small.
+
+    What it returns is not for use within another compiled function.
+    """
+    small, large = _jit_with(_ONCE, function, options), _jit_with(_QUICK, function, options)
+
+    @functools.wraps(function)
+    def call(*arguments):
+        n_numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(arguments))
+        return (small if n_numbers <= _FEW_NUMBERS else large)(*arguments)
+
+    return call
+
+
+def _jit_with(compiler_options, function, options):
     @functools.cache
     def compiled():
-        return jax.jit(function, compiler_options=_quick_options(), **options)
+        return jax.jit(function, compiler_options=_supported(*compiler_options.items()), **options)
 
     @functools.wraps(function)
     def call(*arguments):
@@ -88,13 +188,14 @@ def quick_jit(function, **options):
 
 
 @functools.cache
-def _quick_options():
-    """The options, where this version of XLA has them."""
+def _supported(*items):
+    """The compiler's options, where this version of XLA has them."""
+    found = dict(items)
     try:
-        jax.jit(lambda: 0, compiler_options=_QUICK)()
+        jax.jit(lambda: 0, compiler_options=found)()
     except jax.errors.JaxRuntimeError:
         return None
-    return _QUICK
+    return found
 
 
 _forked = False
@@ -124,14 +225,14 @@ def _watch_forks():
 
 @functools.cache
 def _start_backend():
-    """Start JAX's backend, in a worker of joblib's with as many threads as joblib allows it; once a process.
+    """Start JAX's backend, in a worker of joblib's or Dask's with as many threads as it is allowed; once a process.
 
     With ``n_jobs`` joblib gives each of its worker processes a share of the cores, in
-    OMP_NUM_THREADS and its like. XLA reads none of these: its pools are as wide as the
-    CPUs that the process may use, or as NPROC, which it reads when the backend
-    starts. So the share is shown to it as NPROC, and taken away again, since
-    processes that are started later would inherit it. A NPROC of the user's own
-    stays, and so does a backend that runs already.
+    OMP_NUM_THREADS and its like; Dask gives a core to each thread of its workers. XLA
+    reads none of these: its pools are as wide as the CPUs that the process may use, or
+    as NPROC, which it reads when the backend starts. So the share is shown to it as
+    NPROC, and taken away again, since processes that are started later would inherit
+    it. A NPROC of the user's own stays, and so does a backend that runs already.
     """
     share = _share_of_cores()
     if share is None:
@@ -144,8 +245,18 @@ def _start_backend():
         os.environ.pop("NPROC", None)
 
 
+def n_cores():
+    """The cores that this thread may use: one within a loop of joblib's over threads."""
+    share = _share_of_cores()
+    if share is not None:
+        return int(share)
+    backend, _ = joblib.parallel.get_active_backend()
+    return 1 if backend.nesting_level else joblib.cpu_count()
+
+
 def _share_of_cores():
-    """The threads that joblib allows this process, as text; None where it is none of joblib's workers."""
-    in_worker = "loky" in type(multiprocessing.current_process()).__module__
+    """The threads that joblib or Dask allows this process, as text; None where it is none of their workers."""
+    process = multiprocessing.current_process()
+    in_worker = "loky" in type(process).__module__ or process.name.startswith("Dask Worker")
     share = os.environ.get("OMP_NUM_THREADS", "")
     return share if in_worker and "NPROC" not in os.environ and share.isdigit() else None

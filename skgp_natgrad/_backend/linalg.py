@@ -7,6 +7,7 @@ are NumPy constants.
 from __future__ import annotations
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ _JITTER_ATTEMPTS = 10
 # How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.
 _HALVINGS = 2
 _FEW_ROWS = 128
+# Of a triangular matrix whose product's squares are summed.
+_STRIPS = 4
 
 
 def symmetrize(A):
@@ -54,8 +57,11 @@ def one_by_one(function):
 
 @one_by_one
 def cholesky(A):
-    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none."""
-    return jnp.linalg.cholesky(A, symmetrize_input=False)
+    """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none.
+
+    LAPACK reads a matrix by columns and all else writes it by rows: the transpose, which is the same matrix, needs no copy.
+    """
+    return jnp.linalg.cholesky(A.T, symmetrize_input=False)
 
 
 @one_by_one
@@ -96,6 +102,20 @@ def upper_product(U, B):
     return jnp.concatenate([U[:half] @ B, U[half:, half:] @ B[half:]], axis=0)
 
 
+def squared_lengths(L, B):
+    """Return the sums of squares (..., C) of the columns of L B, for lower triangular ``L`` (..., M, M).
+
+    Computed in strips of rows, without most of the zeros: of JAX or of NumPy arrays, like ``L`` and ``B``.
+    """
+    size = L.shape[-1]
+    n_strips = 1 if size <= _FEW_ROWS else _STRIPS
+    total = 0.0
+    for start, stop in itertools.pairwise(size * i // n_strips for i in range(n_strips + 1)):
+        strip = L[..., start:stop, :stop] @ B[..., :stop, :]
+        total = total + (strip * strip).sum(-2)
+    return total
+
+
 def weighted_gram(A, weight):
     """Return A diag(weight) A^T (K, P, P), for ``A`` (1 or K, P, B) and ``weight`` (K, B).
 
@@ -105,11 +125,13 @@ def weighted_gram(A, weight):
     weighted = A * weight[:, None, :]
     if A.shape[1] <= _FEW_ROWS:
         return symmetrize(weighted @ jnp.swapaxes(A, -1, -2))
-    first = weighted[:, :half] @ jnp.swapaxes(A[:, :half], -1, -2)
-    below = weighted[:, half:] @ jnp.swapaxes(A, -1, -2)
-    right = jnp.swapaxes(below[:, :, :half], -1, -2)
-    # The diagonal blocks are symmetric up to rounding.
-    return symmetrize(jnp.concatenate([jnp.concatenate([first, right], axis=-1), below], axis=-2))
+    # Each half of A is transposed once, and quarters on the diagonal are made symmetric by themselves: XLA would copy
+    # the halves again, and read the whole by columns, for all that uses the result.
+    first, last = (jnp.swapaxes(part, -1, -2) for part in (A[:, :half], A[:, half:]))
+    below = weighted[:, half:] @ first
+    upper = [symmetrize(weighted[:, :half] @ first), jnp.swapaxes(below, -1, -2)]
+    lower = [below, symmetrize(weighted[:, half:] @ last)]
+    return jnp.concatenate([jnp.concatenate(row, axis=-1) for row in (upper, lower)], axis=-2)
 
 
 def block_slices(sizes):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .. import objectives
-from .._backend import rows
+from .._backend import processes, rows
 from .._backend.device import DEVICES, DTYPES
 from ..kernels import columns
 from ..svgp import (
@@ -73,6 +73,7 @@ def read(estimator, targets, by_parts=False):
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
         device=estimator.device,
+        n_devices=estimator.n_devices,
         settings=settings,
     )
 
@@ -100,8 +101,9 @@ def _solver(estimator, likelihood, by_parts, n_rows):
     if not isinstance(estimator.solver, str) or estimator.solver != "auto":
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
-    if isinstance(estimator.kernel, (list, tuple)) and not likelihood.conjugate:
-        # Latent functions of a common covariance have a common kernel.
+    shared = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
+    if shared and not likelihood.conjugate:
+        # Latent functions of a common covariance have a common kernel, and their rows are in one process.
         return "ngd"
     if n_rows > rows.WINDOW_ROWS and not likelihood.conjugate:
         # The solution for labels holds the covariances of all rows with the points.
@@ -122,6 +124,7 @@ def _settings(estimator, solver):
     _check_checkpoint(estimator)
     verbose = estimator.verbose
     _checks.choice("device", estimator.device, DEVICES)
+    _checks.n_devices("n_devices", estimator.n_devices)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
     _checks.choice("normalize_y", estimator.normalize_y, (True, False, np.True_, np.False_, "center"))

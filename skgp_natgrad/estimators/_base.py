@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import svgp
-from .._backend import memory
+from .._backend import memory, processes
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
@@ -55,6 +55,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         random_state=None,
         jitter=1e-8,
         device="auto",
+        n_devices=None,
         dtype="float64",
         verbose=0,
         callback=None,
@@ -86,6 +87,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.random_state = random_state
         self.jitter = jitter
         self.device = device
+        self.n_devices = n_devices
         self.dtype = dtype
         self.verbose = verbose
         self.callback = callback
@@ -124,7 +126,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         """Fit a copy, and take over its attributes; return the `Outcome`."""
         offset = options.get("offset")
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, offset=offset), copy.copy(self)
-        outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
+        with processes.telling(processes.sharing(self.n_devices)):
+            outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.
         self.__dict__ = vars(learner) | hooks.while_fitting()
@@ -196,7 +199,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     def _predict(self, quantity, X, *targets, offset=None):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
         model = _fitted.model_of(self)
-        return self._defined(svgp.predict(model, X, quantity, *targets, device=self.device, offset=offset))
+        where = {"device": self.device, "n_devices": self.n_devices}
+        return self._defined(svgp.predict(model, X, quantity, *targets, offset=offset, **where))
 
     def _defined(self, values):
         """Return predicted values, if none is NaN."""

@@ -85,6 +85,14 @@ def integer(name, value, minimum):
     return int(value)
 
 
+def n_devices(name, value):
+    """Refuse what is no number of devices."""
+    if isinstance(value, str):
+        choice(name, value, ("all",))
+    elif value is not None:
+        integer(name, value, 1)
+
+
 def number(name, value, minimum=0.0, strict=True):
     """Return ``value`` as a finite float above (``strict``) or at least ``minimum``."""
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)

@@ -33,7 +33,7 @@ GROUPS = {
         "warm_start",
         "random_state",
     ),
-    "numerics": ("jitter", "device", "dtype"),
+    "numerics": ("jitter", "device", "n_devices", "dtype"),
     "monitoring": ("verbose", "callback", "checkpoint", "checkpoint_every"),
 }
 
@@ -190,6 +190,15 @@ jitter : float, default=1e-8
     its mean; raised if the factorisation needs more.
 device : {"auto", "cpu", "gpu"}, default="auto"
     Where to compute; "auto" is JAX's default, a GPU where there is one.
+n_devices : int, "all" or None, default=None
+    Devices of this kind that share the rows, in training, in closed form
+    for Gaussian noise, in the mean solver "exact" and in predictions: each
+    computes with its part of every batch, and sums are added up. Results are
+    those of one device up to rounding. None is one device. A CPU counts as
+    several only if JAX is told so. With ``jax.distributed``, "all" also
+    means the devices of all processes, each of which fits its own part of
+    the rows, and None and an integer mean those of this process alone; see
+    the documentation's page on several devices.
 dtype : {"float64", "float32"}, default="float64"
     Precision, while training, of the arrays that grow with the batch: with
     "float32" the covariances of rows and points, and products with them, are

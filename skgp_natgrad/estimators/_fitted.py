@@ -6,6 +6,7 @@ import sys
 import warnings
 from inspect import signature
 
+import jax
 import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
@@ -31,7 +32,7 @@ def store(estimator, fit, result, calibrates=False):
     if calibrates and result.calibration is not None:
         model = model._replace(calibration=result.calibration)
     elif calibrates:
-        model = svgp.calibrated(model, fit.table, fit.random_state, estimator.device)
+        model = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -106,7 +107,7 @@ def n_points(mask):
 
 
 def _check_finite(estimator, model, elbo):
-    if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in model.posterior)):
+    if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in jax.tree.leaves(model.posterior))):
         raise FloatingPointError(
             f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
             f"sample_weight; keep normalize_X and normalize_y on; raise jitter={estimator.jitter!r} or lower "

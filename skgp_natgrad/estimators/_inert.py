@@ -9,6 +9,7 @@ import numpy as np
 
 from ..likelihoods import Gaussian
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
+from ..training.rungs import Rung
 
 # Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
 _OF_STEPS = (
@@ -40,7 +41,8 @@ def warn_of_inert(estimator, plan, stacklevel):
         f"{name}={getattr(estimator, name)!r} ({reason})"
         for name, reason in _reasons(plan)
         if name in defaults and getattr(estimator, name) is not defaults[name].default
-        if getattr(estimator, name) != defaults[name].default
+        # A rung is the search's.
+        if getattr(estimator, name) != defaults[name].default and not isinstance(getattr(estimator, name), Rung)
     ]
     if found:
         warnings.warn(

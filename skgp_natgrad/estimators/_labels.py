@@ -6,12 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .._backend import processes
 from . import _checks
 
 
 def of_fit(estimator, y, previous):
-    """The sorted labels of ``y``; a warm start requires the labels of the fit before."""
+    """The sorted labels of ``y``, of all processes; a warm start requires the labels of the fit before."""
     classes = np.unique(y)
+    if processes.sharing(estimator.n_devices) > 1:
+        classes = np.unique(np.concatenate(processes.exchanged(classes)))
     if previous is not None and not np.array_equal(classes, estimator.classes_):
         raise ValueError(
             f"warm_start=True, but y has the classes {classes!r}, and had {estimator.classes_!r} in the fit before; "
@@ -45,6 +48,19 @@ def of_stream(estimator, y, classes, previous):
             "first call of partial_fit, or call fit to start anew."
         )
     return known
+
+
+def present(estimator, classes, position):
+    """The labels at these positions among the classes, of all processes."""
+    found = np.unique(position)
+    if processes.sharing(estimator.n_devices) > 1:
+        found = np.unique(np.concatenate(processes.exchanged(found)))
+        if estimator.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' is not available with several processes, each of which knows its own rows "
+                "alone; give a dict of label to weight."
+            )
+    return classes[found]
 
 
 def weights(given, classes, position, weight):

@@ -216,8 +216,13 @@ def _held(table, batch_size):
     """The table in memory if it is not long, or if a batch is to hold all of it."""
     if table.n_rows > max(batch_size, _rows.WINDOW_ROWS):
         return table
+    return in_memory(table, "give a smaller batch_size")
+
+
+def in_memory(table, remedy="use more processes, each with fewer rows"):
+    """The table with all rows in memory, if there is enough."""
     n_bytes = 4 * 8 * table.n_rows * (table.n_columns + table.n_targets + 1)
-    memory.require(n_bytes, f"A batch of {table.n_rows} rows", "give a smaller batch_size")
+    memory.require(n_bytes, f"A batch of {table.n_rows} rows", remedy)
     return table.in_memory()
 
 

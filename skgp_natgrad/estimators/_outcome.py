@@ -56,11 +56,11 @@ class Outcome(NamedTuple):
         """The outcome with the accuracy of the labels, once the estimator is fitted."""
         if self.constant is None or self.result.trained.status == "too few" or not hasattr(self.estimator, "classes_"):
             return self
-        if -_value(self.result, self.fit) / np.log(2.0) < 1.0 - _largest_share(self.fit.table):
+        if -_value(self.result, self.fit) / np.log(2.0) < 1.0 - _largest_share(self.fit.some):
             # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
             return self
         model = _fitted.model_of(self.estimator)
-        return self._replace(accuracy=svgp.accuracy(model, self.fit.table, self.estimator.device))
+        return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.estimator.device))
 
     def warn(self, stacklevel):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
@@ -98,7 +98,7 @@ def judge(estimator, fit, result):
         If training diverged; its checkpoint is removed.
     """
     # Compared with the bound that training saw: the exact mean changes the noise afterwards.
-    constant = None if fit.posterior is not None else svgp.bound_of_constants(result, fit.table, fit.plan)
+    constant = None if fit.posterior is not None else svgp.bound_of_constants(result, fit.some, fit.plan)
     step_sizes = _arguments.step_sizes(estimator, fit.plan.settings.algorithm)
     try:
         refuse_diverged(result.trained, fit.weight, constant, step_sizes)

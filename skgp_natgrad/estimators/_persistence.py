@@ -23,7 +23,7 @@ from . import _warm_start
 from ._arguments import one_or_each
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 4
+FORMAT = 5
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.

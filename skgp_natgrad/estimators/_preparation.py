@@ -10,14 +10,20 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .. import svgp
+from .._backend import processes
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
+from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
+from ..training.shared_checkpoint import SharedCheckpoint
+from ..training.shares import agreed, gathered
 from . import _arguments, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
+# What may differ between the processes of a common fit: where nothing depends on it, and what the first one decides.
+_OF_A_PROCESS = ("verbose", "callback", "checkpoint", "checkpoint_every", "random_state")
 # Of a stream that goes on from a fit, where the user leaves their number open.
 _FEWEST_POINTS, _MOST_POINTS = 100, 1000
 
@@ -30,6 +36,10 @@ class Fit(NamedTuple):
     plan : Plan
     table : Table
         In the units of the model.
+    some : Table
+        Rows of all processes from which the fit starts; in one process ``table``.
+    weight : float
+        Sum of the weights of all rows, of all processes.
     scales : _table.Scales
     random_state : numpy.random.RandomState
     checkpoint : Checkpoint or None
@@ -45,6 +55,8 @@ class Fit(NamedTuple):
 
     plan: svgp.Plan
     table: svgp.Table
+    some: svgp.Table
+    weight: float
     scales: _table.Scales
     random_state: np.random.RandomState
     checkpoint: Checkpoint | None
@@ -52,11 +64,6 @@ class Fit(NamedTuple):
     posterior: svgp.Posterior | None
     trained_with: dict
     attributes: dict
-
-    @property
-    def weight(self):
-        """Sum of the rows' weights."""
-        return self.table.total_weight
 
 
 def prepare(estimator, X, types, targets, previous, streams, by_parts):
@@ -78,12 +85,18 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = _arguments.read(estimator, targets, by_parts)
     if streams:
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
-    random_state = check_random_state(estimator.random_state)
+    random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
     table, spans = _table.weighted(X, types, targets, plan.settings.batch_size)
+    if n_processes > 1:
+        _refuse_other_arguments(estimator)
+        table = _long.in_memory(table) if isinstance(table, svgp.LongTable) else table
+    weight, some = table.total_weight, gathered(table, n_processes)
     checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
     if checkpoint is not None:
         random_state = checkpoint.rewind(random_state)
-    plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
+    if n_processes > 1:
+        random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
+    plan = plan._replace(likelihood=plan.likelihood.prepare(some.filled_y, plan.n_classes))
     if isinstance(table, svgp.LongTable):
         _long.check_targets(plan.likelihood, table)
     svgp.check_plan(plan, table)
@@ -94,18 +107,32 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
-        choice = _table.scales_of(table, spans, *given, plan.kernels is None)
-        scales, plan = _chosen(plan, table, choice, random_state)
+        choice = _table.scales_of(some, spans, *given, plan.kernels is None)
+        scales, plan = _chosen(plan, some, choice, random_state)
+        scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
-    table = _table.scaled(table, scales, plan.settings.dtype, plan.n_latent(table))
-    plan = _complete(estimator, plan, table, scales.x, previous, random_state)
+    of_one, table = some is table, _table.scaled(table, scales, plan.settings.dtype, plan.n_latent(table))
+    some = table if of_one else _table.scaled(some, scales, plan.settings.dtype, plan.n_latent(table))
+    plan = _complete(estimator, plan, some, scales.x, previous, random_state)
+    plan = plan if n_processes == 1 else agreed(plan)
     if previous is not None:
         before, shape = estimator._trained_with, (table.n_columns, table.n_targets)
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
-    return Fit(plan, table, scales, random_state, checkpoint, previous, posterior, trained_with, targets.attributes)
+    found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
+    return Fit(*found, trained_with, targets.attributes)
+
+
+def _refuse_other_arguments(estimator):
+    """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
+    arguments = estimator.get_params(deep=False).items()
+    found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
+    differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
+    if differ:
+        shown = "; ".join(f"{name}: {', '.join(str(each[name]) for each in found)}" for name in differ)
+        raise ValueError(f"The arguments of a common fit must be the same in all processes, but differ in {shown}.")
 
 
 def _chosen(plan, table, choice, random_state):
@@ -177,7 +204,10 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
-    return Checkpoint(estimator.checkpoint, identity, float(estimator.checkpoint_every))
+    if isinstance(estimator.checkpoint, Rung):
+        return estimator.checkpoint.of_fit(identity, plan.settings.max_iter)
+    place = estimator.checkpoint, identity, float(estimator.checkpoint_every)
+    return Checkpoint(*place) if processes.sharing(plan.n_devices) == 1 else SharedCheckpoint(*place)
 
 
 def _of_functions(settings):

@@ -98,6 +98,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         random_state=None,
         jitter=1e-8,
         device="auto",
+        n_devices=None,
         dtype="float64",
         verbose=0,
         callback=None,
@@ -199,7 +200,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         classes = _labels.of_stream(self, y, classes, previous) if streams else _labels.of_fit(self, y, previous)
         position = np.searchsorted(classes, y)
         weight = weight * _labels.weights(self.class_weight, classes, position, weight)[position]
-        self._check_present(classes[np.unique(position[weight > 0])], streams)
+        self._check_present(_labels.present(self, classes, position[weight > 0]), streams)
         targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
         return X, _inputs.column_types(given), targets
 
@@ -213,7 +214,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
         position = np.searchsorted(classes, labels)
         factor = _labels.weights(self.class_weight, classes, position, totals)
-        self._check_present(labels[totals * factor[position] > 0.0], streams)
+        self._check_present(_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
         return X, types, self._targets(*_long.encoded(y, weight, classes, factor), classes)
 
     def _check_present(self, labels, streams):

@@ -102,6 +102,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         random_state=None,
         jitter=1e-8,
         device="auto",
+        n_devices=None,
         dtype="float64",
         verbose=0,
         callback=None,

@@ -108,11 +108,19 @@ def _frozen(value):
     return float(value)
 
 
-# The fields are looked up at each call: a class that cloudpickle rebuilds in another process gets
+# The fields are looked up late: a class that cloudpickle rebuilds in another process gets
 # its fields only after it has been registered.
 
 
 def _fields(cls, static):
+    # `vars`, since a subclass has fields of its own.
+    known = vars(cls).get("_field_names")
+    if known is None:
+        known = cls._field_names = tuple(_selected(cls, each) for each in (False, True))
+    return known[static]
+
+
+def _selected(cls, static):
     return [field.name for field in dataclasses.fields(cls) if (field.name in cls.static) == static]
 
 

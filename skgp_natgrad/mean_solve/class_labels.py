@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend import placement
 from ..prediction.calibration import calibrate, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
@@ -75,6 +76,8 @@ class _Problem(NamedTuple):
     @classmethod
     def of(cls, parameters, constants, table, random_state):
         """The problem of a table; ``random_state`` chooses the held-out rows."""
+        if placement.current().n_processes > 1:
+            raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
         rows = rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table)
         # Only what the likelihood's part needs, so that one program serves all.
         parameters = parameters._replace(log_kernels=None, points=None, weights=None)

@@ -24,9 +24,12 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
+from .._backend import placement
+from .._backend.device import once_jit
 from .._backend.linalg import definite_cholesky, weighted_gram
 from ..prediction.calibration import Calibration
 from ..training.batches import bucket
+from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from .amplitude import multiplied, room
 from .mean_system import prior_of, rows_of
@@ -111,7 +114,7 @@ class HeldOut(NamedTuple):
         return int(np.count_nonzero(self.weight[k]))
 
 
-@functools.partial(jax.jit, donate_argnames="sums")
+@functools.partial(once_jit, donate_argnames="sums")
 def _add_block(sums, parameters, prior, X, y, weight, relative):
     rows = rows_of(parameters, prior, X, None)
     A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
@@ -156,19 +159,20 @@ def sums_of(parameters, prior, constants, table):
     n_each = n_targets if table.per_target else 1
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
-    sums = jax.device_put(Sums(*map(np.zeros, shapes)))
-    for rows in table.blocks(_BLOCK_ROWS):
+    where = placement.current()
+    sums, shared = where.replicated(Sums(*map(np.zeros, shapes)), now=True), where.replicated((parameters, prior))
+    size = where.block_size(table.n_rows, _BLOCK_ROWS)
+    for rows in table.blocks(size):
         y, *weights = _weights(rows, parameters, table.per_target)
-        missing = _BLOCK_ROWS - rows.n_rows
-        block = (np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights))
+        missing = size - rows.n_rows
+        block = [np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights)]
+        block = np.pad(rows.X, ((0, missing), (0, 0))), *block
         # Calls that wait for the device would hold their rows.
-        sums = _add_block(
-            jax.block_until_ready(sums), parameters, prior, np.pad(rows.X, ((0, missing), (0, 0))), *block
-        )
-    return sums
+        sums = _add_block(jax.block_until_ready(sums), *shared, *where.rows(block, (-2, -1, -1, -1)))
+    return placement.fetched(sums)
 
 
-@jax.jit
+@once_jit
 def _whitened(parameters, prior, X):
     rows = rows_of(parameters, prior, X, None)
     return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
@@ -194,7 +198,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), relative)
 
 
-@jax.jit
+@once_jit
 def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, relative):
     """Means over held-out rows of the log variance and of squared error by variance, each row given all others.
 
@@ -238,7 +242,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
 
 
-@jax.jit
+@once_jit
 def _optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     noise = jnp.exp(log_noise)
@@ -303,9 +307,9 @@ def solve(parameters, constants, table, random_state):
     -------
     optimum : Optimum
     """
-    prior = prior_of(parameters, constants.masks, constants.jitter)
-    sums = sums_of(parameters, prior, constants, table)
-    held = held_out_rows(parameters, prior, constants, table, random_state)
+    prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
+    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
+    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state)
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))

@@ -25,6 +25,7 @@ from scipy import optimize
 
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
+from .._backend.placement import ONE_DEVICE
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
@@ -165,7 +166,7 @@ def rows_of_table(parameters, prior, table):
     n_rows = len(table.weight)
     unit = _UNIT * _n_blocks(n_rows)
     batch = padded(table, bucket(n_rows) if n_rows <= _SHARED else -(-n_rows // unit) * unit)
-    return Rows(*_whitened(parameters, prior, batch.X), *jax.device_put((batch.y, batch.weight)))
+    return Rows(*_whitened(parameters, prior, batch.X), *ONE_DEVICE.replicated((batch.y, batch.weight), now=True))
 
 
 def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=_TOLERANCE):

@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._backend import placement
 from .._backend.flat import flat
+from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from . import leave_one_out
 from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, target
@@ -53,12 +55,14 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     -------
     solution : Solution
     """
+    n_processes = placement.current().n_processes
+    some, rows = gathered(rows, n_processes), filled_up(rows, n_processes)
     prior = prior_of(parameters, constants.masks, constants.jitter)
     trained, start = parameters, _first_position(q, parameters, prior)
     solved, statistics = optimum(parameters, prior, start, constants, rows, tol)
     position = solved
     if trains_likelihood and np.any(np.less(*leave_one_out.limits(constants))):
-        held_out = leave_one_out.some_rows(rows, random_state)
+        held_out = leave_one_out.some_rows(some, random_state)
         if model.has_closed_form(parameters, constants):
             parameters, position = leave_one_out.search_noise(parameters, prior, statistics, constants, held_out)
         else:

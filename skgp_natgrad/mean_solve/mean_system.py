@@ -29,9 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
-from .._backend.device import quick_jit
+from .._backend import placement
+from .._backend.device import once_jit, quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded
+from ..training.placed import placed
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
@@ -89,7 +91,7 @@ class Prior(NamedTuple):
     whiten: jax.Array
 
 
-@quick_jit
+@once_jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
     points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
@@ -169,17 +171,19 @@ def _add_expectations(totals, candidates, parameters, prior, constants, batch):
 def bounds(candidates, parameters, prior, constants, rows):
     """The bound for each pair of a likelihood and a position, in one pass over the rows."""
     totals = [np.zeros(()) for _ in candidates]
+    shared = placement.current().replicated((totals, candidates, parameters, prior, constants))
+    totals, shared = shared[0], shared[1:]
     for batch in _blocks(rows):
         # Calls that wait for the device would hold their rows.
-        totals = _add_expectations(jax.block_until_ready(totals), candidates, parameters, prior, constants, batch)
+        totals = _add_expectations(jax.block_until_ready(totals), *shared, batch)
     return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
 
 def _blocks(rows):
     # A small table is filled up to a size that similar tables share, not to a whole block.
-    size = min(BLOCK_ROWS, bucket(rows.n_rows))
+    size = min(placement.current().block_size(rows.n_rows, BLOCK_ROWS), bucket(rows.n_rows))
     for part in rows.blocks(size):
-        yield padded(part, size)
+        yield placed(padded(part, size))
 
 
 def pass_over(parameters, prior, position, constants, rows):
@@ -189,10 +193,12 @@ def pass_over(parameters, prior, position, constants, rows):
     zeros = [
         np.zeros(shape) for shape in ((n_latent, n_points, n_points), (n_latent, n_points), (n_latent, size, size))
     ]
-    statistics = jax.device_put(Statistics(*zeros, np.zeros(())))
+    where = placement.current()
+    statistics = where.replicated(Statistics(*zeros, np.zeros(())), now=True)
+    shared = where.replicated((parameters, prior, position, constants))
     for batch in _blocks(rows):
-        statistics = _add_block(jax.block_until_ready(statistics), parameters, prior, position, constants, batch)
-    return statistics
+        statistics = _add_block(jax.block_until_ready(statistics), *shared, batch)
+    return placement.fetched(statistics)
 
 
 @jax.jit

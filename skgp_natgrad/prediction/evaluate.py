@@ -7,15 +7,21 @@ prediction does not depend on its neighbours.
 
 from __future__ import annotations
 
+import collections
+import os
+
 import jax
 import numpy as np
 
-from .._backend.device import quick_jit
+from .._backend import placement
+from .._backend.device import quick_jit, wide_jit
 from . import posterior as _posterior
 
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
+# Chunks whose values wait to be fetched, at most.
+_MOST_IN_FLIGHT = 8
 
 
 # -- predicted quantities: functions of the likelihood and the latent moments (K, B) ------
@@ -61,6 +67,11 @@ def needs_variance(function, likelihood):
     return function is not latent_mean and (function is not target_mean or likelihood.mean_needs_variance)
 
 
+def _is_closed(function, likelihood):
+    """Whether a quantity is a sum of arrays, which takes NumPy less time than the call of a program."""
+    return function is latent_moments or (function is target_moments and likelihood.conjugate)
+
+
 def _of_moments(function, likelihood, moments, *targets):
     return function(likelihood, *moments, *targets)
 
@@ -75,7 +86,7 @@ def _of_rows(function, kernels, likelihood, posterior, X, *targets):
 
 _compiled_of_moments = quick_jit(_of_moments, static_argnames="function")
 # Compilation takes a tenth of a second more than with `quick_jit`; the program is up to three times as fast.
-_compiled_of_rows = jax.jit(_of_rows, static_argnames="function")
+_compiled_of_rows = wide_jit(_of_rows, static_argnames="function")
 
 
 def filled_up(table, size, axis=-1):
@@ -89,23 +100,35 @@ def filled_up(table, size, axis=-1):
 
 
 def _chunks(X, *targets):
-    """Slices of at most `CHUNK_ROWS` rows, and the tables' rows there, filled up."""
-    for start in range(0, len(X), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(X)))
-        yield rows, [filled_up(X[rows], CHUNK_ROWS, axis=0), *(filled_up(y[:, rows], CHUNK_ROWS) for y in targets)]
+    """Slices of at most `CHUNK_ROWS` rows a device, and the tables' rows there, filled up, on the devices."""
+    where = placement.current()
+    size = where.block_size(len(X), CHUNK_ROWS)
+    for start in range(0, len(X), size):
+        rows = slice(start, min(start + size, len(X)))
+        chunk = [filled_up(X[rows], size, axis=0), *(filled_up(y[:, rows], size) for y in targets)]
+        yield rows, where.rows(chunk, [-2] + [-1] * len(targets))
 
 
-def _one_behind(items):
-    """Yield each item of an iterator after the next one has been drawn.
+def _in_flight(items, n_items):
+    """Yield each item of an iterator after the ``n_items`` after it have been drawn, as far as there are so many.
 
-    A called program computes while the host prepares the next call, and the values of
-    at most two chunks wait to be fetched.
+    Called programs compute, several at a time, while the host fetches the values of an earlier one.
     """
-    previous = next(items)
+    waiting = collections.deque()
     for item in items:
-        yield previous
-        previous = item
-    yield previous
+        waiting.append(item)
+        if len(waiting) > n_items:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _n_in_flight():
+    """One chunk for each core: most of a chunk's program runs on one of them."""
+    try:
+        n_cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        n_cores = os.cpu_count() or 1
+    return min(n_cores, _MOST_IN_FLIGHT)
 
 
 def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
@@ -134,6 +157,8 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
         mean, var = _posterior.latent_moments(kernels, posterior, X, needs_variance(function, likelihood), np)
     if var is None:
         return np.asarray(function(likelihood, mean, var))
+    if _is_closed(function, likelihood):
+        return function(likelihood, mean, np.array(var))
     size = 1 if len(X) == 1 else FEW_ROWS
     mean, var, *targets = (filled_up(each, size) for each in (mean, var, *targets))
     values = _compiled_of_moments(function, likelihood, (mean, var), *targets)
@@ -157,7 +182,8 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
-    model = jax.device_put((kernels, likelihood, posterior))
+    read = posterior.read_by(needs_variance(function, likelihood))
+    model = placement.current().replicated((kernels, likelihood, read), now=True)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 
@@ -177,6 +203,8 @@ def at_moments(function, likelihood, mean, var, *targets):
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
 
+    likelihood = placement.current().replicated(likelihood)
+
     def program(rows, mean, var, *targets):
         return _compiled_of_moments(function, likelihood, (mean, var), *targets)
 
@@ -190,7 +218,7 @@ def over_chunks(program, X, *targets):
     """
     pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(X, *targets))
     values = None
-    for rows, piece in _one_behind(pieces):
+    for rows, piece in _in_flight(pieces, _n_in_flight()):
         if values is None:
             values = jax.tree.map(lambda part: np.empty((*part.shape[:-1], len(X))), piece)
         for whole, part in zip(jax.tree.leaves(values), jax.tree.leaves(piece), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from .._backend import placement
 from .._backend.device import quick_jit
 from .evaluate import over_chunks
 from .posterior import latent_moments
@@ -48,5 +49,5 @@ def gradients(function, kernels, likelihood, posterior, X):
     posterior : Posterior
     X : ndarray of shape (N, D)
     """
-    model = jax.device_put((kernels, likelihood, posterior))
+    model = placement.current().replicated((kernels, likelihood, posterior.read_by(with_variance=True)), now=True)
     return over_chunks(lambda rows: _compiled(function, *model, rows), X)

@@ -18,6 +18,7 @@ from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .posterior import Posterior
+from .reduction import reduced
 
 _QUANTITIES = {
     function.__name__: function
@@ -88,12 +89,13 @@ def condition(state, constants, plan):
     with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
+        posterior = reduced(posterior)
     computing = jax.tree.map(np.exp, parameters.log_kernels)
     kernels = tuple(map(_kernels.to_sklearn, plan.kernels, computing))
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
-def predict(model, X, quantity="latent_moments", *targets, device="auto", offset=None):
+def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devices=None, offset=None):
     """Evaluate the model at every row of a table.
 
     Parameters
@@ -108,6 +110,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", offset
     *targets : ndarray of shape (T, N)
         For "log_density".
     device : str
+    n_devices : int, "all" or None, default=None
+        Devices that share the rows.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
 
@@ -135,12 +139,12 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", offset
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None:
-        mean, var = predict(model, X, device=device)
-        with _device.computation(device, required=False):
+        mean, var = predict(model, X, device=device, n_devices=n_devices)
+        with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, likelihood, mean + offset, var, *targets)
     few = len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
-    with _device.computation(device, required=False, in_fork=without_jax):
+    with _device.computation(device, n_devices, required=False, in_fork=without_jax):
         if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.device import quick_jit
+from .._backend.device import once_jit
+from .._backend.linalg import squared_lengths
 from ..variational import bases
 from ..variational.model import kernels_of
-from ..variational.projection import WhitenedRows
+from ..variational.projection import SMALLEST_VARIANCE, WhitenedRows
 
 
 class Posterior(NamedTuple):
@@ -27,10 +28,14 @@ class Posterior(NamedTuple):
     a : ndarray of shape (K, G)
     whiten : ndarray of shape (1 or K, M, M)
         In a basis with a whitened q(v), L^-1 of Kzz with jitter.
-    root_S : ndarray of shape (1 or K, M, M)
-        A square root of S: ``var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2``.
+    root_S : ndarray of shape (1 or K, M, M), or None
+        A square root of S: ``var(x) = k_xx - |whiten k_zx|^2 + |root_S^T whiten k_zx|^2``. None if there is a
+        ``reduction``.
     prior_mean : ndarray of shape (K, 1)
         The prior mean of the latent functions.
+    reduction : ndarray of shape (1 or K, M, M), optional
+        Lower triangular: ``var(x) = k_xx - |reduction k_zx|^2``, one product in place of two. None where q is wider
+        than the prior in some direction, and in models that were saved before there was one.
 
     Columns of masked points are zero.
     """
@@ -40,11 +45,18 @@ class Posterior(NamedTuple):
     alpha: np.ndarray
     a: np.ndarray
     whiten: np.ndarray
-    root_S: np.ndarray
+    root_S: np.ndarray | None
     prior_mean: np.ndarray
+    reduction: np.ndarray | None = None
+
+    def read_by(self, with_variance):
+        """The posterior without what a prediction does not read, which need not be sent to a device."""
+        if not with_variance:
+            return self._replace(whiten=None, root_S=None, reduction=None)
+        return self if self.reduction is None else self._replace(whiten=None)
 
 
-@functools.partial(quick_jit, static_argnames="basis")
+@functools.partial(once_jit, static_argnames="basis")
 def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     kernels = kernels_of(parameters)
@@ -80,5 +92,8 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     if not with_variance:
         return mean, None
     prior = xp.stack([kernel.diag(X) for kernel in kernels])
-    var = WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)
+    if posterior.reduction is None:
+        var = WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)
+    else:
+        var = xp.maximum(prior - squared_lengths(posterior.reduction, Kzx), SMALLEST_VARIANCE)
     return mean, xp.broadcast_to(var, mean.shape)

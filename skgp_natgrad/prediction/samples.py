@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from .._backend.device import quick_jit
+from .._backend.placement import ONE_DEVICE
 from .evaluate import CHUNK_ROWS
 from .posterior import covariances
 
 
 @quick_jit
 def _covariance_block(kernels, posterior, X1, X2):
-    A1, B1 = _projections(posterior, covariances(kernels, posterior.Z, X1))
-    A2, B2 = _projections(posterior, covariances(kernels, posterior.Z, X2))
-    return covariances(kernels, X1, X2) - A1.swapaxes(-1, -2) @ A2 + B1.swapaxes(-1, -2) @ B2
+    V1, B1 = _projections(posterior, covariances(kernels, posterior.Z, X1))
+    V2, B2 = _projections(posterior, covariances(kernels, posterior.Z, X2))
+    found = covariances(kernels, X1, X2) - V1.swapaxes(-1, -2) @ V2
+    return found if B1 is None else found + B1.swapaxes(-1, -2) @ B2
 
 
 def covariance(kernels, posterior, X):
     """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), computed block by block."""
-    kernels, posterior = jax.device_put((kernels, posterior))
+    kernels, posterior = ONE_DEVICE.replicated((kernels, posterior.read_by(with_variance=True)), now=True)
     n_blocks = -(-len(X) // CHUNK_ROWS)
     padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
     # Written in place: no second array of this size is made.
@@ -37,7 +38,9 @@ def covariance(kernels, posterior, X):
 
 
 def _projections(posterior, Kzx):
-    """whiten k_zx (1 or K, M, B), and root_S^T of it (K, M, B)."""
+    """What the prior covariance is reduced by (1 or K, M, B), and root_S^T of it (K, M, B) if it is whiten k_zx."""
+    if posterior.reduction is not None:
+        return posterior.reduction @ Kzx, None
     A = posterior.whiten @ Kzx
     return A, posterior.root_S.swapaxes(-1, -2) @ A
 

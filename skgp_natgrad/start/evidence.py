@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from .._backend import blas
-from .._backend.device import quick_jit
+from .._backend.device import once_jit, quick_jit
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
@@ -47,12 +47,12 @@ class Best(NamedTuple):
     evidence: float
 
 
-@quick_jit
+@once_jit
 def _covariance(kernel, X, Z):
     return jax.tree.map(jnp.exp, kernel)(X, Z)
 
 
-@quick_jit
+@once_jit
 def _variance(kernel, X):
     return jax.tree.map(jnp.exp, kernel).diag(X)
 

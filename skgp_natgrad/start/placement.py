@@ -7,8 +7,10 @@ import operator
 
 import numpy as np
 
+from .._backend import processes
 from ..step.algorithm import SOLVERS
 from ..training.batches import bucket
+from ..training.shares import gathered
 from ..variational.bases import BASES
 from ..variational.points import Masks, Points
 from . import inducing_points
@@ -53,7 +55,8 @@ def _with_covariance(sets):
 def add_mean_only(plan, table, parameters, constants, random_state):
     """The parameters and the constants with random mean-only points, whose weights are zero."""
     Z = np.asarray(parameters.points.Z)
-    Z_mean = inducing_points.place_mean_only(table.sample.X, plan.n_mean_inducing, random_state)
+    X = gathered(table, processes.sharing(plan.n_devices)).sample.X
+    Z_mean = inducing_points.place_mean_only(X, plan.n_mean_inducing, random_state)
     points, masks = padded((Z, Z_mean), (0, plan.n_mean_inducing))
     weights = BASES["orthogonal"].first_weights(plan.n_latent(table), len(Z), len(points.Z_mean))
     constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))

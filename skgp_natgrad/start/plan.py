@@ -30,6 +30,8 @@ class Plan(NamedTuple):
     jitter : float
         Jitter relative to the kernel's scale.
     device : str
+    n_devices : int, "all" or None
+        Devices that share the rows; None for one.
     settings : Settings
     """
 
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
     train_points: bool = True
     jitter: float = 1e-8
     device: str = "auto"
+    n_devices: int | str | None = None
     settings: Settings = Settings()
 
     @property

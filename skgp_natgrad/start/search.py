@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 from .. import kernels
+from .._backend import threads
 from . import evidence
 from .candidates import CANDIDATES, matern52
 from .evidence import Hyperparameters
@@ -125,17 +126,18 @@ def best_kernels(tables, random_state, n_best=1, coarse=False):
     n_columns = tables[0].X.shape[1]
     views = [_view(table, order, coarse) for table in tables]
     n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
-    firsts = [_smooth_one(view, n_rows) for view in views]
+    firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
     if max(first.density for first in firsts) < _NOTHING:
         # More rows may show what few do not.
         n_rows = _REFINED
-        firsts = [_smooth_one(view, n_rows) for view in views]
+        firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
     index = int(np.argmax([first.density for first in firsts]))
     view, first = views[index], firsts[index]
     length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
-    others = [_fitted(view, make, length_scale, first.best.hyperparameters.noise, n_rows) for make in CANDIDATES[1:]]
+    noise = first.best.hyperparameters.noise
+    others = threads.for_each(lambda make: _fitted(view, make, length_scale, noise, n_rows), CANDIDATES[1:])
     ranked = sorted([first, *others], key=lambda each: -each.density)
-    return index, [_refined(view, each, length_scale, n_columns) for each in ranked[:n_best]]
+    return index, threads.for_each(lambda each: _refined(view, each, length_scale, n_columns), ranked[:n_best])
 
 
 def _view(table, order, coarse):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from .._backend import blas
-from .._backend.device import quick_jit
+from .._backend.device import quick_jit, wide_jit
 from ..variational import bound as bounds
 from .mean_weights import refresh
 from .safeguards import keep_or_redo, keep_or_take_back
@@ -81,7 +81,7 @@ def _chunk(state, constants, batches, gammas, rates, n_steps, algorithm):
     return (state, report) if n_batches == 1 else keep_or_redo(start, state, report, algorithm)
 
 
-_run_chunk = jax.jit(_chunk, static_argnames="algorithm", donate_argnames="state")
+_run_chunk = wide_jit(_chunk, static_argnames="algorithm", donate_argnames="state")
 _run_chunk_quick = quick_jit(_chunk, static_argnames="algorithm", donate_argnames="state")
 
 

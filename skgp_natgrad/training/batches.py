@@ -13,6 +13,7 @@ from .._backend.device import quick_jit
 from ..step.chunk import STEPS_PER_CALL
 from ..variational.model import Batch
 from . import windows
+from .placed import placed
 
 # Sizes to which the rows of a full batch, and the points of a small table, are padded. The
 # first three avoid round numbers: a table and its folds then usually share one size, and
@@ -258,7 +259,7 @@ class BatchStream:
     def prepare(self):
         """Draw the batches that `next` will return, and start to send them while the device is busy."""
         if not self.full and self._prepared is None:
-            self._prepared = self.position, jax.device_put(self._drawn())
+            self._prepared = self.position, placed(self._drawn(), now=True)
 
     @property
     def position(self):
@@ -275,7 +276,7 @@ class BatchStream:
 
     @functools.cached_property
     def _whole(self):
-        return jax.device_put(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)))
+        return placed(jax.tree.map(lambda x: x[None], padded(self.rows, self.size, self.n_mean)), now=True)
 
     def _drawn(self):
         n_rows, needed = self.rows.n_rows, STEPS_PER_CALL * self.size

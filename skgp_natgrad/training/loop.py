@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from .._backend import placement, processes
 from ..step.state import Report, State
 from ..step.step import bound_of_batch
 from . import lbfgs, line_search, scheduled
 from .batches import BatchStream, first
 from .monitor import Monitor
 from .settings import counted_iterations
+from .shares import filled_up, total
 from .stopping import StoppingRule, Trend
 
 
@@ -60,23 +62,33 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     -------
     result : Result
     """
-    settings = settings._replace(algorithm=settings.algorithm.of_steps)
+    n_processes = placement.current().n_processes
+    # Each process draws its part of every batch from its own rows.
+    batch_size = -(-settings.batch_size // n_processes)
+    settings = settings._replace(algorithm=settings.algorithm.of_steps, batch_size=batch_size)
+    weight, table = total(table.total_weight, n_processes), filled_up(table, n_processes)
+    random_state = random_state if n_processes == 1 else processes.agree(random_state)
     table = table.mapped(lambda rows: rows._replace(X=rows.X.astype(settings.dtype)))
     n_mean = len(constants.masks.Z_mean)
     n_columns = n_mean if settings.n_columns is None else settings.n_columns
-    with contextlib.closing(BatchStream(table, settings.batch_size, n_mean, n_columns, random_state)) as batches:
-        return _run(state, constants, batches, settings, table.total_weight, callbacks)
+    with contextlib.closing(BatchStream(table, batch_size, n_mean, n_columns, random_state)) as batches:
+        return _run(state, constants, batches, settings, weight, callbacks)
 
 
 def _run(state, constants, batches, settings, weight, callbacks):
-    """Train on these batches, of rows with this weight in all."""
+    """Train on these batches, of rows with this weight in all processes."""
+    where = placement.current()
+    n_processes = where.n_processes
     rule = StoppingRule(settings.n_iter_no_change, settings.tol, weight, noisy=not batches.full)
     monitor = Monitor(rule, counted_iterations(settings), settings.max_iter, batches, callbacks)
-    state = _driver(settings)(monitor.resumed(state), constants, batches, settings, monitor)
+    state, constants = where.replicated(monitor.resumed(state), now=True), where.replicated(constants)
+    with processes.explained(n_processes):
+        state = _driver(settings)(state, constants, batches, settings, monitor)
     report = monitor.report
     state = state._replace(q=state.best.q, parameters=state.best.parameters)
     elbo = state.best.bound if batches.full else report.elbo[-settings.n_iter_no_change :].mean()
     lost = _lost(state, constants, batches, settings)
+    state = placement.fetched(state) if n_processes == 1 else processes.tree_of_first(state)
     return Result(state, report, float(elbo), monitor.status(), lost, monitor.trend())
 
 

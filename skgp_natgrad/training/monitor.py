@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from ..step.chunk import STEPS_PER_CALL
@@ -70,7 +69,7 @@ class Monitor:
                 (state, self.report, position), values = found
                 self.converged, self.failure = values["converged"], values["failure"]
                 self.batches.go_to(position._replace(random_state=values["random_state"]))
-                return jax.device_put(state)
+                return state
         return state
 
     def _curve(self):

@@ -89,7 +89,16 @@ def covariance(kernel, X, Z):
 def inducing_covariance(kernel, Z, mask):
     """Kzz with an identity block for masked points: (M, M)."""
     K = kernel(Z, Z) * (mask[:, None] * mask[None, :])
-    return symmetrize(K) + jnp.diag(1.0 - mask)
+    return _symmetric(K) + jnp.diag(1.0 - mask)
+
+
+@jax.custom_vjp
+def _symmetric(K):
+    """The symmetric part of a kernel's matrix, which differs from it by rounding; its gradient is passed on as it is."""
+    return symmetrize(K)
+
+
+_symmetric.defvjp(lambda K: (symmetrize(K), None), lambda _, cotangent: (cotangent,))
 
 
 def absolute_jitter(Kzz, mask, jitter):

@@ -25,7 +25,6 @@ from .._backend.linalg import (
     block_diagonal,
     block_product,
     lower_product,
-    symmetrize,
     tril_halved,
     upper_product,
     weighted_gram,
@@ -207,7 +206,8 @@ def _project_backward(sizes, saved, cotangents, of_residual=None):
     w_total = w_bar - removed * d_m + from_beta
     # The gradient in L: through A = L^-1 Kzx, through w = L^-1 at_Z, and through beta = L^-T w.
     inner = own.T @ d_m + w_total.T @ w + w.T @ from_beta + 2.0 * (rows.product(S, gram).sum(0) - by_kxx)
-    d_Kzz = -symmetrize(whiten.T @ tril_halved(inner) @ whiten)
+    # Kzz is symmetric, and so is its derivative: the antisymmetric part of the gradient adds nothing.
+    d_Kzz = -whiten.T @ tril_halved(inner) @ whiten
     d_Kzx = upper_product(whiten.T.astype(d_A.dtype), d_A)
     d_kxx = d_kxx.astype(rows.residual.dtype)
     return d_Kzz, d_Kzx, d_kxx, d_m, rows.restricted(gram), w_total @ whiten, jnp.zeros(()), jnp.zeros_like(whiten)

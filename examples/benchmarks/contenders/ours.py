@@ -20,8 +20,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from contenders import Predictor
 from skgp_natgrad import Cosine, LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import device
+from skgp_natgrad.model_selection import NGDGridSearchCV
 
 ESTIMATORS = {"regression": NGDSVGPRegressor, "classification": NGDSVGPClassifier}
+OWN_SEARCH = NGDGridSearchCV
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 

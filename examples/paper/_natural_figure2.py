@@ -1,7 +1,7 @@
 """Figure 2 of the natural gradient paper, and 8 to 13 of its supplement: line search.
 
-    python examples/paper/natural_gradients_figure2.py [--quick]
-    python examples/paper/natural_gradients_figure2.py --parameterization natural_log --seeds 0 1 2 3 4
+    python examples/paper/figures.py natural2 [--quick]
+    python examples/paper/figures.py natural2 --parameterization natural_log --seeds 0 1 2 3 4
 
 Hyperparameters are fixed and the batch is full; every iteration searches its step
 size by Brent's method. Upper row: the bound. Lower row: the step sizes. The
@@ -10,15 +10,14 @@ second form draws a figure of the supplement: 8 natural, 9 natural_sqrt,
 of natural and mean_var, which hold values that stand for no Gaussian.
 """
 
-import sys
-
 import _common as common
 import _natural as natural
+import _pictures as pictures
 import numpy as np
 
 METHODS = ("ngd", "adam", "gd", "lbfgs")
 PARAMETERIZATIONS = ("natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log")
-STEM = "natural_gradients_figure2"
+STEM = "natural2"
 
 
 def parse(argv=None):
@@ -42,19 +41,19 @@ def cell(dataset, method, parameterization, seed, args):
 
 
 def plot(records, args):
-    plt = common.pyplot()
+    plt = pictures.pyplot()
     panels = [(name, dataset) for name in args.parameterization for dataset in args.datasets]
     figure, axes = plt.subplots(2, len(panels), figsize=(3.1 * len(panels), 5.2), squeeze=False, sharex=True)
     for (upper, lower), (name, dataset) in zip(axes.T, panels, strict=True):
         chosen = [r for r in records if r["dataset"] == dataset and r["settings"]["parameterization"] == name]
         for record in chosen:
-            colour = natural.COLOURS[record["method"]]
+            colour = pictures.COLOURS[record["method"]]
             # The curve of L-BFGS starts after its first iteration, the others before it.
             iteration = np.asarray(record["curve"]["bound_iteration"]) + (2 if record["method"] == "lbfgs" else 1)
             upper.plot(iteration, record["curve"]["bound_per_row"], color=colour, lw=1)
             steps = record["curve"].get("step_sizes", [])
             lower.plot(np.arange(1, len(steps) + 1), steps, ".-", color=colour, lw=0.7, ms=3)
-        natural.zoom(upper, [record["curve"]["bound_per_row"] for record in chosen], part=0.02)
+        pictures.zoom(upper, [record["curve"]["bound_per_row"] for record in chosen], part=0.02)
         upper.set_title(f"{dataset}, {natural.THREE[dataset]}\n{name}", fontsize=9)
         lower.set(xlabel="iteration", xscale="log")
         if any(record["curve"].get("step_sizes") for record in chosen):
@@ -64,11 +63,10 @@ def plot(records, args):
     axes[0, 0].set_ylabel("bound, nats a row")
     axes[1, 0].set_ylabel("step size")
     for method in args.methods:
-        axes[0, 0].plot([], [], color=natural.COLOURS[method], label=natural.NAMES[method])
+        axes[0, 0].plot([], [], color=pictures.COLOURS[method], label=natural.NAMES[method])
     axes[0, 0].legend(fontsize=8)
-    figure.tight_layout()
     default = args.parameterization == ["mean_var_sqrt", "natural"]
-    common.save(figure, args, STEM if default else "_".join([STEM, *args.parameterization]))
+    pictures.save(figure, args, STEM if default else "_".join([STEM, *args.parameterization]))
 
 
 def main(argv=None):
@@ -88,8 +86,4 @@ def main(argv=None):
         natural.show_table(title, chosen, {"elbo_per_row": 5, "iterations": 0, "seconds": 1}, args)
     if records:
         plot(records, args)
-    sys.exit(1 if failures else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return 1 if failures else 0

@@ -1,6 +1,6 @@
 """Figure 1 of the natural gradient paper: ordinary and natural gradient in one picture.
 
-    python examples/paper/natural_gradients_figure1.py [--output FOLDER]
+    python examples/paper/figures.py natural1 [--pictures FOLDER]
 
 A GP with a Bernoulli likelihood and a single Gaussian inducing point: contours of
 the bound over the mean and variance of q(u), the ordinary gradient (orange) and
@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 import _common as common
+import _pictures as pictures
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,8 +78,8 @@ def directions(start):
 
 
 def plot(args):
-    plt = common.pyplot()
-    figure, axis = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    plt = pictures.pyplot()
+    figure, axis = plt.subplots(figsize=(6.4, 4.4))
     with jax.enable_x64(True):
         start = tuple(map(jnp.asarray, START))
         mean, variance = np.meshgrid(np.linspace(-0.7, 2.0, 161), np.linspace(0.03, 1.1, 141))
@@ -87,7 +88,7 @@ def plot(args):
         arrows = dict(zip(("ordinary", "natural"), directions(start), strict=True))
     levels = np.quantile(height, np.linspace(0.02, 0.995, 22))
     axis.contour(mean, variance, height, levels=levels, colors="0.75", linestyles="solid", linewidths=0.8)
-    for name, colour in (("ordinary", "tab:orange"), ("natural", "tab:blue")):
+    for name, colour in (("ordinary", pictures.ORANGE), ("natural", pictures.BLUE)):
         axis.plot(*map(np.asarray, paths[name]), color=colour, label=f"{name} gradient, very small steps")
         # To scale, and cut off by the frame where it leaves it.
         axis.quiver(
@@ -99,11 +100,12 @@ def plot(args):
     print(f"optimum of the bound: mean {optimum[0]:.4f}, variance {optimum[1]:.4f}")
     axis.set(xlabel="mean of q(u)", ylabel="variance of q(u)", xlim=(-0.7, 2.0), ylim=(0.03, 1.1))
     axis.legend(loc="lower right", fontsize=8)
-    common.save(figure, args, "natural_gradients_figure1")
+    pictures.save(figure, args, "natural1")
 
 
-if __name__ == "__main__":
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=common.DEFAULT_OUTPUT)
+    parser.add_argument("--pictures", type=Path, default=common.DEFAULT_OUTPUT, help="folder of the picture")
     parser.set_defaults(quick=False)
-    plot(parser.parse_args())
+    plot(parser.parse_args(argv))
+    return 0

@@ -1,6 +1,6 @@
 """Figure 5 of the natural gradient paper: where ordinary gradients fail.
 
-    python examples/paper/natural_gradients_figure5.py [--quick]
+    python examples/paper/figures.py natural5 [--quick]
 
 The naval data with a Gaussian, a beta and an ordinal likelihood: the test
 log-likelihood of NGD+Adam, and of Adam at several rates. Minibatches of 256 rows,
@@ -9,14 +9,12 @@ log-likelihood of NGD+Adam, and of Adam at several rates. Minibatches of 256 row
 its ends, where a beta density has no logarithm) or to the levels 0 to 50.
 """
 
-import sys
-
 import _common as common
 import _natural as natural
+import _pictures as pictures
 
 LIKELIHOODS = ("gaussian", "beta", "ordinal")
-STEM = "natural_gradients_figure5"
-SHADES = ("tab:orange", "tab:red", "tab:brown", "tab:pink", "tab:olive")
+STEM = "natural5"
 
 
 def parse(argv=None):
@@ -46,18 +44,18 @@ def panels(records, args):
     for record in records:
         rate = record["settings"]["learning_rate"]
         adam = record["method"] == "adam"
-        colour = SHADES[args.rates.index(rate) % len(SHADES)] if adam else natural.COLOURS["ngd+adam"]
-        line = (f"{natural.NAMES[record['method']]} {rate:g}", colour, "--" if adam else "-", record)
+        style = pictures.DASHES[args.rates.index(rate) % len(pictures.DASHES)] if adam else "-"
+        line = (f"{natural.NAMES[record['method']]} {rate:g}", pictures.COLOURS[record["method"]], style, record)
         found.setdefault(record["settings"]["likelihood"], []).append(line)
     return found
 
 
-if __name__ == "__main__":
-    args = parse()
+def main(argv=None):
+    args = parse(argv)
     records, failures = natural.run(list(cells(args)), args, STEM)
     title = "Figure 5: naval, mean test log-likelihood in the units of the scaled target"
     columns = {"log_density": 4, "elbo_per_row": 4, "rejected_steps": 0, "seconds": 1}
     natural.show_table(title, records, columns, args)
     if records:
         natural.plot_scores(panels(records, args), args, STEM, "Figure 5: naval", "iteration")
-    sys.exit(1 if failures else 0)
+    return 1 if failures else 0

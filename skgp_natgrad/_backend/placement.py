@@ -1,0 +1,118 @@
+"""Where arrays live: on one device, or the rows spread over several and everything else on each of them.
+
+Training is data-parallel. Rows are divided over the devices of a mesh with one axis; parameters, q and every other
+array are on all devices. XLA then computes whitened rows where these are, and adds what is summed over rows, gradients
+and Gram matrices, over the devices (Xu et al. 2021, "GSPMD"). The code is that of one device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+_AXIS = "rows"
+
+
+class Placement:
+    """The devices that a computation uses; with one device nothing is different from JAX's own ways.
+
+    Parameters
+    ----------
+    devices : sequence of jax.Device, default=()
+        Two or more share the rows; with fewer arrays go where JAX puts them.
+    """
+
+    def __init__(self, devices=()):
+        self.mesh = Mesh(np.array(devices), (_AXIS,)) if len(devices) > 1 else None
+
+    @property
+    def n_devices(self):
+        """Number of this process's devices that share its rows."""
+        return 1 if self.mesh is None else self.mesh.size // self.n_processes
+
+    @property
+    def n_processes(self):
+        """Number of processes, each with rows of its own, which share everything else."""
+        return 1 if self.mesh is None else len({device.process_index for device in self.mesh.devices.flat})
+
+    def rounded_up(self, n_rows):
+        """The least multiple of the number of devices that is at least ``n_rows``."""
+        return -(-n_rows // self.n_devices) * self.n_devices
+
+    def block_size(self, n_rows, size):
+        """Number of rows of a block: ``size`` for each device, or in all where there are no more."""
+        return self.rounded_up(size if n_rows <= size else size * self.n_devices)
+
+    def replicated(self, tree, now=False):
+        """A tree of arrays on every device; with one device as it is, for JAX to send with a call, or sent ``now``."""
+        if self.mesh is None:
+            return jax.device_put(tree) if now else tree
+        return jax.tree.map(lambda x: self._sent(x, self._sharding()), tree)
+
+    def rows(self, tree, axes, now=False):
+        """A tree of arrays divided over the devices by rows; with one device as in `replicated`.
+
+        Parameters
+        ----------
+        tree : tree of arrays
+            Their numbers of rows are multiples of `n_devices`, and the same in all processes.
+        axes : tree of int or None
+            The axis of the rows, counted from the last (-1), of each array; None for arrays without rows.
+        now : bool, default=False
+
+        Returns
+        -------
+        tree : tree of arrays
+        """
+        if self.mesh is None:
+            return jax.device_put(tree) if now else tree
+        return jax.tree.map(lambda axis, x: self._sent(x, self._sharding(axis, x)), axes, tree, is_leaf=_is_none)
+
+    def _sent(self, x, sharding):
+        if x is None or self.n_processes == 1:
+            return jax.device_put(x, sharding)
+        # Of what is divided each process has its part, in its order; of all else it has the whole.
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+
+    def _sharding(self, axis=None, array=None):
+        if axis is None or array is None:
+            return NamedSharding(self.mesh, PartitionSpec())
+        dimensions = [None] * np.ndim(array)
+        dimensions[axis] = _AXIS
+        return NamedSharding(self.mesh, PartitionSpec(*dimensions))
+
+
+def _is_none(x):
+    return x is None
+
+
+ONE_DEVICE = Placement()
+_current = contextvars.ContextVar("placement", default=ONE_DEVICE)
+
+
+def current():
+    """The placement of the `device.computation` that this thread is in."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def using(placement):
+    """Context manager: `current` is ``placement``."""
+    token = _current.set(placement)
+    try:
+        yield placement
+    finally:
+        _current.reset(token)
+
+
+def fetched(tree):
+    """The tree with arrays that are on several devices in NumPy: one device may go on with them."""
+    return jax.tree.map(lambda x: np.asarray(x) if _is_spread(x) else x, tree)
+
+
+def _is_spread(x):
+    return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1

@@ -1,0 +1,228 @@
+"""scikit-learn's searches, with fits in threads and an end to those that are behind."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import numbers
+
+import joblib
+import numpy as np
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+
+from .._backend import blas
+from . import _halving
+
+_ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
+        As in scikit-learn.
+    n_jobs : int or None, default=-1
+        How many fits run at the same time, in threads of this process; -1 is one for each core. In a
+        ``joblib.parallel_config`` that names a backend, they run there.
+    refit : bool, str or callable, default=True
+        As in scikit-learn.
+    cv : int, cross-validation generator or iterable, default=None
+        As in scikit-learn.
+    verbose : int, default=0
+        As in scikit-learn.
+    pre_dispatch : int or str, default="2*n_jobs"
+        As in scikit-learn.
+    error_score : "raise" or numeric, default=np.nan
+        As in scikit-learn.
+    return_train_score : bool, default=False
+        As in scikit-learn.
+    early_stopping : bool or int, default=False
+        Stop candidates that are behind: all are trained for a small share of ``max_iter``, the best third of
+        them goes on to three times as many iterations, and so on, at most three times; True stands for a factor
+        of three. They are compared by their mean score on held-out rows. Those that go on
+        take the same steps as without it. While the search runs, ``checkpoint`` is in use for that.
+
+    Attributes
+    ----------
+    cv_results_ : dict
+        As in scikit-learn. With ``early_stopping`` the scores of a candidate are those at its last rung, ``"rung"``
+        counts these from zero, and candidates that went further have the better ranks.
+    best_estimator_, best_score_, best_params_, best_index_, scorer_, n_splits_, refit_time_, multimetric_, classes_, \
+n_features_in_, feature_names_in_ : object
+        As in scikit-learn."""
+
+
+class _Searches:
+    """What both searches add to scikit-learn's."""
+
+    def fit(self, X, y=None, **params):
+        """Fit all candidates, and the best one on all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Targets.
+        **params : dict
+            Passed to the estimator's ``fit``, the scorer and the splitter, as in scikit-learn.
+
+        Returns
+        -------
+        self : object
+        """
+        # A hint: a backend that a user names in a joblib.parallel_config is kept.
+        with joblib.parallel_config(prefer="threads"):
+            return super().fit(X, y, **params)
+
+    def _run_search(self, evaluate_candidates, callback_ctx=None):
+        if self.early_stopping is not False:
+            evaluate_candidates = functools.partial(_halving.evaluate, self, evaluate_candidates)
+        context = {} if callback_ctx is None else {"callback_ctx": callback_ctx}
+        # Fits at the same time have a core each: threads of BLAS would only wait for one another.
+        several = joblib.effective_n_jobs(self.n_jobs) > 1
+        with blas.single_threaded(0) if several else contextlib.nullcontext():
+            super()._run_search(evaluate_candidates, **context)
+
+    def _format_results(self, candidate_params, n_splits, out, more_results=None):
+        if self.early_stopping is False:
+            return super()._format_results(candidate_params, n_splits, out, more_results)
+        params, records, rungs = _halving.latest(candidate_params, n_splits, out)
+        results = super()._format_results(params, n_splits, records, more_results) | {"rung": np.array(rungs)}
+        ranks = {name: _halving.ranked(rank, rungs) for name, rank in results.items() if name.startswith("rank_test_")}
+        return results | ranks
+
+
+class NGDGridSearchCV(_Searches, GridSearchCV):
+    """A grid search whose fits run at the same time in one process, and may end early.
+
+    It is scikit-learn's ``GridSearchCV``, with the same scores: each fit is the one that it would be
+    alone. They run in threads, which share data and compiled programs.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        Any; ``early_stopping`` needs one of this package, alone or within pipelines and the like.
+    param_grid : dict or list of dict
+        As in scikit-learn.
+    {arguments}
+
+    See Also
+    --------
+    NGDRandomizedSearchCV : The same over parameters that are drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import NGDSVGPRegressor
+    >>> from skgp_natgrad.model_selection import NGDGridSearchCV
+    >>> X = np.linspace(0, 10, 200)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=200)
+    >>> model = NGDSVGPRegressor(RBF(), solver="ngd", n_inducing=15, max_iter=60, tol=0.1, random_state=0)
+    >>> search = NGDGridSearchCV(model, {{"kernel__length_scale": [0.1, 1.0, 10.0]}}, cv=2, early_stopping=True)
+    >>> search.fit(X, y).cv_results_["rung"].max()
+    1
+    >>> bool(search.score(X, y) > 0.9)
+    True
+    """
+
+    __doc__ = __doc__.format(arguments=_ARGUMENTS)
+    _parameter_constraints = GridSearchCV._parameter_constraints | {"early_stopping": ["boolean", numbers.Integral]}
+
+    def __init__(
+        self,
+        estimator,
+        param_grid,
+        *,
+        scoring=None,
+        n_jobs=-1,
+        refit=True,
+        cv=None,
+        verbose=0,
+        pre_dispatch="2*n_jobs",
+        error_score=np.nan,
+        return_train_score=False,
+        early_stopping=False,
+    ):
+        super().__init__(
+            estimator,
+            param_grid,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.early_stopping = early_stopping
+
+
+class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
+    """A randomized search whose fits run at the same time in one process, and may end early.
+
+    It is scikit-learn's ``RandomizedSearchCV`` in everything else; see `NGDGridSearchCV`.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        Any; ``early_stopping`` needs one of this package, alone or within pipelines and the like.
+    param_distributions : dict or list of dict
+        As in scikit-learn.
+    n_iter : int, default=10
+        Number of candidates.
+    {arguments}
+
+    See Also
+    --------
+    NGDGridSearchCV : The same over all combinations of a grid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import NGDSVGPRegressor
+    >>> from skgp_natgrad.model_selection import NGDRandomizedSearchCV
+    >>> X = np.linspace(0, 10, 200)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=200)
+    >>> model = NGDSVGPRegressor(RBF(), solver="ngd", n_inducing=15, max_iter=60, tol=0.1, random_state=0)
+    >>> grid = {{"kernel__length_scale": loguniform(0.1, 10.0)}}
+    >>> search = NGDRandomizedSearchCV(model, grid, n_iter=3, cv=2, random_state=0).fit(X, y)
+    >>> bool(search.score(X, y) > 0.9)
+    True
+    """
+
+    __doc__ = __doc__.format(arguments=_ARGUMENTS)
+    _parameter_constraints = RandomizedSearchCV._parameter_constraints | {
+        "early_stopping": ["boolean", numbers.Integral]
+    }
+
+    def __init__(
+        self,
+        estimator,
+        param_distributions,
+        *,
+        n_iter=10,
+        scoring=None,
+        n_jobs=-1,
+        refit=True,
+        cv=None,
+        verbose=0,
+        pre_dispatch="2*n_jobs",
+        random_state=None,
+        error_score=np.nan,
+        return_train_score=False,
+        early_stopping=False,
+    ):
+        super().__init__(
+            estimator,
+            param_distributions,
+            n_iter=n_iter,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            random_state=random_state,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.early_stopping = early_stopping

@@ -1,0 +1,75 @@
+"""The rows of a fit that several processes have in common, each with its share of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._backend import processes
+from .batches import Table
+
+# Most rows, of all processes together, from which a fit starts: so many decide on a kernel.
+_MOST = 20_000
+
+
+def gathered(table, n_processes):
+    """Some rows of all processes, the same in each of them: all rows if they are few; ``table`` itself in one process.
+
+    Parameters
+    ----------
+    table : Table
+        The rows of this process.
+    n_processes : int
+
+    Returns
+    -------
+    table : Table
+    """
+    if n_processes == 1:
+        return table
+    n_rows = sum(processes.exchanged(len(table.weight)))
+    if n_rows > _MOST:
+        # As many of each share as belongs to it, drawn in the same way by every call.
+        n_own = max(1, _MOST * len(table.weight) // n_rows)
+        table = table.rows(np.sort(np.random.RandomState(0).choice(len(table.weight), n_own, replace=False)))
+    parts = zip(*processes.exchanged(tuple(map(_plain, table))), strict=True)
+    rows, *others = (None if part[0] is None else part for part in parts)
+    return Table(np.concatenate(rows), *(None if each is None else np.concatenate(each, axis=-1) for each in others))
+
+
+def filled_up(table, n_processes):
+    """This process's rows, with rows of weight zero, so that all processes have as many; as it is in one process.
+
+    Raises
+    ------
+    ValueError
+        If the processes' tables do not fit together.
+    """
+    if n_processes == 1:
+        return table
+    kind = len(table.X.T), len(table.y), table.offset is not None, table.noise is not None, table.per_target
+    found = processes.exchanged((len(table.weight), kind))
+    if len({each for _, each in found}) > 1:
+        raise ValueError(
+            "The rows of the processes must agree in the numbers of columns of X and y, in whether there are offsets "
+            f"and known variances of the noise, and in whether targets are missing: they are {[k for _, k in found]}."
+        )
+    missing = max(n_rows for n_rows, _ in found) - len(table.weight)
+    if not missing:
+        return table
+    longer = table.rows(np.append(np.arange(len(table.weight)), np.full(missing, -1)))
+    return longer._replace(weight=np.append(table.weight, np.zeros(missing)))
+
+
+def total(value, n_processes):
+    """The sum of a number over the processes."""
+    return value if n_processes == 1 else float(sum(processes.exchanged(float(value))))
+
+
+def agreed(plan):
+    """The plan with what the first process has chosen."""
+    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init")
+    return plan._replace(**processes.of_first({name: getattr(plan, name) for name in chosen}))
+
+
+def _plain(array):
+    return None if array is None else np.asarray(array)
