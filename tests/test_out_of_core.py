@@ -168,7 +168,10 @@ def test_rows_without_weight_or_target_are_left_out():
     assert_array_equal(whole.y[0], y[used])
     some = RNG.permutation(table.n_rows)[:50]
     assert_array_equal(table.rows(some).X, X[used][some])
-    assert_array_equal(table.blocks(17).__next__().X, X[used][:17])
+    for size in (17, BLOCK, 100):
+        parts = list(table.blocks(size))
+        assert_array_equal(np.concatenate([part.X for part in parts]), X[used])
+        assert {part.n_rows for part in parts[:-1]} == {size}
 
 
 # -- one pass over the rows --------------------------------------------------------------------

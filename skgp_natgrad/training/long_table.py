@@ -46,8 +46,8 @@ class LongTable:
     >>> table = svgp.LongTable(read, len(X))
     >>> table.n_rows, table.total_weight
     (10000, 10000.0)
-    >>> sum(part.n_rows for part in table.blocks(1000))
-    10000
+    >>> [part.n_rows for part in table.blocks(4000)]
+    [4000, 4000, 2000]
     """
 
     def __init__(self, read, n_given):
@@ -109,10 +109,18 @@ class LongTable:
         return self._made(self._source.block(number))
 
     def blocks(self, size=None):
-        """Tables of at most ``size`` successive rows each; the next block is read while one is used."""
-        size = size or _rows.BLOCK_ROWS
+        """Tables of ``size`` successive rows each, the last one of fewer; the next is read while one is used."""
+        size, held = size or _rows.BLOCK_ROWS, []
         for block in _rows.ahead(self.block, np.flatnonzero(self._source.counts).tolist()):
-            yield from block.blocks(size)
+            held.append(block)
+            if sum(part.n_rows for part in held) >= size:
+                *full, last = windows.joined(held).blocks(size)
+                yield from full
+                held = [last]
+                if last.n_rows == size:
+                    yield held.pop()
+        if held:
+            yield windows.joined(held)
 
     def rows(self, index):
         """The `Table` of some rows."""

@@ -132,6 +132,8 @@ def gathered(block, index, numbers, starts):
 
 def joined(parts):
     """One table of the rows of several."""
+    if len(parts) == 1:
+        return parts[0]
     X = np.concatenate([part.X for part in parts])
     each = zip(*(part[1:] for part in parts), strict=True)
     rest = [None if column[0] is None else np.concatenate(column, axis=-1) for column in each]
