@@ -2,9 +2,11 @@
 
     python examples/benchmarks/first_fit.py --rounds 5 --rst
 
-Each fit is made in a process of its own, on random rows of a smooth function. "Import to fitted" is import, validation, the search for the kernel with all that it compiles, and the solution. A
-later fit is that of another table of the same size in the same process, which compiles nothing anew. With ``filled cache`` a
-process before it has compiled the same programs into the folder of ``enable_compilation_cache``.
+Each fit is made in a process of its own, on random rows of a smooth function. "Import to fitted" is
+import, validation, the search for the kernel with all that it compiles, and the solution. A later fit
+is that of another table of the same size in the same process, which compiles nothing anew. With
+"filled cache" a process before it has compiled the same programs into the folder of
+``enable_compilation_cache``.
 """
 
 from __future__ import annotations
