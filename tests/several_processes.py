@@ -90,7 +90,7 @@ def digest(*arrays):
 
 
 def with_checkpoint(rows, path, callback=None):
-    settings = {"batch_size": 66, "max_iter": 100, "checkpoint": path, "checkpoint_every": 0.0, "callback": callback}
+    settings = {"batch_size": 66, "max_iter": 60, "checkpoint": path, "checkpoint_every": 0.0, "callback": callback}
     model = regressor(**settings).fit(X[rows], Y[rows])
     return {"elbo": model.elbo_curve_.tolist(), "mean": model.predict(X[:20]).tolist()}
 
@@ -120,7 +120,7 @@ def killed(rows, rank, path):
     """The second process is killed in the middle of a fit; what the first one says."""
 
     def kill(n_iter, model):
-        if n_iter == 60 and rank == 1:
+        if n_iter == 40 and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:

@@ -140,7 +140,7 @@ def test_what_is_left_open_is_chosen_for_all(found):
 def test_an_error_of_one_process_is_told_to_the_other(found):
     first, second = (each["refused"] for each in found)
     assert second.startswith("ValueError: X[3, 0]=nan is not finite")
-    assert re.match(r"Refused: Process 1 of 2 has met an error.*ValueError: X\[3, 0\]=nan is not finite", first)
+    assert re.match(r"Parted: Process 1 of 2 has met an error.*ValueError: X\[3, 0\]=nan is not finite", first)
 
 
 def test_wrong_and_different_arguments_are_refused_by_both(found):

@@ -30,8 +30,8 @@ def sharing(n_devices):
     return count() if isinstance(n_devices, str) and n_devices == "all" else 1
 
 
-class Refused(RuntimeError):
-    """Another process has refused its part of a common fit."""
+class Parted(RuntimeError):
+    """Another process cannot go on with a common fit, or does not answer."""
 
 
 def exchanged(value):
@@ -39,14 +39,14 @@ def exchanged(value):
 
     Raises
     ------
-    Refused
-        If another process has met an error instead: see `telling`.
+    Parted
+        If another process has met an error instead (see `telling`), or does not answer.
     """
     with explained(count()):
         found = _exchanged((value, None))
     for i, (_, error) in enumerate(found):
         if error is not None:
-            raise Refused(f"Process {i} of {len(found)} has met an error, so that no process can go on: {error}")
+            raise Parted(f"Process {i} of {len(found)} has met an error, so that no process can go on: {error}")
     return [value for value, _ in found]
 
 
@@ -71,7 +71,7 @@ def telling(n_processes):
     token = _are_listening.set(n_processes > 1)
     try:
         yield
-    except Refused:
+    except Parted:
         raise
     except Exception as error:
         if _are_listening.get():
@@ -111,8 +111,9 @@ def explained(n_processes):
     except jax.errors.JaxRuntimeError as error:
         if n_processes == 1 or "RESOURCE_EXHAUSTED" in str(error):
             raise
-        raise RuntimeError(
+        first_line = str(error).partition("\n")[0]
+        raise Parted(
             f"Process {index()} of {n_processes} has lost the connection to another one, which has ended or does not "
-            "answer; its own output tells why. A model cannot be trained without its rows. Start all processes "
-            "again: a fit with checkpoint continues from its file."
+            f"answer; its own output tells why ({first_line}). A model cannot be trained without its rows. Start all "
+            "processes again: a fit with checkpoint continues from its file."
         ) from error
