@@ -38,7 +38,7 @@ def test_pickles_hold_no_data_and_no_program(model, y):
 @pytest.fixture(scope="module")
 def cluster():
     """Two worker processes of dask's, each with one thread."""
-    distributed = pytest.importorskip("distributed", reason="needs dask and distributed")
+    distributed = pytest.importorskip("distributed", reason="needs the extra cluster")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,

@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.gaussian_process.kernels import RBF
@@ -87,6 +88,16 @@ def test_candidates_of_several_structures_with_several_scores_and_weights():
     same_results(ours.cv_results_, theirs.cv_results_)
     assert ours.best_index_ == theirs.best_index_
     assert ours.score(X, Y) == pytest.approx(theirs.score(X, Y), rel=1e-9)
+
+
+def test_metadata_are_routed():
+    request = {"sample_weight": True, "offset": True}
+    with config_context(enable_metadata_routing=True):
+        model = regressor().set_fit_request(**request).set_score_request(**request)
+        ours, theirs = both(model, {"gamma_schedule": [0.1, 0.5]}, fit={"sample_weight": WEIGHT, "offset": X[:, 1]})
+    same_results(ours.cv_results_, theirs.cv_results_)
+    plain = both(model, {"gamma_schedule": [0.1, 0.5]})[0]
+    assert not np.any(plain.cv_results_["mean_test_score"] == ours.cv_results_["mean_test_score"])
 
 
 def test_small_noise():
@@ -235,6 +246,17 @@ def test_early_stopping_within_a_pipeline_with_drawn_folds_and_several_scores():
     assert not any("checkpoint" in name for name in results)
     with pytest.raises(ValueError, match="early_stopping=2 compares candidates by one of several scores"):
         search.set_params(refit=False).fit(X, Y > 0)
+
+
+def test_callbacks_of_scikit_learn_hear_of_every_rung():
+    callback = pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
+    monitor = callback.ScoringMonitor(scoring="r2")
+    model = regressor(max_iter=60, tol=0.0).set_callbacks(monitor)
+    search = NGDGridSearchCV(model, {"kernel__length_scale": [0.1, 1.0]}, cv=2, early_stopping=2).fit(X, Y)
+    rows = monitor.get_logs().data
+    # Two fits a candidate, of which those of one go on to twice as many chunks of iterations; and the refit.
+    assert len([row for row in rows if row["task_name"] == "iterations"]) == 2 * (2 * 2 + 1) + 3
+    assert_array_equal(search.cv_results_["rung"], [0, 1])
 
 
 def test_fits_that_end_by_themselves_are_not_repeated(counted):
