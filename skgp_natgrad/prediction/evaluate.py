@@ -19,6 +19,8 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
+# Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
+_FEW_CHUNKS = 2
 # Chunks whose values wait to be fetched, at most.
 _MOST_IN_FLIGHT = 8
 
@@ -179,7 +181,9 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
     read = posterior.read_by(needs_variance(function, likelihood))
-    model = jax.device_put((kernels, likelihood, read))
+    model = kernels, likelihood, read
+    if len(X) > _FEW_CHUNKS * CHUNK_ROWS:
+        model = jax.device_put(model)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 
