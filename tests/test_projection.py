@@ -10,6 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.metrics import r2_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad._backend.linalg import weighted_gram
 from skgp_natgrad.kernels import distances
 from skgp_natgrad.likelihoods import Gaussian, StudentT
 from skgp_natgrad.variational import bases
@@ -144,6 +145,16 @@ def test_projection_and_its_gradients_equal_autodiff(removed, rng):
         symmetric = [0.5 * (tree[i] + np.swapaxes(tree[i], -1, -2)) for tree in (got, want)]
         assert_allclose(*symmetric, rtol=1e-9, atol=1e-8 if i == 0 else 1e-9)
     assert_trees_close(got[1:4] + got[5:], want[1:4] + want[5:], rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [3, 201])
+@pytest.mark.usefixtures("x64")
+def test_a_weighted_gram_matrix_is_symmetric_to_the_bit(size, rng):
+    """In one piece and in quarters, which have different sizes; from it, precisions are made without another copy."""
+    A, weight = rng.normal(size=(1, size, 40)), rng.normal(size=(2, 40))
+    found = np.asarray(weighted_gram(A, weight))
+    assert_allclose(found, np.einsum("mb,kb,nb->kmn", A[0], weight, A[0]), atol=1e-12 * size)
+    np.testing.assert_array_equal(found, np.swapaxes(found, -1, -2))
 
 
 @pytest.mark.usefixtures("x64")

@@ -235,7 +235,7 @@ def test_a_wide_q_is_predicted_by_two_products():
     with pytest.warns((ConvergenceWarning, UserWarning)):
         model.fit(table, y)
     assert model._posterior.reduction is None
-    mean, std = model.predict_latent(table, return_std=True)
+    std = model.predict_latent(table, return_std=True)[1]
     covariance = model.predict_latent(table, return_cov=True)[1]
     assert_allclose(np.diag(covariance), std**2, rtol=1e-10)
     few = model.predict_latent(table[:2], return_std=True)[1]

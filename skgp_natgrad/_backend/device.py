@@ -184,6 +184,8 @@ def _jit_with(compiler_options, function, options):
     def call(*arguments):
         return compiled()(*arguments)
 
+    # As of what `jax.jit` returns: what would be compiled, to be looked at.
+    call.lower = lambda *arguments: compiled().lower(*arguments)
     return call
 
 

@@ -59,7 +59,7 @@ def one_by_one(function):
 def cholesky(A):
     """Return the lower Cholesky factors of ``A`` (..., M, M); not finite for a matrix that has none.
 
-    LAPACK reads a matrix by columns and all else writes it by rows: the transpose, which is the same matrix, needs no copy.
+    LAPACK reads a matrix by columns, and all else writes it by rows: the transpose, the same matrix, needs no copy.
     """
     return jnp.linalg.cholesky(A.T, symmetrize_input=False)
 

@@ -20,6 +20,8 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
+# Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
+_FEW_CHUNKS = 2
 # Chunks whose values wait to be fetched, at most.
 _MOST_IN_FLIGHT = 8
 
@@ -183,7 +185,9 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
     read = posterior.read_by(needs_variance(function, likelihood))
-    model = placement.current().replicated((kernels, likelihood, read), now=True)
+    # What few chunks read is sent with them.
+    several = len(X) > _FEW_CHUNKS * CHUNK_ROWS
+    model = placement.current().replicated((kernels, likelihood, read), now=several)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
 

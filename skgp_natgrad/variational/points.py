@@ -94,7 +94,7 @@ def inducing_covariance(kernel, Z, mask):
 
 @jax.custom_vjp
 def _symmetric(K):
-    """The symmetric part of a kernel's matrix, which differs from it by rounding; its gradient is passed on as it is."""
+    """The symmetric part of a kernel's matrix, which differs from it by rounding; its gradient is passed on."""
     return symmetrize(K)
 
 

@@ -16,7 +16,13 @@ import numpy as np
 
 from contenders import Predictor, train_in_blocks
 from skgp_natgrad._backend.blas import single_threaded
-from skgp_natgrad._backend.linalg import lower_product, triangular_inverse, upper_product, weighted_gram
+from skgp_natgrad._backend.linalg import (
+    lower_product,
+    squared_lengths,
+    triangular_inverse,
+    upper_product,
+    weighted_gram,
+)
 from skgp_natgrad.prediction.evaluate import CHUNK_ROWS
 from skgp_natgrad.step.chunk import STEPS_PER_CALL
 
@@ -98,10 +104,9 @@ def _mean_products(alpha, Z, X):
 
 
 @jax.jit
-def _moment_products(alpha, whiten, spread, Z, X):
+def _moment_products(alpha, reduction, Z, X):
     Kzx = Z @ X.T
-    A = whiten @ Kzx
-    return alpha @ Kzx, (A * A).sum(0) + ((spread.T @ A) ** 2).sum(0)
+    return alpha @ Kzx, squared_lengths(reduction, Kzx)
 
 
 def predict(data, settings, report):
@@ -110,8 +115,8 @@ def predict(data, settings, report):
     n_inducing, n_features = settings["n_inducing"], data["X"].shape[1]
     rng = np.random.default_rng(0)
     alpha, Z = rng.normal(size=n_inducing), rng.normal(size=(n_inducing, n_features))
-    whiten, spread = np.tril(rng.normal(size=(2, n_inducing, n_inducing)))
-    alpha, Z, whiten, spread = jax.device_put((alpha, Z, whiten, spread))
+    reduction = np.tril(rng.normal(size=(n_inducing, n_inducing)))
+    alpha, Z, reduction = jax.device_put((alpha, Z, reduction))
 
     def in_chunks(function, X):
         if len(X) > CHUNK_ROWS:
@@ -123,7 +128,7 @@ def predict(data, settings, report):
         return in_chunks(lambda rows: _mean_products(alpha, Z, rows), X)
 
     def moments(X):
-        return in_chunks(lambda rows: _moment_products(alpha, whiten, spread, Z, rows), X)
+        return in_chunks(lambda rows: _moment_products(alpha, reduction, Z, rows), X)
 
     def proba(X):
         return moments(X)[0]
