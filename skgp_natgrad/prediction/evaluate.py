@@ -8,12 +8,11 @@ prediction does not depend on its neighbours.
 from __future__ import annotations
 
 import collections
-import os
 
 import jax
 import numpy as np
 
-from .._backend import placement
+from .._backend import device, placement
 from .._backend.device import quick_jit, wide_jit
 from . import posterior as _posterior
 
@@ -124,15 +123,6 @@ def _in_flight(items, n_items):
     yield from waiting
 
 
-def _n_in_flight():
-    """One chunk for each core: most of a chunk's program runs on one of them."""
-    try:
-        n_cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        n_cores = os.cpu_count() or 1
-    return min(n_cores, _MOST_IN_FLIGHT)
-
-
 def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     """Evaluate one of the functions above at every row of a small ``X`` (N, D).
 
@@ -222,7 +212,7 @@ def over_chunks(program, X, *targets):
     """
     pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(X, *targets))
     values = None
-    for rows, piece in _in_flight(pieces, _n_in_flight()):
+    for rows, piece in _in_flight(pieces, min(device.n_cores(), _MOST_IN_FLIGHT)):
         if values is None:
             values = jax.tree.map(lambda part: np.empty((*part.shape[:-1], len(X))), piece)
         for whole, part in zip(jax.tree.leaves(values), jax.tree.leaves(piece), strict=True):
