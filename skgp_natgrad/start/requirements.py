@@ -22,9 +22,9 @@ _BYTES = 8
 # Square matrices of the points that are held at once, for each latent function. A step: the covariance, its factor,
 # precision and gradient, and the best state's; the solution for the mean: factor and inverse of the points' covariance
 # for each kernel, and for each latent function the system, what a block of rows adds to it, its factor and a copy; one
-# step: the same and a search for the noise; the prediction's state: whiten and root_S, on the device and here, before
-# the reduction takes the place of root_S.
-_STEP, _MEAN_SOLVE, _ONE_STEP, _PREDICTION = 4, 6, 8, 4
+# step: the same and a search for the noise; the prediction's state: whiten and root_S, on the device and here, and
+# two more while the reduction takes the place of root_S.
+_STEP, _MEAN_SOLVE, _ONE_STEP, _PREDICTION = 4, 6, 8, 6
 # Matrices of points and rows of a batch: the covariance, whitened rows, and the gradients with respect to both.
 _OF_ROWS = 3
 
