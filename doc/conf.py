@@ -50,7 +50,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    "ignore_pattern": r"^(_|natural_gradients_|orthogonal_)",
+    "ignore_pattern": r"^(_|tables|figures)",
     "download_all_examples": False,
 }
 # The inherited docstrings of score() refer to pages of scikit-learn's own guide.
