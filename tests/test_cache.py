@@ -35,6 +35,7 @@ assert worker == sys.argv[1], worker
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path):
     """The programs are there whatever JAX's own variables say, and nowhere else."""
     other, folder = tmp_path / "other", tmp_path / "new" / "cache"

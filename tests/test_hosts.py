@@ -78,6 +78,7 @@ def assert_equal(got, want, rtol=1e-9):
             assert_allclose(got[name], value, rtol=rtol if "elbo" in name else 0.0, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 def test_all_processes_end_with_the_same_model(found):
     first, second = found
     for name in ("engine", "minibatches", "estimators", "defaults", "resumed"):

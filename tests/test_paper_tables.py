@@ -122,6 +122,7 @@ def small(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_method_of_the_regression_tables_trains(small, capsys):
     """All eight and the estimator with nothing set, through the script; then the report finds nothing missing."""
     file = small / "results.jsonl"

@@ -243,6 +243,7 @@ np.savez(sys.argv[2], y=y, x64=jax.config.jax_enable_x64, platform=jax.default_b
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", ["0", "1"])
 @pytest.mark.parametrize("name", ["regressor", "classifier"])
 def test_a_pickle_predicts_the_same_under_another_x64_flag(name, x64, tmp_path):

@@ -76,6 +76,7 @@ def in_a_worker(share, nproc=None):
         return joblib.Parallel()([joblib.delayed(threads_after_a_computation)(nproc)])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
 def test_a_worker_has_no_more_threads_than_its_share():
     """XLA's pools grow with the share: by two threads for each, of which eight may be others that came and went."""
@@ -183,6 +184,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [OVERLAP, FITS], ids=["threads that overlap", "fits"])
 def test_blas_has_one_thread_while_xla_trains_and_then_its_own(code):
     """In a fresh process, whose BLAS nobody else has set."""

@@ -204,6 +204,7 @@ def predictions(model):
     return [*found, model.sample_y(X[:5], 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_the_former_format_predicts_the_same(name, monkeypatch):
