@@ -116,6 +116,12 @@ def of_arguments(rows, rank):
     return found
 
 
+def stopped(rows, rank):
+    """The iterations after which training ends, if one process wants it to, and only this one has a callback."""
+    callback = (lambda n_iter, model: n_iter == 20) if rank == 1 else None
+    return regressor(max_iter=60, callback=callback).fit(X[rows], Y[rows]).n_iter_
+
+
 def killed(rows, rank, path):
     """The second process is killed in the middle of a fit; what the first one says."""
 
@@ -124,7 +130,7 @@ def killed(rows, rank, path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        with_checkpoint(rows, path, kill)
+        with_checkpoint(rows, path if rank == 0 else None, kill)
     except RuntimeError as error:
         return str(error)
 
@@ -144,7 +150,9 @@ def main(task, rank, port, folder):
         "defaults": defaults(rows),
         "refused": refused(rows, rank),
         "arguments": of_arguments(rows, rank),
-        "resumed": with_checkpoint(rows, path),
+        "stopped": stopped(rows, rank),
+        # The other process need not see the folder.
+        "resumed": with_checkpoint(rows, path if rank == 0 else str(Path(folder) / "elsewhere" / "fit.npz")),
         "from the start": with_checkpoint(rows, None),
         "alone": trained(table_of(rows), svgp.Settings(batch_size=1000, max_iter=2 + rank), None)["elbo"],
     }

@@ -13,8 +13,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils import check_random_state
 
-from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.mean_solve import exact_mean
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training import checkpoint, checkpoint_file
@@ -610,3 +611,23 @@ def test_described_values_agree_between_processes():
     assert described({"b": 1, "a": 2}) == described({"a": np.int64(2), "b": 1})
     assert described(X) == described(X.copy()) != described(X.T)
     assert described(np.random.RandomState(0)) == described(np.random.RandomState(1))
+
+
+def test_a_fit_without_a_seed_goes_on_whatever_is_drawn_meanwhile(path, monkeypatch):
+    """NumPy's global random state is everybody's: what others draw while a fit is prepared must not reach it."""
+    some_rows = svgp.some_rows
+
+    def drawing(*arguments):
+        check_random_state(None).random_sample(7)
+        return some_rows(*arguments)
+
+    monkeypatch.setattr(svgp, "some_rows", drawing)
+    made = {"solver": "ngd", "n_inducing": 8, "max_iter": 60, "tol": 0.0, "checkpoint_every": 0, "batch_size": 64}
+    check_random_state(None).seed(5)
+    whole = NGDSVGPRegressor(**made, checkpoint=path).fit(X, Y)
+    check_random_state(None).seed(5)
+    model = NGDSVGPRegressor(**made, checkpoint=path)
+    interrupt(model)
+    # The draws of others come at another time now.
+    monkeypatch.setattr(svgp, "some_rows", some_rows)
+    assert_same(model.fit(X, Y), whole)

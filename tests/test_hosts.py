@@ -85,6 +85,7 @@ def test_all_processes_end_with_the_same_model(found):
         assert first[name] == second[name]
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_that_has_all_rows(found):
     """On the full batch and in closed form, at 1e-9: the rows are the same, only sums have another order."""
     assert_equal(found[0]["engine"], program.engine(ALL, None))
@@ -113,6 +114,7 @@ class Strata(BatchStream):
         return first._replace(X=np.concatenate([first.X, second.X], axis=1), **joined)
 
 
+@pytest.mark.slow
 def test_minibatches_are_drawn_from_the_rows_of_each_process(found, monkeypatch):
     """The same batches, drawn in one process; 320 rows, 19 of them of weight zero, share the scale."""
     monkeypatch.setattr(loop, "BatchStream", Strata)
@@ -125,12 +127,14 @@ def test_minibatches_are_drawn_from_the_rows_of_each_process(found, monkeypatch)
     assert_equal(found[0]["minibatches"], program.minibatches(ALL, None))
 
 
+@pytest.mark.slow
 def test_estimators_share_scales_and_classes(found):
     want = program.estimators(ALL, None)
     assert found[0]["estimators"].pop("classes") == want.pop("classes") == ["a", "b", "c"]
     assert_equal(found[0]["estimators"], want)
 
 
+@pytest.mark.slow
 def test_what_is_left_open_is_chosen_for_all(found):
     first, second = (each["defaults"] for each in found)
     assert first["digest"] == second["digest"]
@@ -138,18 +142,26 @@ def test_what_is_left_open_is_chosen_for_all(found):
     assert "301 inducing points" in first["plan"]
 
 
+@pytest.mark.slow
 def test_an_error_of_one_process_is_told_to_the_other(found):
     first, second = (each["refused"] for each in found)
     assert second.startswith("ValueError: X[3, 0]=nan is not finite")
     assert re.match(r"Parted: Process 1 of 2 has met an error.*ValueError: X\[3, 0\]=nan is not finite", first)
 
 
+@pytest.mark.slow
+def test_a_callback_of_one_process_ends_training_in_all(found):
+    assert [each["stopped"] for each in found] == [20, 20]
+
+
+@pytest.mark.slow
 def test_wrong_and_different_arguments_are_refused_by_both(found):
     for wrong, different in (each["arguments"] for each in found):
         assert wrong.startswith("max_iter=0 must be")
         assert different.endswith("must be the same in all processes, but differ in tol: 0.0, 0.5.")
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_fit_with_an_error(killed):
     _, ((code, printed, _), (other, _, _)), has_checkpoint = killed
     assert (code, other) == (3, -9)
@@ -157,11 +169,13 @@ def test_a_killed_process_ends_the_fit_with_an_error(killed):
     assert has_checkpoint
 
 
+@pytest.mark.slow
 def test_the_fit_continues_from_the_checkpoint_of_the_first_process(found, killed):
     assert_equal(found[0]["resumed"], found[0]["from the start"])
     assert not (killed[0] / "fit.npz").exists()
 
 
+@pytest.mark.slow
 def test_other_fits_do_not_wait_for_each_other(found):
     """Without ``n_devices="all"`` each process fits its own model, of its own number of iterations here."""
     assert [len(each["alone"]) for each in found] == [2, 3]

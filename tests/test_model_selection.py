@@ -294,3 +294,28 @@ def test_a_fit_pauses_and_continues_to_the_same_bits(tmp_path):
     assert n_iter == [20, 40, 60]
     assert_array_equal(paused.elbo_curve_, whole.elbo_curve_)
     assert_array_equal(paused.predict(X), whole.predict(X))
+
+
+def test_numpy_booleans_and_small_factors():
+    search = NGDGridSearchCV(regressor(max_iter=20), {"learning_rate": [0.01, 0.02]}, cv=2, early_stopping=np.False_)
+    assert "rung" not in search.fit(X, Y).cv_results_
+    assert "rung" in search.set_params(early_stopping=np.True_).fit(X, Y).cv_results_
+    for factor in (0, 1):
+        with pytest.raises(ValueError, match="The 'early_stopping' parameter"):
+            search.set_params(early_stopping=factor).fit(X, Y)
+
+
+def test_several_scores_are_refused_before_any_fit():
+    model = regressor(callback=lambda *_: pytest.fail("it trained"))
+    scoring = ["r2", "neg_mean_squared_error"]
+    search = NGDGridSearchCV(model, {"max_iter": [20, 40]}, cv=2, scoring=scoring, refit=False, early_stopping=True)
+    with pytest.raises(ValueError, match="set refit, False now, to the name of one"):
+        search.fit(X, Y)
+
+
+def test_splits_are_those_of_scikit_learns_older_versions(monkeypatch):
+    """Before version 1.9 a search does not keep its splitter."""
+    search = NGDGridSearchCV(regressor(), {"max_iter": [20, 40, 60, 80]}, cv=3, early_stopping=2)
+    expected = search.fit(X, Y).cv_results_
+    monkeypatch.setattr(type(search), "_checked_cv_orig", property(lambda self: None, lambda self, value: None), False)
+    same_results(clone(search).fit(X, Y).cv_results_, expected)

@@ -589,3 +589,33 @@ def test_arrays_of_other_packages(tmp_path, name):
     model = regressor(max_iter=20).fit(X_file, y_file)
     assert_same_fit(regressor(max_iter=20).fit(X, Y), model)
     assert_array_equal(model.predict(X_file), model.predict(X))
+
+
+@pytest.mark.parametrize("n_rows", [100, N])
+def test_a_memory_map_whose_file_was_removed_or_replaced_is_read_as_it_is_mapped(n_rows, tmp_path):
+    removed, replaced = mapped(tmp_path, "removed", X[:n_rows]), mapped(tmp_path, "replaced", X[:n_rows])
+    os.remove(tmp_path / "removed.npy")
+    np.save(tmp_path / "other.npy", X[:n_rows] + 1.0)
+    os.replace(tmp_path / "other.npy", tmp_path / "replaced.npy")
+    expected = regressor(max_iter=20).fit(X[:n_rows], Y[:n_rows])
+    for table in (removed, replaced):
+        assert_same_fit(regressor(max_iter=20).fit(table, Y[:n_rows]), expected)
+
+
+@pytest.mark.parametrize("model", [regressor(), classifier()], ids=type)
+def test_a_long_table_needs_a_y(model):
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        model.fit(X, None)
+
+
+def test_a_target_that_the_sample_has_not_seen_is_filled_with_its_own_values():
+    y = np.stack([Y, np.where(np.arange(N) == 650, 3.5, np.nan)])
+
+    def read(start, stop):
+        return svgp.Table(X[start:stop].astype(float), y[:, start:stop], np.ones(stop - start))
+
+    table = svgp.LongTable(read, N)
+    # As if the one row with a value were not among the sample's.
+    sample = table.sample
+    vars(table)["sample"] = sample._replace(y=np.stack([sample.y[0], np.full(sample.n_rows, np.nan)]))
+    assert np.all(table.filled_y[1] == 3.5)

@@ -53,11 +53,22 @@ def rows_of(name, table):
             f"{name} has the shape {table.shape}: the number of its rows is not known; call "
             f"{name}.compute_chunk_sizes() first."
         )
-    if isinstance(table, np.memmap) and table._mmap is not None and table.filename is not None:
-        # What was written to a private copy of the pages is not in the file.
-        kind = Sliced if table.mode == "c" or min(table.strides, default=1) <= 0 else Filed
-        return kind(name, table)
+    if isinstance(table, np.memmap) and _is_in_its_file(name, table):
+        return Filed(name, table)
     return Sliced(name, table) if is_file_like(table) else Held(name, table)
+
+
+def _is_in_its_file(name, table):
+    """Whether the rows of a memory map can be read from the file of its name."""
+    if table._mmap is None or table.filename is None or min(table.strides, default=1) <= 0:
+        return False
+    # What was written to a private copy of the pages is not in the file, and a file that was removed has no name.
+    if table.mode == "c" or not os.path.exists(table.filename):
+        return False
+    ends = [slice(0, 1), slice(len(table) - 1, len(table))] if len(table) else []
+    _refuse_short(Sliced(name, table), table, 0, len(table))
+    # Another file may have taken its name.
+    return all(Filed(name, table).read(*end.indices(len(table))[:2]).tobytes() == table[end].tobytes() for end in ends)
 
 
 class Rows:
@@ -212,7 +223,7 @@ def _position_in_file(table):
 
 def _refuse_short(rows, table, stop):
     """Refuse rows that are no longer in the file: to touch them would end the process."""
-    if table.filename is None or min(table.strides, default=1) <= 0:
+    if table.filename is None or min(table.strides, default=1) <= 0 or not os.path.exists(table.filename):
         return
     first = _position_in_file(table)
     last = first + sum(s * (n - 1) for s, n in zip(table.strides, (stop, *table.shape[1:]), strict=True))

@@ -18,8 +18,22 @@ def of(estimator, fit, constants, hooks):
     models = _Models(estimator, fit, constants)
     hooks.start(fit.plan.settings)
     with _progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as progress:
-        callbacks = [progress, _users(estimator, models), _of_scikit_learn(hooks, models), fit.checkpoint]
-        yield [callback for callback in callbacks if callback is not None]
+        asked = [each for each in (_users(estimator, models), _of_scikit_learn(hooks, models)) if each is not None]
+        n_processes = processes.sharing(fit.plan.n_devices)
+        if n_processes > 1:
+            asked = [_of_all_processes(asked, n_processes)]
+        yield [callback for callback in (progress, *asked, fit.checkpoint) if callback is not None]
+
+
+def _of_all_processes(callbacks, n_processes):
+    """A callback that ends training in all processes if one of them wants to, or if one's callback raises."""
+
+    def callback(monitor, state):
+        with processes.telling(n_processes):
+            stops = [bool(each(monitor, state)) for each in callbacks]
+            return any(processes.exchanged(any(stops)))
+
+    return callback
 
 
 class _Models:

@@ -83,7 +83,8 @@ def inputs(estimator, X, y, reset):
     types = _inputs.column_types(np.empty((0, X.shape[1]), X.dtype) if _has_columns(X) else X)
     if not isinstance(X, Rows):
         with _inputs.locate(X=X):
-            return Held("X", validate_data(estimator, X, dtype=np.float64, reset=reset)), types
+            none = [None] if y is None else []
+            return Held("X", validate_data(estimator, X, *none, dtype=np.float64, reset=reset)), types
     if X.dtype.kind not in "biufO":
         raise ValueError(f"X has the type {X.dtype}; give numbers.")
     few = X.read(0, min(len(X), 2))

@@ -188,7 +188,9 @@ def _scales_before(estimator, table, streams):
 
 def _checkpoint_of(estimator, plan, table, previous, streams):
     """The checkpoint of this fit, or None; its identity is everything that the result depends on."""
-    if estimator.checkpoint is None:
+    n_processes = processes.sharing(plan.n_devices)
+    given = estimator.checkpoint if n_processes == 1 else processes.of_first(estimator.checkpoint)
+    if given is None:
         return None
     arguments = {k: v for k, v in estimator.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
     identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
@@ -204,10 +206,10 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
-    if isinstance(estimator.checkpoint, Rung):
-        return estimator.checkpoint.of_fit(identity, plan.settings.max_iter)
-    place = estimator.checkpoint, identity, float(estimator.checkpoint_every)
-    return Checkpoint(*place) if processes.sharing(plan.n_devices) == 1 else SharedCheckpoint(*place)
+    if isinstance(given, Rung):
+        return given.of_fit(identity, plan.settings.max_iter)
+    place = given, identity, float(estimator.checkpoint_every)
+    return Checkpoint(*place) if n_processes == 1 else SharedCheckpoint(*place)
 
 
 def _of_functions(settings):

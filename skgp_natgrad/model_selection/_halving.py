@@ -59,8 +59,11 @@ def evaluate(search, evaluate_candidates, candidate_params, callback_ctx=None):
             f"early_stopping={search.early_stopping!r} needs an estimator of skgp_natgrad with iterations (not "
             "solver='lbfgs' or 'evidence', nor an optimizer of optax); set early_stopping=False."
         )
-    factor, cv = _factor(search), _SameSplits(search._checked_cv_orig)
-    with tempfile.TemporaryDirectory(prefix="skgp_natgrad_search_") as folder:
+    factor, cv = _factor(search), _SameSplits(search._splitter())
+    if isinstance(search.scoring, (list, tuple, set, dict)) and not isinstance(search.refit, str):
+        raise _refused(search)
+    # After an error fits may still be running, and write.
+    with tempfile.TemporaryDirectory(prefix="skgp_natgrad_search_", ignore_cleanup_errors=True) as folder:
         remaining = np.arange(len(all_params))
         for rung, share in enumerate(shares(len(all_params), factor)):
             candidates = []
@@ -100,20 +103,22 @@ def ranked(rank, rung):
 
 
 def _factor(search):
-    factor = FACTOR if search.early_stopping is True else search.early_stopping
-    if factor < 2:
-        raise ValueError(f"early_stopping={search.early_stopping!r} must be a bool, or a factor of at least 2.")
-    return factor
+    return FACTOR if isinstance(search.early_stopping, (bool, np.bool_)) else search.early_stopping
+
+
+def _refused(search):
+    return ValueError(
+        f"early_stopping={search.early_stopping!r} compares candidates by one of several scores: set refit, "
+        f"{search.refit!r} now, to the name of one."
+    )
 
 
 def _best(results, remaining, search, factor):
     """The indices of those candidates that go on."""
     metric = search.refit if isinstance(search.refit, str) else "score"
     if f"rank_test_{metric}" not in results:
-        raise ValueError(
-            f"early_stopping={search.early_stopping!r} compares candidates by one of several scores: set refit, "
-            f"{search.refit!r} now, to the name of one."
-        )
+        # A callable may have returned several.
+        raise _refused(search)
     rank = results[f"rank_test_{metric}"][remaining]
     return np.sort(remaining[np.argsort(rank, kind="stable")[: math.ceil(len(remaining) / factor)]])
 

@@ -8,11 +8,14 @@ import numbers
 
 import joblib
 import numpy as np
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.base import is_classifier
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
+from sklearn.utils._param_validation import Interval
 
 from .._backend import blas
 from . import _halving
 
+_EARLY_STOPPING = ["boolean", Interval(numbers.Integral, 2, None, closed="left")]
 _ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
         As in scikit-learn.
     n_jobs : int or None, default=-1
@@ -65,12 +68,25 @@ class _Searches:
         -------
         self : object
         """
-        # A hint: a backend that a user names in a joblib.parallel_config is kept.
-        with joblib.parallel_config(prefer="threads"):
-            return super().fit(X, y, **params)
+        self._y = y
+        try:
+            # A hint: a backend that a user names in a joblib.parallel_config is kept.
+            with joblib.parallel_config(prefer="threads"):
+                return super().fit(X, y, **params)
+        finally:
+            del self._y
+
+    @property
+    def _stops_early(self):
+        return not isinstance(self.early_stopping, (bool, np.bool_)) or bool(self.early_stopping)
+
+    def _splitter(self):
+        """The splitter of the present search, which scikit-learn keeps since version 1.9."""
+        found = getattr(self, "_checked_cv_orig", None)
+        return check_cv(self.cv, self._y, classifier=is_classifier(self.estimator)) if found is None else found
 
     def _run_search(self, evaluate_candidates, callback_ctx=None):
-        if self.early_stopping is not False:
+        if self._stops_early:
             evaluate_candidates = functools.partial(_halving.evaluate, self, evaluate_candidates)
         context = {} if callback_ctx is None else {"callback_ctx": callback_ctx}
         # Fits at the same time have a core each: threads of BLAS would only wait for one another.
@@ -79,7 +95,7 @@ class _Searches:
             super()._run_search(evaluate_candidates, **context)
 
     def _format_results(self, candidate_params, n_splits, out, more_results=None):
-        if self.early_stopping is False:
+        if not self._stops_early:
             return super()._format_results(candidate_params, n_splits, out, more_results)
         params, records, rungs = _halving.latest(candidate_params, n_splits, out)
         results = super()._format_results(params, n_splits, records, more_results) | {"rung": np.array(rungs)}
@@ -122,7 +138,7 @@ class NGDGridSearchCV(_Searches, GridSearchCV):
     """
 
     __doc__ = __doc__.format(arguments=_ARGUMENTS)
-    _parameter_constraints = GridSearchCV._parameter_constraints | {"early_stopping": ["boolean", numbers.Integral]}
+    _parameter_constraints = GridSearchCV._parameter_constraints | {"early_stopping": _EARLY_STOPPING}
 
     def __init__(
         self,
@@ -190,9 +206,7 @@ class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
     """
 
     __doc__ = __doc__.format(arguments=_ARGUMENTS)
-    _parameter_constraints = RandomizedSearchCV._parameter_constraints | {
-        "early_stopping": ["boolean", numbers.Integral]
-    }
+    _parameter_constraints = RandomizedSearchCV._parameter_constraints | {"early_stopping": _EARLY_STOPPING}
 
     def __init__(
         self,

@@ -71,11 +71,11 @@ class Checkpoint:
         self._next_write = time.monotonic() + seconds_between
 
     def rewind(self, random_state):
-        """Return the random state with which the fit began; for a new fit this is ``random_state``."""
+        """Return the random state with which the fit began: that of a new fit is ``random_state``, or seeded by it."""
+        if random_state is check_random_state(None):
+            # NumPy's global random state is shared with other threads, whose draws could not be repeated.
+            random_state = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
         if self._header is not None:
-            if random_state is check_random_state(None):
-                # NumPy's global random state is shared: it is not changed.
-                random_state = np.random.RandomState()
             self._check_random_state(self._header.start, random_state)
             random_state.set_state(self._header.start)
         self._start = random_state.get_state(legacy=False)

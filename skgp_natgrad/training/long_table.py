@@ -143,7 +143,10 @@ class LongTable:
     @property
     def filled_y(self):
         """Targets of the sample, missing ones filled as in `Table`, and the extreme values of all rows."""
-        return np.concatenate([self.sample.filled_y, self.extremes.y], axis=1)
+        y, ends = self.sample.y, self.extremes.y
+        unseen = np.isnan(y).all(1)[:, None]
+        known = self.sample._replace(y=np.where(unseen, ends[:, :1], y))
+        return np.concatenate([known.filled_y, ends], axis=1)
 
     def in_memory(self):
         """The `Table` of all rows."""
