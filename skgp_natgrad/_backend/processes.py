@@ -108,8 +108,10 @@ def explained(n_processes):
     """Context manager: a failure of the connection says what has happened, and what to do."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if n_processes == 1 or "RESOURCE_EXHAUSTED" in str(error):
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        # Of a call that waits for the others JAX makes a ValueError.
+        is_lost = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+        if n_processes == 1 or not is_lost or "RESOURCE_EXHAUSTED" in str(error):
             raise
         first_line = str(error).partition("\n")[0]
         raise Parted(

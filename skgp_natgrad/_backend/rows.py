@@ -66,7 +66,7 @@ def _is_in_its_file(name, table):
     if table.mode == "c" or not os.path.exists(table.filename):
         return False
     ends = [slice(0, 1), slice(len(table) - 1, len(table))] if len(table) else []
-    _refuse_short(Sliced(name, table), table, 0, len(table))
+    _refuse_short(Sliced(name, table), table, len(table))
     # Another file may have taken its name.
     return all(Filed(name, table).read(*end.indices(len(table))[:2]).tobytes() == table[end].tobytes() for end in ends)
 

@@ -74,7 +74,8 @@ class Checkpoint:
         """Return the random state with which the fit began: that of a new fit is ``random_state``, or seeded by it."""
         if random_state is check_random_state(None):
             # NumPy's global random state is shared with other threads, whose draws could not be repeated.
-            random_state = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
+            seed = None if self._header is not None else random_state.randint(np.iinfo(np.int32).max)
+            random_state = np.random.RandomState(seed)
         if self._header is not None:
             self._check_random_state(self._header.start, random_state)
             random_state.set_state(self._header.start)
