@@ -18,7 +18,8 @@ from scipy import linalg
 
 _EPS = np.finfo(float).eps
 # No direction in which q is wider than the prior by more than this share of the prior's variance is taken for rounding.
-_LARGEST_ROUNDING = 1e-8
+# With little noise S is not known to that, but variances are small as well, and what is dropped must be smaller.
+_LARGEST_ROUNDING = 1e-12
 
 
 def reduced(posterior):
