@@ -64,6 +64,7 @@ def test_a_classifier_by_lbfgs_tells_as_well():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "own",
     [

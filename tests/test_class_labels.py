@@ -215,6 +215,7 @@ def test_nothing_set_predicts_classes_well(load):
     assert np.all(np.diff(np.sort(model.predict_proba(X[test][:3]).sum(1))) < 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
 @pytest.mark.parametrize("amplitude", [1e-6, 1e6, 1e10])
 def test_the_bound_of_extreme_scales_is_that_of_training(rng, x64, likelihood, n_classes, amplitude):

@@ -51,6 +51,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "check"), [pytest.param(each, check, id=f"{each}-{name}") for each, name, check in CHECKS]
 )

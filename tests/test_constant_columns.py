@@ -102,6 +102,7 @@ def classifier(**own):
     return NGDSVGPClassifier(**{**OPTIONS, **own})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize_X", [True, False])
 @pytest.mark.parametrize(
     "name", ["three tenths", "one unit in the last place", "a million and 1e-10", "integers above 2^53"]

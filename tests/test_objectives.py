@@ -435,6 +435,7 @@ def toy():
     return X, np.sin(2.0 * X[:, 0]) + 0.2 * rng.normal(size=200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1024, 50])
 @pytest.mark.parametrize("objective", ["elbo", "tightened", "predictive", Predictive(0.2)], ids=repr)
 def test_every_objective_trains_a_regressor(objective, batch_size, toy):

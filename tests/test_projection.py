@@ -177,6 +177,7 @@ def test_a_variance_that_rounds_below_zero_keeps_its_derivative(rng):
 # -- single precision ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", sorted(bases.BASES))
 @pytest.mark.parametrize("likelihood", [Gaussian(), StudentT()], ids=repr)
 @pytest.mark.usefixtures("x64")
