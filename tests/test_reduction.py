@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import solve_triangular
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, Matern
 
@@ -14,6 +15,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend.linalg import squared_lengths
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import evaluate, posterior, samples
+from skgp_natgrad.prediction import model as prediction_model
 from skgp_natgrad.prediction.gradients import gradients
 from skgp_natgrad.prediction.gradients import target_moments as slopes_of_moments
 from skgp_natgrad.prediction.reduction import reduced, reduction_of
@@ -245,3 +247,26 @@ def test_a_wide_q_is_predicted_by_two_products():
     assert_allclose(np.diag(covariance), std**2, rtol=1e-10)
     few = model.predict_latent(table[:2], return_std=True)[1]
     assert_allclose(few, std[:2], rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_rows", [300, 5000])
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float32"}, {}, {"solver": "evidence"}], ids=["single", "double", "solved"]
+)
+def test_fits_into_little_noise_have_the_deviations_of_two_products(n_rows, options, rng, monkeypatch):
+    """N k / s^2 of 3e10 and 5e11, with rows in single precision too."""
+    X = rng.uniform(-3, 3, (n_rows, 2))
+    y = np.sin(X[:, 0]) + np.cos(X[:, 1])
+    options = {"solver": "ngd", "max_iter": 20, "optimizer": None, "batch_size": None} | options
+    if options["solver"] == "evidence":
+        options = {"solver": "evidence"}
+    model = NGDSVGPRegressor(
+        1.0 * RBF(1.0), likelihood=Gaussian(1e-8, "fixed"), n_inducing=40, random_state=0, **options
+    )
+    new = rng.uniform(-3, 3, (50, 2))
+    found = model.fit(X, y).predict_latent(new, return_std=True)[1]
+    assert model._posterior.reduction is not None
+    monkeypatch.setattr(prediction_model, "reduced", lambda posterior: posterior)
+    expected = clone(model).fit(X, y).predict_latent(new, return_std=True)[1]
+    assert_allclose(found, expected, rtol=1e-5)

@@ -140,7 +140,7 @@ _ONCE = {"xla_backend_optimization_level": 0} | _QUICK
 # Numbers in all arguments of such a program, at most.
 _FEW_NUMBERS = 1_000_000
 # Where the CPU has vectors of 512 bits, XLA takes half of them by default, and exponentials and roots twice the time.
-# Elsewhere the same instructions are made with and without it; no bit of a result depends on it.
+# Elsewhere the same instructions are made with and without it. Sums in programs of training have another order by it.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
 
 

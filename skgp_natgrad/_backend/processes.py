@@ -30,6 +30,11 @@ def sharing(n_devices):
     return count() if isinstance(n_devices, str) and n_devices == "all" else 1
 
 
+def is_first(n_devices):
+    """Whether this process writes files and shows progress for a fit on so many devices."""
+    return sharing(n_devices) == 1 or index() == 0
+
+
 class Parted(RuntimeError):
     """Another process cannot go on with a common fit, or does not answer."""
 

@@ -241,8 +241,7 @@ def _objective(objective):
 def _check_checkpoint(estimator):
     """Before any work is done, refuse a checkpoint that could not be written or resumed."""
     _checks.number("checkpoint_every", estimator.checkpoint_every, strict=False)
-    if estimator.checkpoint is None or (processes.sharing(estimator.n_devices) > 1 and processes.index()):
-        # Of a common fit the first process writes the file.
+    if estimator.checkpoint is None or not processes.is_first(estimator.n_devices):
         return
     path = _checks.path("checkpoint", estimator.checkpoint)
     if estimator.solver == "lbfgs":

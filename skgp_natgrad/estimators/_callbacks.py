@@ -14,7 +14,7 @@ from . import _fitted, _progress
 def of(estimator, fit, constants, hooks):
     """Context manager: the callbacks of a fit, in the order in which they are called."""
     title = type(estimator).__name__
-    verbose = 0 if _is_one_step(fit) or not _is_first(fit) else estimator.verbose
+    verbose = 0 if _is_one_step(fit) or not processes.is_first(fit.plan.n_devices) else estimator.verbose
     models = _Models(estimator, fit, constants)
     hooks.start(fit.plan.settings)
     with _progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as progress:
@@ -78,16 +78,11 @@ def after_one_step(estimator, fit, hooks):
     """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
     if not _is_one_step(fit):
         return
-    if estimator.verbose and _is_first(fit):
+    if estimator.verbose and processes.is_first(fit.plan.n_devices):
         print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
     if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))
     hooks.end(lambda: estimator)
-
-
-def _is_first(fit):
-    """Whether this process is the first of those that share a fit, which shows progress."""
-    return processes.sharing(fit.plan.n_devices) == 1 or processes.index() == 0
 
 
 def _is_one_step(fit):
