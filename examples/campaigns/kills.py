@@ -1,6 +1,6 @@
 """Fits that are killed at random moments go on from their checkpoint, to the same bits.
 
-    python examples/campaigns/kills.py --n-cases 100 --results campaigns.jsonl
+    python examples/campaigns/kills.py --results campaigns.jsonl
 
 Each case is one of nine kinds of fit, or of searches with a folder as ``checkpoint``. It runs in a child
 process, which is sent SIGKILL at a random moment between the first iteration and the end (a child that
@@ -147,7 +147,7 @@ def perform(number, args, cache):
 
 
 def main(argv=None):
-    args = _campaign.parser(__doc__, 100).parse_args(argv)
+    args = _campaign.parser(__doc__, 110).parse_args(argv)
     with tempfile.TemporaryDirectory() as cache:
         return _campaign.run(args, "kills", lambda number: perform(number, args, cache))
 
