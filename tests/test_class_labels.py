@@ -16,6 +16,7 @@ from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
 from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance
 from skgp_natgrad.mean_solve.mean_system import prior_of
+from skgp_natgrad.prediction import calibration
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
 
@@ -284,3 +285,22 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     before = model.predict_proba(X)
     model.set_params(max_iter=100).partial_fit(X, y)
     assert np.abs(model.predict_proba(X) - before).max() < 0.2
+
+
+def test_a_row_far_from_all_points_keeps_its_prior(rng):
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] > 0.0
+    far = [[1e6, 0.0]]
+    options = {"solver": "evidence", "n_inducing": 40, "inducing_init": X, "normalize_X": False, "calibrate": False}
+    model = NGDSVGPClassifier(FIXED, **options, random_state=0)
+    model.fit(np.vstack([X, far]), np.append(y, True))
+    # Nothing is said of it but the prior, which is the same for both labels.
+    assert model.predict_proba(far)[0, 0] == pytest.approx(0.5, abs=1e-12)
+    assert model.score(X, y) > 0.9
+
+
+def test_labels_that_no_calibration_explains_are_left_as_they_are(rng):
+    mean = np.full((1, 8), 1e200)
+    with np.errstate(all="ignore"):
+        found = calibration.calibrate(Bernoulli(), mean, np.ones((1, 8)), np.zeros((1, 8)), np.ones(8))
+    assert found == calibration.Calibration()

@@ -108,6 +108,17 @@ def test_densities_equal_predictions_of_scikit_learn(rows, rng):
     assert evidence.leave_one_out_density(at, rows) == pytest.approx(np.average(each, weights=weight), rel=1e-8)
 
 
+def test_left_out_rows_of_little_weight_have_the_prior_s_variance_or_less(rows, rng):
+    # With weights down to 1e-20 the precision of a row is next to nothing but its own noise's.
+    weight = 10.0 ** rng.uniform(-20.0, 3.0, size=40)
+    at = hyperparameters_of(ConstantKernel(1.4) * Matern([1.0, 2.0, 0.7], nu=2.5))[0]
+    found = evidence.leave_one_out_density(at, rows._replace(weight=weight))
+    heavy = weight > 1e-8
+    # Rows of next to no weight say nothing of the others.
+    others = rows.rows(np.flatnonzero(heavy))._replace(weight=weight[heavy])
+    assert found == pytest.approx(evidence.leave_one_out_density(at, others), rel=1e-6)
+
+
 def test_a_covariance_without_a_factor_is_no_maximum(rows):
     kernel = ConstantKernel(1.0, (1e-5, 1e300)) * RBF([1e8, 1e8, 1e8], (1e-5, 1e9))
     at = hyperparameters_of(kernel, noise=1e-30)[0]

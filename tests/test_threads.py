@@ -1,6 +1,7 @@
 """Parts of a computation at the same time: the caller's scope, the same bits, errors as they are."""
 
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,23 @@ def test_order_and_errors_are_those_of_a_loop(n_cores, monkeypatch):
         assert threads.for_each(str, []) == []
         with pytest.raises(ZeroDivisionError):
             threads.for_each(lambda i: 1 // i, [1, 0, 2])
+
+
+def test_an_error_waits_for_the_others(monkeypatch):
+    monkeypatch.setattr(device, "n_cores", lambda: 2)
+    begun, ended = threading.Event(), []
+
+    def work(item):
+        if item == 0:
+            assert begun.wait(60)
+            raise ZeroDivisionError
+        begun.set()
+        time.sleep(0.2)
+        ended.append(item)
+
+    with device.computation(), pytest.raises(ZeroDivisionError):
+        threads.for_each(work, [0, 1])
+    assert ended == [1]
 
 
 def test_an_outer_loop_over_threads_has_the_cores():

@@ -26,9 +26,18 @@ def for_each(function, items):
         # A context can be entered by one thread at a time, and each thread needs that of the caller.
         calls = [(contextvars.copy_context(), functools.partial(_within, scope, function, item)) for item in items]
         parallel = joblib.Parallel(n_jobs=n_threads, backend="threading")
-        return parallel(joblib.delayed(context.run)(call) for context, call in calls)
+        outcomes = parallel(joblib.delayed(context.run)(call) for context, call in calls)
+    # Not before all have ended: a process that exits while XLA compiles is aborted.
+    for _, error in outcomes:
+        if error is not None:
+            raise error
+    return [value for value, _ in outcomes]
 
 
 def _within(scope, function, item):
+    """The value, or the error."""
     with scope():
-        return function(item)
+        try:
+            return function(item), None
+        except Exception as error:
+            return None, error

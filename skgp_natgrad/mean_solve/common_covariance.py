@@ -41,6 +41,8 @@ _TOLERANCE, TURNS = 3e-3, 6
 # Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance.
 _ITERATIONS, _PRECISION = 200, 1e-2
 _CORRECTIONS = 10
+# Latent variances of the first curvature.
+_FIRST_VARIANCES = 1e-6, 1.0
 
 
 class Rows(NamedTuple):
@@ -196,8 +198,9 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     if before is None:
         w = np.zeros((n_latent, len(rows.A)))
         mean = np.broadcast_to(constants.prior_mean, (n_latent, n_rows))
-        # Under a wide prior the labels seem to say little, and the first covariance would be too wide.
-        var = np.minimum(scale * np.asarray(rows.explained), 1.0)
+        # Under a wide prior the labels seem to say little, and the first covariance would be too wide. At a row
+        # far from all points nothing is explained, and at variance zero there is no derivative.
+        var = np.clip(scale * np.asarray(rows.explained), *_FIRST_VARIANCES)
         h = _curvature(parameters, constants, rows, mean, var)
     else:
         # The same means.

@@ -127,7 +127,8 @@ def calibrate(likelihood, mean, var, y, weight):
         a, c = np.exp(logs)
         each = log_densities(likelihood, a * mean, c**2 * var, y)
         value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
-        return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.inf
+        # Not infinity: the simplex' values are subtracted from each other.
+        return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.finfo(float).max
 
     start = loss(np.zeros(2))
     options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-5, "maxfev": 80}

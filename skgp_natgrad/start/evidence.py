@@ -252,5 +252,6 @@ def _leave_one_out(hyperparameters, rows):
     precision = np.diag(linalg.lapack.dpotri(factored.factor, lower=1)[0])
     # The noise of one target, whatever the row's weight.
     noise = _noise(hyperparameters.noise, rows)
-    variance = 1.0 / precision - noise / rows.weight + noise
+    # A row of little weight has next to no precision of its own: what is latent is a small difference.
+    variance = np.maximum(1.0 / precision - noise / rows.weight, 0.0) + noise
     return _log_density(factored.alpha.T / precision, variance, rows.weight)
