@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, overload
+
 import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from .. import svgp
 from .._backend import memory
+from .._backend.types import ArrayLike, Floats, NDArray, Seed
 from . import _checks, _fitted, _inputs
 from ._by_blocks import by_blocks
 from ._table import latent_offset
@@ -15,8 +18,25 @@ from ._table import latent_offset
 class LatentDistribution:
     """Predictions of the latent functions, of every estimator."""
 
+    @overload
+    def predict_latent(
+        self, X: ArrayLike, return_std: Literal[False] = False, return_cov: Literal[False] = False
+    ) -> Floats: ...
+
+    @overload
+    def predict_latent(
+        self, X: ArrayLike, return_std: Literal[True], return_cov: Literal[False] = False
+    ) -> tuple[Floats, Floats]: ...
+
+    @overload
+    def predict_latent(
+        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
+    ) -> Floats | tuple[Floats, Floats]: ...
+
     @by_blocks()
-    def predict_latent(self, X, return_std=False, return_cov=False):
+    def predict_latent(
+        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
+    ) -> Floats | tuple[Floats, Floats]:
         """Predict the latent functions, without noise.
 
         Parameters
@@ -74,7 +94,7 @@ class ClassDistribution(LatentDistribution):
     """Predictions of the distribution of labels: of classifiers."""
 
     @by_blocks()
-    def predict_proba(self, X, out=None):
+    def predict_proba(self, X: ArrayLike, out: NDArray[Any] | None = None) -> Floats:
         """Predict the probability of each class.
 
         Parameters
@@ -92,7 +112,7 @@ class ClassDistribution(LatentDistribution):
         return self._predict("class_probabilities", self._check_rows(X)).T
 
     @by_blocks()
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Predict the logarithm of the probability of each class.
 
         Parameters
@@ -105,7 +125,7 @@ class ClassDistribution(LatentDistribution):
         """
         return self._predict("log_class_probabilities", self._check_rows(X)).T
 
-    def decision_function(self, X):
+    def decision_function(self, X: ArrayLike) -> Floats:
         """Log odds of two classes, or the logarithm of the probability of each of several.
 
         Parameters
@@ -122,7 +142,7 @@ class ClassDistribution(LatentDistribution):
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True):
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Seed = 0, joint: bool = True) -> NDArray[Any]:
         """Draw labels from the prediction.
 
         Parameters
@@ -182,7 +202,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(values * scale + offset)
 
     @by_blocks("y", "offset")
-    def predict_log_density(self, X, y, offset=None):
+    def predict_log_density(self, X: ArrayLike, y: ArrayLike, offset: ArrayLike | None = None) -> Floats:
         """Log density of each row's target under the prediction.
 
         Parameters
@@ -205,7 +225,7 @@ class TargetDistribution(LatentDistribution):
         return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
     @by_blocks("y", "offset")
-    def predict_cdf(self, X, y, offset=None):
+    def predict_cdf(self, X: ArrayLike, y: ArrayLike, offset: ArrayLike | None = None) -> Floats:
         """Probability that each row's target is at most y: the probability integral transform.
 
         Parameters
@@ -237,7 +257,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
     @by_blocks("offset")
-    def predict_quantiles(self, X, q, offset=None):
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, offset: ArrayLike | None = None) -> Floats:
         """Quantiles of y under the prediction, noise included.
 
         Parameters
@@ -284,7 +304,9 @@ class TargetDistribution(LatentDistribution):
         found = self._in_units(svgp.quantiles(_fitted.model_of(self).likelihood, *moments, np.ravel(levels)))
         return found if np.ndim(levels) else found[..., 0]
 
-    def predict_interval(self, X, coverage=0.9, offset=None):
+    def predict_interval(
+        self, X: ArrayLike, coverage: float = 0.9, offset: ArrayLike | None = None
+    ) -> tuple[Floats, Floats]:
         """Predictive interval of y, with equal probability on both sides of it.
 
         Parameters
@@ -318,7 +340,13 @@ class TargetDistribution(LatentDistribution):
         both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], offset)
         return both[..., 0], both[..., 1]
 
-    def predict_gradient(self, X, return_std=False):
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+
+    def predict_gradient(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Derivatives of the predictive mean of y in the columns of X.
 
         Parameters
@@ -353,7 +381,14 @@ class TargetDistribution(LatentDistribution):
         mean, std = (self._by_row(each) for each in found)
         return (mean, std) if return_std else mean
 
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True, offset=None):
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: Seed = 0,
+        joint: bool = True,
+        offset: ArrayLike | None = None,
+    ) -> Floats:
         """Draw targets from the prediction, noise included.
 
         Parameters

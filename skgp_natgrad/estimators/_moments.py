@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, TypeAlias, overload
+
 import numpy as np
 from sklearn.metrics import r2_score
 
+from .._backend.types import ArrayLike, Floats, NDArray
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
+
+Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
 
 class TargetMoments(TargetDistribution):
@@ -16,8 +21,45 @@ class TargetMoments(TargetDistribution):
         """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
 
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        offset: ArrayLike | None = None,
+        out: Out = None,
+    ) -> Floats: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = False,
+        offset: ArrayLike | None = None,
+        out: Out = None,
+    ) -> tuple[Floats, Floats]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: ArrayLike | None = None,
+        out: Out = None,
+    ) -> Floats | tuple[Floats, Floats]: ...
+
     @by_blocks("offset")
-    def predict(self, X, return_std=False, return_cov=False, offset=None, out=None):
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: ArrayLike | None = None,
+        out: Out = None,
+    ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
 
         Parameters
@@ -69,7 +111,13 @@ class TargetMoments(TargetDistribution):
         covariance *= self._y_scale.scale**2
         return y_mean, self._shaped(covariance)
 
-    def score(self, X, y, sample_weight=None, offset=None):
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
         """Coefficient of determination of the predicted mean.
 
         Parameters

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
+from ..likelihoods import Likelihood
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
 from ._by_blocks import by_blocks
 from ._distribution import ClassDistribution
 from ._documentation import documented
-from ._streams import can_stream
+from ._streams import streaming
 from ._targets import CLASSIFICATION, Targets
+from ._types import (
+    Basis,
+    Callback,
+    DType,
+    InducingInit,
+    Kernels,
+    MeanSolver,
+    NormalizeX,
+    ObjectiveLike,
+    Optimizer,
+    Parameterization,
+    Path,
+    Solver,
+    Steps,
+)
 
 # Names in the constructor's scope that are not arguments shared with the regressor.
 _NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
@@ -67,50 +86,51 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     """
 
     _task = CLASSIFICATION
+    classes_: NDArray[Any]
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Kernels = None,
         *,
-        likelihood="auto",
-        objective="elbo",
-        class_weight=None,
-        calibrate=True,
-        normalize_X="auto",
-        normalize_y=True,
-        n_inducing="auto",
-        n_mean_inducing=0,
-        basis="orthogonal",
-        inducing_init="greedy_variance",
-        train_inducing_points=True,
-        solver="auto",
-        parameterization="natural",
-        gamma_schedule="auto",
-        optimizer="adam",
-        learning_rate=0.02,
-        mean_solver="adam",
-        mean_columns="auto",
-        batch_size="auto",
-        max_iter="auto",
-        tol=1e-3,
-        n_iter_no_change=50,
-        warm_start=False,
-        random_state=None,
-        jitter=1e-8,
-        device="auto",
-        n_devices=None,
-        dtype="float64",
-        verbose=0,
-        callback=None,
-        checkpoint=None,
-        checkpoint_every=5.0,
-    ):
+        likelihood: str | Likelihood = "auto",
+        objective: ObjectiveLike = "elbo",
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        calibrate: bool = True,
+        normalize_X: NormalizeX = "auto",
+        normalize_y: bool = True,
+        n_inducing: int | Literal["auto", "all"] | None = "auto",
+        n_mean_inducing: int = 0,
+        basis: Basis = "orthogonal",
+        inducing_init: InducingInit = "greedy_variance",
+        train_inducing_points: bool = True,
+        solver: Solver = "auto",
+        parameterization: Parameterization = "natural",
+        gamma_schedule: Steps | Literal["auto"] = "auto",
+        optimizer: Optimizer = "adam",
+        learning_rate: Steps = 0.02,
+        mean_solver: MeanSolver = "adam",
+        mean_columns: int | Literal["auto"] = "auto",
+        batch_size: int | Literal["auto"] | None = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        n_iter_no_change: int = 50,
+        warm_start: bool = False,
+        random_state: Seed = None,
+        jitter: float = 1e-8,
+        device: Device = "auto",
+        n_devices: Devices = None,
+        dtype: DType = "float64",
+        verbose: int = 0,
+        callback: Callback = None,
+        checkpoint: Path = None,
+        checkpoint_every: float = 5.0,
+    ) -> None:
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
         self.class_weight = class_weight
         self.calibrate = calibrate
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the Gaussian process.
 
         Parameters
@@ -128,8 +148,14 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         """
         return self._all_or_nothing(X, y, sample_weight)
 
-    @available_if(can_stream)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    @streaming
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
         On an unfitted estimator it is the same as `fit`. In later calls the earlier
@@ -235,12 +261,12 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         )
 
     @property
-    def calibration_(self):
+    def calibration_(self) -> tuple[float, float]:
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 
     @by_blocks()
-    def predict(self, X, out=None):
+    def predict(self, X: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Predict the most probable class.
 
         Parameters

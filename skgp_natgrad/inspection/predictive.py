@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike, Floats
 from ..metrics.predictions import predictions_of, unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # How far the grid reaches beyond the data, as a share of their range.
 _MARGIN = 0.05
@@ -14,36 +22,51 @@ _MARGIN = 0.05
 class PredictiveDisplay:
     """The predictive mean and intervals along one column, with data and inducing points.
 
-    Parameters
-    ----------
-    grid : ndarray of shape (n_grid,)
-        Values of the column.
-    y_mean : ndarray of shape (n_grid,)
-        Predicted mean.
-    intervals : dict of float to pair of ndarrays of shape (n_grid,)
-        Lower and upper ends by coverage.
-    x, y : ndarray of shape (n_samples,), default=None
-        Data.
-    inducing_points : ndarray of shape (n_inducing,), default=None
-    name : str, default="x"
-        Of the column.
+        Parameters
+        ----------
+        grid : ndarray of shape (n_grid,)
+            Values of the column.
+        y_mean : ndarray of shape (n_grid,)
+            Predicted mean.
+        intervals : dict of float to pair of ndarrays of shape (n_grid,)
+            Lower and upper ends by coverage.
+        x, y : ndarray of shape (n_samples,), default=None
+            Data.
+        inducing_points : ndarray of shape (n_inducing,), default=None
+        name : str, default="x"
+            Of the column.
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    ax_ : matplotlib Axes
+        Attributes
+        ----------
+        figure_ : matplotlib Figure
+        ax_ : matplotlib Axes
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skgp_natgrad.inspection import PredictiveDisplay
-    >>> grid = np.linspace(0, 1, 5)
-    >>> display = PredictiveDisplay(grid, grid, {0.9: (grid - 1, grid + 1)})
-    >>> list(display.intervals)
-    [0.9]
+        Examples
+        --------
+        >>> from collections.abc import Mapping, Sequence
+    from typing import TYPE_CHECKING, Any, Self
+
+    import numpy as np
+        >>> from skgp_natgrad.inspection import PredictiveDisplay
+        >>> grid = np.linspace(0, 1, 5)
+        >>> display = PredictiveDisplay(grid, grid, {0.9: (grid - 1, grid + 1)})
+        >>> list(display.intervals)
+        [0.9]
     """
 
-    def __init__(self, grid, y_mean, intervals, x=None, y=None, inducing_points=None, name="x"):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self,
+        grid: Floats,
+        y_mean: Floats,
+        intervals: Mapping[float, tuple[Floats, Floats]],
+        x: Floats | None = None,
+        y: Floats | None = None,
+        inducing_points: Floats | None = None,
+        name: str = "x",
+    ) -> None:
         self.grid = grid
         self.y_mean = y_mean
         self.intervals = intervals
@@ -53,7 +76,16 @@ class PredictiveDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, X, y=None, *, coverages=(0.5, 0.95), grid_resolution=300, ax=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        coverages: Sequence[float] = (0.5, 0.95),
+        grid_resolution: int = 300,
+        ax: Axes | None = None,
+    ) -> Self:
         """Plot the prediction of a fitted regressor.
 
         Parameters
@@ -100,7 +132,7 @@ class PredictiveDisplay:
         y = None if y is None else np.asarray(y, dtype=float)
         return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the prediction.
 
         Parameters

@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ..metrics.predictions import unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class RelevanceDisplay:
     """The relevance of the columns, with their lengthscales in their own units.
 
-    A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
-    units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
-    lengthscale of each column.
+        A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
+        units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
+        lengthscale of each column.
 
-    Parameters
-    ----------
-    importances : ndarray of shape (n_features,)
-        Relevance of each column.
-    names : sequence of str
-        Of the columns.
-    length_scales : dict of str to float, default=None
-        Lengthscales by the names of the columns.
+        Parameters
+        ----------
+        importances : ndarray of shape (n_features,)
+            Relevance of each column.
+        names : sequence of str
+            Of the columns.
+        length_scales : dict of str to float, default=None
+            Lengthscales by the names of the columns.
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    ax_ : matplotlib Axes
+        Attributes
+        ----------
+        figure_ : matplotlib Figure
+        ax_ : matplotlib Axes
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skgp_natgrad.inspection import RelevanceDisplay
-    >>> display = RelevanceDisplay(np.array([0.9, 0.1]), ["age", "size"], {"age": 12.0})
-    >>> display.names
-    ['age', 'size']
+        Examples
+        --------
+        >>> from collections.abc import Mapping, Sequence
+    from typing import TYPE_CHECKING, Any, Self
+
+    import numpy as np
+        >>> from skgp_natgrad.inspection import RelevanceDisplay
+        >>> display = RelevanceDisplay(np.array([0.9, 0.1]), ["age", "size"], {"age": 12.0})
+        >>> display.names
+        ['age', 'size']
     """
 
-    def __init__(self, importances, names, length_scales=None):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self, importances: ArrayLike, names: Sequence[str], length_scales: Mapping[str, float] | None = None
+    ) -> None:
         self.importances = np.asarray(importances, dtype=float)
         self.names = list(names)
         self.length_scales = length_scales or {}
 
     @classmethod
-    def from_estimator(cls, estimator, *, max_features=15, ax=None):
+    def from_estimator(cls, estimator: Any, *, max_features: int = 15, ax: Axes | None = None) -> Self:
         """Plot the relevance of the columns to a fitted estimator.
 
         Parameters
@@ -70,7 +86,7 @@ class RelevanceDisplay:
         order = np.argsort(found.feature_importances_)[::-1][:max_features]
         return cls(found.feature_importances_[order], [names[i] for i in order], scales).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the bars.
 
         Parameters

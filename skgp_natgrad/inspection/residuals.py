@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ..metrics.calibration import share_below
 from ..metrics.predictions import predictions_of
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class ResidualDisplay:
     """The histogram of the probability integral transform.
 
-    The transform of a target is the predicted probability of a smaller one. It is uniform if the predicted
-    distributions are right. A hump in the middle: they are too wide; both ends high: too narrow; a slope: the
-    predictions are biased.
+        The transform of a target is the predicted probability of a smaller one. It is uniform if the predicted
+        distributions are right. A hump in the middle: they are too wide; both ends high: too narrow; a slope: the
+        predictions are biased.
 
-    Parameters
-    ----------
-    pit : ndarray of shape (n_samples,)
-        P(Y <= y) of the targets, as from ``predict_cdf``.
-    pit_below : ndarray of shape (n_samples,), default=None
-        P(Y < y) of counts: each target is then spread over its step.
-    n_bins : int, default=20
+        Parameters
+        ----------
+        pit : ndarray of shape (n_samples,)
+            P(Y <= y) of the targets, as from ``predict_cdf``.
+        pit_below : ndarray of shape (n_samples,), default=None
+            P(Y < y) of counts: each target is then spread over its step.
+        n_bins : int, default=20
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    ax_ : matplotlib Axes
+        Attributes
+        ----------
+        figure_ : matplotlib Figure
+        ax_ : matplotlib Axes
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skgp_natgrad.inspection import ResidualDisplay
-    >>> ResidualDisplay(np.linspace(0, 1, 100)).n_bins
-    20
+        Examples
+        --------
+        >>> from typing import TYPE_CHECKING, Any, Self
+
+    import numpy as np
+        >>> from skgp_natgrad.inspection import ResidualDisplay
+        >>> ResidualDisplay(np.linspace(0, 1, 100)).n_bins
+        20
     """
 
-    def __init__(self, pit, pit_below=None, n_bins=20):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(self, pit: ArrayLike, pit_below: ArrayLike | None = None, n_bins: int = 20) -> None:
         self.pit = np.ravel(np.asarray(pit, dtype=float))
         self.pit_below = None if pit_below is None else np.ravel(np.asarray(pit_below, dtype=float))
         self.n_bins = n_bins
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, n_bins=20, ax=None):
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_bins: int = 20, ax: Axes | None = None
+    ) -> Self:
         """Plot the residuals of a fitted regressor on held-out rows.
 
         Parameters
@@ -65,7 +79,9 @@ class ResidualDisplay:
         return cls.from_predictions(*found.cdf(np.asarray(y, dtype=float)), n_bins=n_bins, ax=ax)
 
     @classmethod
-    def from_predictions(cls, pit, pit_below=None, *, n_bins=20, ax=None):
+    def from_predictions(
+        cls, pit: ArrayLike, pit_below: ArrayLike | None = None, *, n_bins: int = 20, ax: Axes | None = None
+    ) -> Self:
         """Plot given transforms.
 
         Parameters
@@ -83,7 +99,7 @@ class ResidualDisplay:
         """
         return cls(pit, pit_below, n_bins).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the histogram.
 
         Parameters

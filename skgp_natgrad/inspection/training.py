@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike, NDArray
 from ..metrics.predictions import unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Iterations that the smoothed curve averages, as a share of all.
 _SMOOTHED = 0.05
@@ -16,40 +24,46 @@ _FIRST = 0.1
 class TrainingDisplay:
     """The bound and the natural gradient's step size in every iteration.
 
-    Parameters
-    ----------
-    elbo : ndarray of shape (n_iter,)
-        The bound; of minibatches, if training used them.
-    step_sizes : ndarray of shape (n_iter,)
-        Natural gradient step sizes; NaN or zero where there were none.
-    n_rejected : int, default=0
-        Number of steps that were replaced by safe ones.
-    n_clipped : int, default=0
-        Number of steps that were shortened.
+        Parameters
+        ----------
+        elbo : ndarray of shape (n_iter,)
+            The bound; of minibatches, if training used them.
+        step_sizes : ndarray of shape (n_iter,)
+            Natural gradient step sizes; NaN or zero where there were none.
+        n_rejected : int, default=0
+            Number of steps that were replaced by safe ones.
+        n_clipped : int, default=0
+            Number of steps that were shortened.
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    axes_ : ndarray of two matplotlib Axes
-        That of the bound, and that of the step sizes.
+        Attributes
+        ----------
+        figure_ : matplotlib Figure
+        axes_ : ndarray of two matplotlib Axes
+            That of the bound, and that of the step sizes.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skgp_natgrad.inspection import TrainingDisplay
-    >>> display = TrainingDisplay(elbo=-np.exp(-np.arange(100) / 20), step_sizes=np.full(100, 0.1))
-    >>> len(display.elbo)
-    100
+        Examples
+        --------
+        >>> from collections.abc import Sequence
+    from typing import TYPE_CHECKING, Any, Self
+
+    import numpy as np
+        >>> from skgp_natgrad.inspection import TrainingDisplay
+        >>> display = TrainingDisplay(elbo=-np.exp(-np.arange(100) / 20), step_sizes=np.full(100, 0.1))
+        >>> len(display.elbo)
+        100
     """
 
-    def __init__(self, elbo, step_sizes, n_rejected=0, n_clipped=0):
+    figure_: Figure
+    axes_: NDArray[Any]
+
+    def __init__(self, elbo: ArrayLike, step_sizes: ArrayLike, n_rejected: int = 0, n_clipped: int = 0) -> None:
         self.elbo = np.asarray(elbo, dtype=float)
         self.step_sizes = np.asarray(step_sizes, dtype=float)
         self.n_rejected = n_rejected
         self.n_clipped = n_clipped
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None):
+    def from_estimator(cls, estimator: Any, *, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:
         """Plot the training of a fitted estimator.
 
         Parameters
@@ -65,7 +79,7 @@ class TrainingDisplay:
         found = unwrapped(estimator)[0]
         return cls(found.elbo_curve_, found.step_sizes_, found.n_rejected_steps_, found.n_clipped_steps_).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:
         """Draw the curves.
 
         Parameters

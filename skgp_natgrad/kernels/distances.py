@@ -14,6 +14,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from .._backend.types import Array
+
 _SQRT3 = 3.0**0.5
 _SQRT5 = 5.0**0.5
 
@@ -24,7 +26,7 @@ _SQRT5 = 5.0**0.5
 _FEW_COLUMNS = 32
 
 
-def squared_distance(X, Z):
+def squared_distance(X: Array, Z: Array) -> Array:
     """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M).
 
     Differentiable in reverse mode.
@@ -32,7 +34,7 @@ def squared_distance(X, Z):
     return _distance(X, Z, jnp.ones(X.shape[1], jnp.result_type(X)))
 
 
-def scaled_squared_distance(X, Z, length_scale):
+def scaled_squared_distance(X: Array, Z: Array, length_scale: Array | float) -> Array:
     """Squared distances in units of ``length_scale`` (scalar, or one per column).
 
     Differentiable in reverse mode.

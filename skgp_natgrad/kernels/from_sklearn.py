@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,9 @@ class KernelSpec(NamedTuple):
     upper: Kernel
 
 
-def from_sklearn(kernel, n_features, feature_names=None):
+def from_sklearn(
+    kernel: sklearn_kernels.Kernel, n_features: int, feature_names: Sequence[str] | None = None
+) -> KernelSpec:
     """Return the JAX kernel of a scikit-learn kernel, with its bounds.
 
     Parameters
@@ -143,7 +146,7 @@ def _bounds(parameter, shape):
     return pairs[:, 0].reshape(shape), pairs[:, 1].reshape(shape)
 
 
-def to_sklearn(kernel, jax_kernel):
+def to_sklearn(kernel: sklearn_kernels.Kernel, jax_kernel: Kernel) -> sklearn_kernels.Kernel:
     """Return a copy of the scikit-learn ``kernel`` with the values of ``jax_kernel``."""
     kernel = clone(kernel)
     _assign(kernel, jax_kernel)

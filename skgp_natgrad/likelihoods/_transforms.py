@@ -7,9 +7,12 @@ All transforms are increasing: the bounds of a parameter become those of its raw
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .._backend.types import Array, Floats
 
 
 class Transform(NamedTuple):
@@ -31,9 +34,9 @@ class Transform(NamedTuple):
     """
 
     name: str
-    to_raw: Callable
-    from_raw: Callable
-    allows: Callable
+    to_raw: Callable[[Floats], Floats]
+    from_raw: Callable[[Array, ModuleType], Array]
+    allows: Callable[[Floats], Any]
     values: str
     bounds: str
 

@@ -15,11 +15,11 @@ for _class in [value for value in list(globals().values()) if isinstance(value, 
     _class.__module__ = __name__
 
 
-def names():
+def names() -> list[str]:
     """Return the names of all objectives."""
     return sorted(REGISTRY)
 
 
-def by_name(name):
+def by_name(name: str) -> Objective:
     """Return the objective of that name, with its default parameters."""
     return REGISTRY[name]()
