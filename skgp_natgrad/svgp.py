@@ -10,7 +10,8 @@ The estimators add checks before these calls and fitted attributes after them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
+from ._backend.types import Seed
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
@@ -157,7 +159,7 @@ class Result(NamedTuple):
     held_out: float | None = None
 
 
-def check_plan(plan, table):
+def check_plan(plan: Plan, table: Table | LongTable) -> None:
     """Raise ValueError if parts of a plan do not fit together, and MemoryError if it needs more memory than there is.
 
     Parameters
@@ -182,7 +184,7 @@ def check_plan(plan, table):
     requirements.require(plan, table)
 
 
-def complete(plan, table, random_state=None):
+def complete(plan: Plan, table: Table | LongTable, random_state: Seed = None) -> Plan:
     """The plan with everything that it leaves to the data: kernels, hyperparameters, sizes, a prepared likelihood.
 
     Parameters
@@ -210,13 +212,19 @@ def complete(plan, table, random_state=None):
         return shared.complete(plan, table, check_random_state(random_state))
 
 
-def choose_kernel(plan, tables, random_state=None):
+def choose_kernel(plan: Plan, tables: Sequence[Table | LongTable], random_state: Seed = None) -> tuple[int, Plan]:
     """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
     with _device.computation(plan.device):
         return choice.choose_kernel(plan, tables, check_random_state(random_state))
 
 
-def init(plan, table, random_state=None, previous=None, posterior=None):
+def init(
+    plan: Plan,
+    table: Table | LongTable,
+    random_state: Seed = None,
+    previous: Previous | None = None,
+    posterior: Posterior | None = None,
+) -> tuple[State, Constants]:
     """Return the state at which training starts, and what stays fixed during training.
 
     Parameters
@@ -255,7 +263,14 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
         return shared.init(plan, table, check_random_state(random_state), previous, posterior)
 
 
-def train(state, constants, table, plan, random_state=None, callbacks=()):
+def train(
+    state: State,
+    constants: Constants,
+    table: Table | LongTable,
+    plan: Plan,
+    random_state: Seed = None,
+    callbacks: Sequence[Callable[[Any, State], Any]] = (),
+) -> Result:
     """Train until the bound stops improving, or for ``plan.settings.max_iter`` iterations.
 
     Parameters
@@ -320,7 +335,7 @@ def _with_mean(result, table, plan, random_state):
     return result._replace(state=state, constants=constants, elbo=solution.elbo, lost=solution.lost)
 
 
-def interim(state, constants, report, plan):
+def interim(state: State, constants: Constants, report: Report, plan: Plan) -> Result:
     """The result that an unfinished training would have if it ended here: for callbacks.
 
     Parameters
@@ -341,7 +356,7 @@ def interim(state, constants, report, plan):
         return Result(state, constants, elbo, trained, previous_of(state, constants), None)
 
 
-def bound_of_constants(result, table, plan):
+def bound_of_constants(result: Result, table: Table | LongTable, plan: Plan) -> float | None:
     """The bound, per unit of weight, of the model whose latent functions are constant.
 
     None if y itself is constant. Hyperparameters that are fixed in training are fixed here too.
@@ -355,7 +370,9 @@ def bound_of_constants(result, table, plan):
         return constant_model.best_log_likelihood(parameters.raw_likelihood, constants, table)
 
 
-def step(state, constants, batch, plan, gamma, rate):
+def step(
+    state: State, constants: Constants, batch: Batch, plan: Plan, gamma: float, rate: float
+) -> tuple[State, Report]:
     """One step of q along the natural gradient and one of everything else, for a loop of your own.
 
     Parameters

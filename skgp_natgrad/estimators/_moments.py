@@ -1,4 +1,4 @@
-"""Predictions of the mean of numbers y, of their standard deviation and covariance, and the score of the mean."""
+"""Predictions of the mean of numbers y, of its deviation, covariance and gradient, and the score of the mean."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from sklearn.metrics import r2_score
 
+from .. import svgp
 from .._backend.types import ArrayLike, Floats, NDArray
+from . import _fitted
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
 
@@ -110,6 +112,47 @@ class TargetMoments(TargetDistribution):
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2
         return y_mean, self._shaped(covariance)
+
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+
+    def predict_gradient(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Derivatives of the predictive mean of y in the columns of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        return_std : bool, default=False
+            Also return the derivatives of the predictive standard deviation, noise included.
+
+        Returns
+        -------
+        mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
+            In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
+            linearly, and the derivative at a knot is that of one side.
+        std_gradient : ndarray of the same shape, with ``return_std``
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.01 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(np.allclose(reg.predict_gradient(X), np.cos(X), atol=0.2))
+        True
+        """
+        rows = self._check_rows(X)
+        slope = self._x_scale.slope(self._x_scale.backward(rows)).T
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
+        found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
+        mean, std = (self._by_row(each) for each in found)
+        return (mean, std) if return_std else mean
 
     def score(
         self,

@@ -15,7 +15,7 @@ from ..likelihoods import Likelihood
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
 from ._by_blocks import by_blocks
-from ._distribution import ClassDistribution
+from ._class_distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import streaming
 from ._targets import CLASSIFICATION, Targets

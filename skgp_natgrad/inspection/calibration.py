@@ -23,30 +23,27 @@ COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 class IntervalCalibrationDisplay:
     """The observed coverage of predictive intervals against the nominal one.
 
-        Parameters
-        ----------
-        coverages : ndarray of shape (n_coverages,)
-            Nominal coverages.
-        observed : ndarray of shape (n_coverages,)
-            Shares of the targets inside the intervals.
-        n_samples : int
-            Number of targets.
+    Parameters
+    ----------
+    coverages : ndarray of shape (n_coverages,)
+        Nominal coverages.
+    observed : ndarray of shape (n_coverages,)
+        Shares of the targets inside the intervals.
+    n_samples : int
+        Number of targets.
 
-        Attributes
-        ----------
-        figure_ : matplotlib Figure
-        ax_ : matplotlib Axes
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
 
-        Examples
-        --------
-        >>> from collections.abc import Sequence
-    from typing import TYPE_CHECKING, Any, Self
-
-    import numpy as np
-        >>> from skgp_natgrad.inspection import IntervalCalibrationDisplay
-        >>> display = IntervalCalibrationDisplay(np.array([0.5, 0.9]), np.array([0.4, 0.8]), 100)
-        >>> display.n_samples
-        100
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import IntervalCalibrationDisplay
+    >>> display = IntervalCalibrationDisplay(np.array([0.5, 0.9]), np.array([0.4, 0.8]), 100)
+    >>> display.n_samples
+    100
     """
 
     figure_: Figure

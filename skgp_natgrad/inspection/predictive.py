@@ -22,36 +22,33 @@ _MARGIN = 0.05
 class PredictiveDisplay:
     """The predictive mean and intervals along one column, with data and inducing points.
 
-        Parameters
-        ----------
-        grid : ndarray of shape (n_grid,)
-            Values of the column.
-        y_mean : ndarray of shape (n_grid,)
-            Predicted mean.
-        intervals : dict of float to pair of ndarrays of shape (n_grid,)
-            Lower and upper ends by coverage.
-        x, y : ndarray of shape (n_samples,), default=None
-            Data.
-        inducing_points : ndarray of shape (n_inducing,), default=None
-        name : str, default="x"
-            Of the column.
+    Parameters
+    ----------
+    grid : ndarray of shape (n_grid,)
+        Values of the column.
+    y_mean : ndarray of shape (n_grid,)
+        Predicted mean.
+    intervals : dict of float to pair of ndarrays of shape (n_grid,)
+        Lower and upper ends by coverage.
+    x, y : ndarray of shape (n_samples,), default=None
+        Data.
+    inducing_points : ndarray of shape (n_inducing,), default=None
+    name : str, default="x"
+        Of the column.
 
-        Attributes
-        ----------
-        figure_ : matplotlib Figure
-        ax_ : matplotlib Axes
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
 
-        Examples
-        --------
-        >>> from collections.abc import Mapping, Sequence
-    from typing import TYPE_CHECKING, Any, Self
-
-    import numpy as np
-        >>> from skgp_natgrad.inspection import PredictiveDisplay
-        >>> grid = np.linspace(0, 1, 5)
-        >>> display = PredictiveDisplay(grid, grid, {0.9: (grid - 1, grid + 1)})
-        >>> list(display.intervals)
-        [0.9]
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import PredictiveDisplay
+    >>> grid = np.linspace(0, 1, 5)
+    >>> display = PredictiveDisplay(grid, grid, {0.9: (grid - 1, grid + 1)})
+    >>> list(display.intervals)
+    [0.9]
     """
 
     figure_: Figure

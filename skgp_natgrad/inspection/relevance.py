@@ -19,34 +19,31 @@ if TYPE_CHECKING:
 class RelevanceDisplay:
     """The relevance of the columns, with their lengthscales in their own units.
 
-        A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
-        units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
-        lengthscale of each column.
+    A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
+    units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
+    lengthscale of each column.
 
-        Parameters
-        ----------
-        importances : ndarray of shape (n_features,)
-            Relevance of each column.
-        names : sequence of str
-            Of the columns.
-        length_scales : dict of str to float, default=None
-            Lengthscales by the names of the columns.
+    Parameters
+    ----------
+    importances : ndarray of shape (n_features,)
+        Relevance of each column.
+    names : sequence of str
+        Of the columns.
+    length_scales : dict of str to float, default=None
+        Lengthscales by the names of the columns.
 
-        Attributes
-        ----------
-        figure_ : matplotlib Figure
-        ax_ : matplotlib Axes
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
 
-        Examples
-        --------
-        >>> from collections.abc import Mapping, Sequence
-    from typing import TYPE_CHECKING, Any, Self
-
-    import numpy as np
-        >>> from skgp_natgrad.inspection import RelevanceDisplay
-        >>> display = RelevanceDisplay(np.array([0.9, 0.1]), ["age", "size"], {"age": 12.0})
-        >>> display.names
-        ['age', 'size']
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import RelevanceDisplay
+    >>> display = RelevanceDisplay(np.array([0.9, 0.1]), ["age", "size"], {"age": 12.0})
+    >>> display.names
+    ['age', 'size']
     """
 
     figure_: Figure

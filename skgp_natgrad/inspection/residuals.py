@@ -19,31 +19,29 @@ if TYPE_CHECKING:
 class ResidualDisplay:
     """The histogram of the probability integral transform.
 
-        The transform of a target is the predicted probability of a smaller one. It is uniform if the predicted
-        distributions are right. A hump in the middle: they are too wide; both ends high: too narrow; a slope: the
-        predictions are biased.
+    The transform of a target is the predicted probability of a smaller one. It is uniform if the predicted
+    distributions are right. A hump in the middle: they are too wide; both ends high: too narrow; a slope: the
+    predictions are biased.
 
-        Parameters
-        ----------
-        pit : ndarray of shape (n_samples,)
-            P(Y <= y) of the targets, as from ``predict_cdf``.
-        pit_below : ndarray of shape (n_samples,), default=None
-            P(Y < y) of counts: each target is then spread over its step.
-        n_bins : int, default=20
+    Parameters
+    ----------
+    pit : ndarray of shape (n_samples,)
+        P(Y <= y) of the targets, as from ``predict_cdf``.
+    pit_below : ndarray of shape (n_samples,), default=None
+        P(Y < y) of counts: each target is then spread over its step.
+    n_bins : int, default=20
 
-        Attributes
-        ----------
-        figure_ : matplotlib Figure
-        ax_ : matplotlib Axes
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
 
-        Examples
-        --------
-        >>> from typing import TYPE_CHECKING, Any, Self
-
-    import numpy as np
-        >>> from skgp_natgrad.inspection import ResidualDisplay
-        >>> ResidualDisplay(np.linspace(0, 1, 100)).n_bins
-        20
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import ResidualDisplay
+    >>> ResidualDisplay(np.linspace(0, 1, 100)).n_bins
+    20
     """
 
     figure_: Figure

@@ -24,33 +24,30 @@ _FIRST = 0.1
 class TrainingDisplay:
     """The bound and the natural gradient's step size in every iteration.
 
-        Parameters
-        ----------
-        elbo : ndarray of shape (n_iter,)
-            The bound; of minibatches, if training used them.
-        step_sizes : ndarray of shape (n_iter,)
-            Natural gradient step sizes; NaN or zero where there were none.
-        n_rejected : int, default=0
-            Number of steps that were replaced by safe ones.
-        n_clipped : int, default=0
-            Number of steps that were shortened.
+    Parameters
+    ----------
+    elbo : ndarray of shape (n_iter,)
+        The bound; of minibatches, if training used them.
+    step_sizes : ndarray of shape (n_iter,)
+        Natural gradient step sizes; NaN or zero where there were none.
+    n_rejected : int, default=0
+        Number of steps that were replaced by safe ones.
+    n_clipped : int, default=0
+        Number of steps that were shortened.
 
-        Attributes
-        ----------
-        figure_ : matplotlib Figure
-        axes_ : ndarray of two matplotlib Axes
-            That of the bound, and that of the step sizes.
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    axes_ : ndarray of two matplotlib Axes
+        That of the bound, and that of the step sizes.
 
-        Examples
-        --------
-        >>> from collections.abc import Sequence
-    from typing import TYPE_CHECKING, Any, Self
-
-    import numpy as np
-        >>> from skgp_natgrad.inspection import TrainingDisplay
-        >>> display = TrainingDisplay(elbo=-np.exp(-np.arange(100) / 20), step_sizes=np.full(100, 0.1))
-        >>> len(display.elbo)
-        100
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.inspection import TrainingDisplay
+    >>> display = TrainingDisplay(elbo=-np.exp(-np.arange(100) / 20), step_sizes=np.full(100, 0.1))
+    >>> len(display.elbo)
+    100
     """
 
     figure_: Figure

@@ -88,7 +88,7 @@ class Exponentiation(Kernel):
         return self.kernel.diag(X) ** self.exponent
 
 
-def amplitudes(kernel):
+def amplitudes(kernel: Kernel) -> Kernel:
     """A kernel of the same form with ones at the constants that multiply the whole kernel, and zeros elsewhere.
 
     A kernel without such constants has only zeros.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from sklearn.gaussian_process.kernels import Kernel
+
+from .._backend.types import Device, Devices, Floats
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
+from ..training.batches import Table
+from ..training.long_table import LongTable
 from ..training.settings import Settings
 
 
@@ -35,29 +40,29 @@ class Plan(NamedTuple):
     settings : Settings
     """
 
-    kernels: tuple | None = None
+    kernels: tuple[Kernel, ...] | None = None
     likelihood: Likelihood = Gaussian()
     n_classes: int = 0
     objective: Objective = ELBO()
-    n_inducing: int | str | None = 100
+    n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int = 0
-    inducing_init: object = "greedy_variance"
+    inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True
     jitter: float = 1e-8
-    device: str = "auto"
-    n_devices: int | str | None = None
+    device: Device = "auto"
+    n_devices: Devices = None
     settings: Settings = Settings()
 
     @property
-    def basis(self):
+    def basis(self) -> str:
         """Name of the basis."""
         return self.settings.algorithm.basis
 
     @property
-    def n_trained_mean_inducing(self):
+    def n_trained_mean_inducing(self) -> int:
         """Mean-only points that are trained; those of the exact mean are placed after training."""
         return 0 if self.settings.algorithm.mean_solver == "exact" else self.n_mean_inducing
 
-    def n_latent(self, table):
+    def n_latent(self, table: Table | LongTable) -> int:
         """Number of latent functions."""
         return self.likelihood.n_latent(table.n_targets, self.n_classes)

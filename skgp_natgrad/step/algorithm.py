@@ -29,7 +29,7 @@ class Algorithm(NamedTuple):
     adaptive: bool = False
 
     @property
-    def of_steps(self):
+    def of_steps(self) -> Algorithm:
         """The algorithm of the steps, for which the exact mean, that comes after them, makes no other program."""
         return self._replace(mean_solver="adam") if self.mean_solver == "exact" else self
 

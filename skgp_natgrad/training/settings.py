@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     dtype: str = "float64"
 
     @property
-    def searched(self):
+    def searched(self) -> LineSearch | None:
         """The schedule that is a line search, if there is one; else None."""
         used = SOLVERS[self.algorithm.solver].step_sizes[:1]
         schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
