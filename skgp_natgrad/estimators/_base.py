@@ -125,6 +125,12 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         Returns
         -------
         self : estimator
+
+        Examples
+        --------
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> NGDSVGPRegressor().set_params(n_inducing=20, likelihood="poisson")
+        NGDSVGPRegressor(likelihood='poisson', n_inducing=20)
         """
         _arguments.check_names(self, params)
         return super().set_params(**params)

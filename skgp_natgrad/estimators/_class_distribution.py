@@ -28,6 +28,18 @@ class ClassDistribution(LatentDistribution):
         -------
         proba : ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``; rows sum to one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> proba = clf.predict_proba(X)
+        >>> proba.shape, bool(np.allclose(proba.sum(axis=1), 1.0))
+        ((100, 2), True)
         """
         return self._predict("class_probabilities", self._check_rows(X)).T
 
@@ -42,6 +54,17 @@ class ClassDistribution(LatentDistribution):
         Returns
         -------
         log_proba : ndarray of shape (n_samples, n_classes)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(np.allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X)))
+        True
         """
         return self._predict("log_class_probabilities", self._check_rows(X)).T
 
@@ -58,6 +81,17 @@ class ClassDistribution(LatentDistribution):
             With two classes log p(classes_[1]) - log p(classes_[0]), positive where `predict` returns the second. With
             more, its largest column is that of the class that `predict` returns. See `predict_latent` for the latent
             functions.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(np.all((clf.decision_function(X) > 0) == (clf.predict(X) == "up")))
+        True
         """
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
@@ -78,6 +112,17 @@ class ClassDistribution(LatentDistribution):
         Returns
         -------
         y_samples : ndarray of shape (n_samples_X, n_samples)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> np.unique(clf.sample_y(X, n_samples=3)).tolist()
+        ['down', 'up']
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)

@@ -11,6 +11,7 @@ from . import _checks, _fitted, _inputs
 from ._by_blocks import by_blocks
 from ._latent import LatentDistribution
 from ._table import latent_offset
+from ._types import PerRow
 
 
 class TargetDistribution(LatentDistribution):
@@ -50,7 +51,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(values * scale + offset)
 
     @by_blocks("y", "offset")
-    def predict_log_density(self, X: ArrayLike, y: ArrayLike, offset: ArrayLike | None = None) -> Floats:
+    def predict_log_density(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
         """Log density of each row's target under the prediction.
 
         Parameters
@@ -65,6 +66,17 @@ class TargetDistribution(LatentDistribution):
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs.
             Minus its mean is the negative log predictive density (NLPD).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(-reg.predict_log_density(X, y).mean() < -0.5)
+        True
         """
         X = self._check_rows(X)
         y = self._check_targets(X, y)
@@ -73,7 +85,7 @@ class TargetDistribution(LatentDistribution):
         return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
     @by_blocks("y", "offset")
-    def predict_cdf(self, X: ArrayLike, y: ArrayLike, offset: ArrayLike | None = None) -> Floats:
+    def predict_cdf(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
         """Probability that each row's target is at most y: the probability integral transform.
 
         Parameters
@@ -105,7 +117,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
     @by_blocks("offset")
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, offset: ArrayLike | None = None) -> Floats:
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, offset: PerRow = None) -> Floats:
         """Quantiles of y under the prediction, noise included.
 
         Parameters
@@ -152,9 +164,7 @@ class TargetDistribution(LatentDistribution):
         found = self._in_units(svgp.quantiles(_fitted.model_of(self).likelihood, *moments, np.ravel(levels)))
         return found if np.ndim(levels) else found[..., 0]
 
-    def predict_interval(
-        self, X: ArrayLike, coverage: float = 0.9, offset: ArrayLike | None = None
-    ) -> tuple[Floats, Floats]:
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None) -> tuple[Floats, Floats]:
         """Predictive interval of y, with equal probability on both sides of it.
 
         Parameters
@@ -194,7 +204,7 @@ class TargetDistribution(LatentDistribution):
         n_samples: int = 1,
         random_state: Seed = 0,
         joint: bool = True,
-        offset: ArrayLike | None = None,
+        offset: PerRow = None,
     ) -> Floats:
         """Draw targets from the prediction, noise included.
 
@@ -213,6 +223,17 @@ class TargetDistribution(LatentDistribution):
         Returns
         -------
         y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> reg.sample_y(X, n_samples=3).shape
+        (100, 3)
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)

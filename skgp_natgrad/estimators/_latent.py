@@ -62,6 +62,18 @@ class LatentDistribution:
             If both are requested.
         MemoryError
             If the covariance does not fit into the available memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> f_mean, f_std = reg.predict_latent(X, return_std=True)
+        >>> bool(np.all(f_std < reg.predict(X, return_std=True)[1]))
+        True
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")

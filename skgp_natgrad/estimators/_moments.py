@@ -12,6 +12,7 @@ from .._backend.types import ArrayLike, Floats, NDArray
 from . import _fitted
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
+from ._types import PerRow
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
@@ -29,7 +30,7 @@ class TargetMoments(TargetDistribution):
         X: ArrayLike,
         return_std: Literal[False] = False,
         return_cov: Literal[False] = False,
-        offset: ArrayLike | None = None,
+        offset: PerRow = None,
         out: Out = None,
     ) -> Floats: ...
 
@@ -39,7 +40,7 @@ class TargetMoments(TargetDistribution):
         X: ArrayLike,
         return_std: Literal[True],
         return_cov: Literal[False] = False,
-        offset: ArrayLike | None = None,
+        offset: PerRow = None,
         out: Out = None,
     ) -> tuple[Floats, Floats]: ...
 
@@ -49,18 +50,13 @@ class TargetMoments(TargetDistribution):
         X: ArrayLike,
         return_std: bool = False,
         return_cov: bool = False,
-        offset: ArrayLike | None = None,
+        offset: PerRow = None,
         out: Out = None,
     ) -> Floats | tuple[Floats, Floats]: ...
 
     @by_blocks("offset")
     def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = False,
-        return_cov: bool = False,
-        offset: ArrayLike | None = None,
-        out: Out = None,
+        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False, offset: PerRow = None, out: Out = None
     ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
 
@@ -91,27 +87,49 @@ class TargetMoments(TargetDistribution):
             If both are requested.
         MemoryError
             If the covariance does not fit into the available memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> mean, std = reg.predict(X, return_std=True)
+        >>> bool(np.abs(mean - np.sin(X[:, 0])).max() < 0.1), bool(0.05 < std.mean() < 0.2)
+        (True, True)
+        >>> reg.predict(X[:3], return_cov=True)[1].shape
+        (3, 3)
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
         offset = self._latent_offset(X, offset)
-        if return_cov and not self.likelihood_.additive_noise:
-            raise ValueError(
-                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
-                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
-            )
+        if return_cov:
+            self._require_additive_noise()
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._predict("target_mean", X, offset=offset).T))
         mean, var = (moment.T for moment in self._predict("target_moments", X, offset=offset))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
+        return y_mean, self._shaped(self._covariance(X, var))
+
+    def _require_additive_noise(self):
+        if not self.likelihood_.additive_noise:
+            raise ValueError(
+                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
+                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
+            )
+
+    def _covariance(self, X, var):
+        """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
         covariance = self._latent_covariance(X)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2
-        return y_mean, self._shaped(covariance)
+        return covariance
 
     @overload
     def predict_gradient(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
@@ -158,8 +176,8 @@ class TargetMoments(TargetDistribution):
         self,
         X: ArrayLike,
         y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        sample_weight: PerRow = None,
+        offset: PerRow = None,
     ) -> float:
         """Coefficient of determination of the predicted mean.
 
@@ -177,5 +195,16 @@ class TargetMoments(TargetDistribution):
         -------
         score : float
             R^2, averaged over the outputs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(reg.score(X, y) > 0.95)
+        True
         """
         return r2_score(y, self.predict(X, offset=offset), sample_weight=sample_weight)

@@ -13,6 +13,8 @@ from .._backend.types import ArrayLike
 from ..objectives import Objective
 from ..training.schedules import Schedule
 
+# One value for all rows, one for each, or none.
+PerRow: TypeAlias = ArrayLike | None
 Kernels: TypeAlias = Kernel | Sequence[Kernel] | None
 ObjectiveLike: TypeAlias = Literal["elbo", "tightened", "predictive"] | Objective
 NormalizeX: TypeAlias = bool | Literal["auto", "quantile"]

@@ -31,6 +31,7 @@ from ._types import (
     Optimizer,
     Parameterization,
     Path,
+    PerRow,
     Solver,
     Steps,
 )
@@ -130,7 +131,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         self.class_weight = class_weight
         self.calibrate = calibrate
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None) -> Self:
         """Fit the Gaussian process.
 
         Parameters
@@ -145,6 +146,17 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Returns
         -------
         self : NGDSVGPClassifier
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0)
+        >>> bool(clf.fit(X, y, sample_weight=np.where(y == "up", 2.0, 1.0)).score(X, y) > 0.9)
+        True
         """
         return self._all_or_nothing(X, y, sample_weight)
 
@@ -154,7 +166,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         X: ArrayLike,
         y: ArrayLike,
         classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
+        sample_weight: PerRow = None,
     ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
@@ -262,6 +274,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
 
     @property
     def calibration_(self) -> tuple[float, float]:
+        """What the latent mean and deviation are multiplied by; ones without ``calibrate``."""
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
 
@@ -279,6 +292,17 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Returns
         -------
         y : ndarray of shape (n_samples,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> clf.predict([[1.5], [4.5]]).tolist()
+        ['up', 'down']
         """
         proba = self.predict_proba(X)
         return self.classes_[np.argmax(proba, axis=1)]

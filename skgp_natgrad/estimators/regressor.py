@@ -29,6 +29,7 @@ from ._types import (
     Optimizer,
     Parameterization,
     Path,
+    PerRow,
     Solver,
     Steps,
 )
@@ -132,13 +133,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         self.missing_targets = missing_targets
 
     def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        alpha: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
     ) -> Self:
         """Fit the Gaussian process.
 
@@ -161,27 +156,31 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         Returns
         -------
         self : NGDSVGPRegressor
+
+        Examples
+        --------
+        Errors of a known size, and one row that counts twice:
+
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X, y = np.linspace(0, 10, 100)[:, None], np.sin(np.linspace(0, 10, 100))
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0)
+        >>> bool(reg.fit(X, y, sample_weight=np.r_[2.0, np.ones(99)], alpha=np.full(100, 0.01)).score(X, y) > 0.99)
+        True
         """
         return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset)
 
     @streaming
     def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        alpha: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
     ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier
-        rows enter through their posterior at its inducing points [1]_. The
-        inducing points are chosen anew from the old points and the new rows (if
-        ``inducing_init`` is an array, they stay where they are), and
-        hyperparameters continue to be trained. The scales of X and y, and the
-        prior mean, stay those of the first call, whose rows should therefore be
+        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
+        through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
+        the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
+        trained. The scales of X and y, and the prior mean, stay those of the first call, whose rows should therefore be
         typical.
 
         Parameters
