@@ -14,7 +14,6 @@ from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
 from ..likelihoods import Likelihood
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
-from ._by_blocks import by_blocks
 from ._class_distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import streaming
@@ -277,32 +276,3 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         """What the latent mean and deviation are multiplied by; ones without ``calibrate``."""
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
-
-    @by_blocks()
-    def predict(self, X: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        out : array of shape (n_samples,), default=None
-            Where to write the labels, such as a `numpy.memmap`; by default a new array. Rows of an X in a file are
-            read, predicted and written by blocks.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn.gaussian_process.kernels import RBF
-        >>> from skgp_natgrad import NGDSVGPClassifier
-        >>> X = np.linspace(0, 10, 100)[:, None]
-        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
-        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
-        >>> clf.predict([[1.5], [4.5]]).tolist()
-        ['up', 'down']
-        """
-        proba = self.predict_proba(X)
-        return self.classes_[np.argmax(proba, axis=1)]

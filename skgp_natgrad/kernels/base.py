@@ -152,6 +152,22 @@ def register(sklearn_class: type[SklearnKernel], jax_class: type[Kernel]) -> Non
         scikit-learn asks.
     jax_class : type
         Subclass of `Kernel` with fields of the same names: the JAX kernel.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> class Narrow(RBF):
+    ...     "An RBF kernel of half the lengthscale."
+    ...     def __call__(self, X, Y=None, eval_gradient=False):
+    ...         return RBF(0.5 * self.length_scale)(X, Y, eval_gradient)
+    >>> class JaxNarrow(kernels.Kernel):
+    ...     length_scale: object
+    ...     def __call__(self, X, Z):
+    ...         return jax.numpy.exp(-0.5 * kernels.scaled_squared_distance(X, Z, 0.5 * self.length_scale))
+    ...     def diag(self, X):
+    ...         return jax.numpy.ones(len(X))
+    >>> kernels.register(Narrow, JaxNarrow)
     """
     if not (isinstance(jax_class, type) and issubclass(jax_class, Kernel)):
         raise TypeError(f"jax_class={jax_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")

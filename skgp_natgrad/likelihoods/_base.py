@@ -34,8 +34,7 @@ TRAINING_NODES = 100
 PREDICTION_NODES = 200
 # Beyond it an exponential, its square and their sums over rows would overflow.
 _LARGEST_EXPONENT = 300.0
-# Takes the place of a target that is missing: a number at which every log density is finite.
-_ANY = 0.5
+_ANY = 0.5  # in place of a missing target: every log density is finite there
 
 REGISTRY = {}
 
@@ -274,8 +273,7 @@ class Likelihood(BaseEstimator):
     def training_log_density(self, mean: Array, var: Array, y: Array) -> Array:
         """log E[p(y | f)] under q(f) = N(mean, var), for objectives in training: (B,).
 
-        By default the predictive density, which then needs a reverse-mode derivative; a subclass
-        may have a rule with fewer nodes.
+        By default the predictive density, which then needs a reverse-mode derivative; or a rule with fewer nodes.
         """
         return self.log_predictive_density(mean, var, y)
 

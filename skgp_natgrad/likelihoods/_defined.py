@@ -26,6 +26,18 @@ def undefined_method(likelihood: Likelihood, task: Literal["regression", "classi
     ----------
     likelihood : Likelihood
     task : {"regression", "classification"}
+
+    Returns
+    -------
+    name : str or None
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Gaussian, LocationLikelihood, undefined_method
+    >>> class Unfinished(LocationLikelihood):
+    ...     "A likelihood without a density."
+    >>> undefined_method(Gaussian(), "regression"), undefined_method(Unfinished(), "regression")
+    (None, 'log_prob')
     """
     n_classes = 0 if task == "regression" else _CLASSES
     try:

@@ -31,6 +31,14 @@ class Transform(NamedTuple):
         What a value must be, for error messages.
     bounds : str
         What both bounds must be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.likelihoods import unit_interval
+    >>> raw = unit_interval.to_raw(np.array(0.5))
+    >>> float(raw), float(unit_interval.from_raw(raw, np))
+    (0.0, 0.5)
     """
 
     name: str

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from .._backend.types import ArrayLike, Bounds
+from .._backend.types import Array, ArrayLike, Bounds
 from ._base import LocationLikelihood
 from ._distribution import normal_cdf
 
@@ -53,7 +53,7 @@ class Gaussian(LocationLikelihood):
         total = var + self.variance
         return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
 
-    def with_noise(self, noise):
+    def with_noise(self, noise: Array) -> Gaussian:
         """Return the likelihood with known variances (T, B) added to that of the noise."""
         return self.with_leaves([self.variance + noise])
 

@@ -189,6 +189,8 @@ class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
         As in scikit-learn.
     n_iter : int, default=10
         Number of candidates.
+    random_state : int, RandomState instance or None, default=None
+        Draws the candidates.
     {arguments}
 
     See Also

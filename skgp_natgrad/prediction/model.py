@@ -125,9 +125,8 @@ def predict(
     X : ndarray of shape (N, D)
         In the units of the table that was trained on.
     quantity : str
-        "latent_mean" (K, N); "latent_moments", means and variances (K, N) each; "target_mean" (T, N);
-        "target_moments", means and variances (T, N) each; "class_probabilities" and
-        "log_class_probabilities" (C, N); "log_density" (N,), of targets.
+        "latent_mean" (K, N); "latent_moments", means and variances (K, N) each; "target_mean" (T, N); "target_moments",
+        the same of y; "class_probabilities" and "log_class_probabilities" (C, N); "log_density" (N,), of targets.
     *targets : ndarray of shape (T, N)
         For "log_density".
     device : str
@@ -267,6 +266,20 @@ def gradients(
     Returns
     -------
     gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> slope = svgp.gradients(model, X, "latent_mean")
+    >>> bool(np.abs(slope[0, 0, 0] - np.cos(X[:, 0])).max() < 0.3)
+    True
     """
     function = _gradients.QUANTITIES[quantity]
     with _device.computation(device, required=False):

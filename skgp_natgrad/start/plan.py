@@ -38,6 +38,13 @@ class Plan(NamedTuple):
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
     settings : Settings
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import likelihoods, svgp
+    >>> svgp.Plan(kernels=(RBF(),), likelihood=likelihoods.Poisson(), n_inducing=10).basis
+    'orthogonal'
     """
 
     kernels: tuple[Kernel, ...] | None = None

@@ -36,6 +36,14 @@ class Table(NamedTuple):
         Known parts of the latent functions, which are added to them.
     noise : ndarray of shape (T, N), optional
         Known variances, which are added to that of Gaussian noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> table = svgp.Table(np.zeros((5, 2)), np.zeros((1, 5)), np.ones(5))
+    >>> table.n_rows, table.n_columns, table.n_targets
+    (5, 2, 1)
     """
 
     X: Floats
@@ -118,7 +126,7 @@ class Table(NamedTuple):
         """The table in memory."""
         return self
 
-    def reader(self):
+    def reader(self) -> windows.InMemory:
         """What gives the rows of minibatches: see `windows.ReadAhead`."""
         return windows.InMemory(self)
 

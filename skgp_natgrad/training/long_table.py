@@ -158,7 +158,7 @@ class LongTable:
         """The `Table` of all rows."""
         return windows.joined(list(self.blocks()))
 
-    def reader(self):
+    def reader(self) -> windows.ReadAhead:
         """What gives the rows of minibatches."""
         return windows.ReadAhead(self)
 

@@ -26,6 +26,18 @@ class Schedule(BaseEstimator, ABC):
 
     To write your own schedule, subclass it, store the parameters under their own
     names in ``__init__`` and define ``__call__``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import Schedule
+    >>> class Harmonic(Schedule):
+    ...     def __init__(self, first=0.1):
+    ...         self.first = first
+    ...     def __call__(self, iteration):
+    ...         return self.first / (1.0 + np.asarray(iteration))
+    >>> Harmonic(first=0.6)(np.arange(3)).round(2).tolist()
+    [0.6, 0.3, 0.2]
     """
 
     @abstractmethod

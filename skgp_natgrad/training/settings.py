@@ -32,6 +32,12 @@ class Settings(NamedTuple):
         Number of iterations over which the bound is averaged for this comparison.
     dtype : str
         Type of the arrays that grow with the batch.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import LogLinear, svgp
+    >>> svgp.Settings(gamma_schedule=LogLinear(1e-4, 0.1), max_iter=200).algorithm.solver
+    'ngd'
     """
 
     algorithm: Algorithm = Algorithm()
