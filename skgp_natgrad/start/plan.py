@@ -9,9 +9,12 @@ from sklearn.gaussian_process.kernels import Kernel
 from .._backend.types import Device, Devices, Floats
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
-from ..training.batches import Table
-from ..training.long_table import LongTable
+from ..step.algorithm import SOLVERS, check
+from ..training.batches import is_full
+from ..training.long_table import AnyTable
+from ..training.schedules import Auto
 from ..training.settings import Settings
+from . import requirements
 
 
 class Plan(NamedTuple):
@@ -70,6 +73,31 @@ class Plan(NamedTuple):
         """Mean-only points that are trained; those of the exact mean are placed after training."""
         return 0 if self.settings.algorithm.mean_solver == "exact" else self.n_mean_inducing
 
-    def n_latent(self, table: Table | LongTable) -> int:
+    def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
         return self.likelihood.n_latent(table.n_targets, self.n_classes)
+
+
+def check_plan(plan: Plan, table: AnyTable) -> None:
+    """Raise ValueError if parts of a plan do not fit together, and MemoryError if it needs more memory than there is.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+    """
+    settings, solver = plan.settings, SOLVERS[plan.settings.algorithm.solver]
+    found_while_training = isinstance(settings.gamma_schedule, Auto) and solver.natural
+    if settings.algorithm.adaptive != found_while_training:
+        raise ValueError(
+            f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
+            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
+        )
+    if solver.one_step and plan.n_mean_inducing:
+        raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
+        raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
+    full_batch = is_full(table.n_rows, settings.batch_size)
+    plan.objective.check(plan.likelihood)
+    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+    requirements.require(plan, table)

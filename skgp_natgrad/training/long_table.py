@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -161,6 +161,9 @@ class LongTable:
     def reader(self) -> windows.ReadAhead:
         """What gives the rows of minibatches."""
         return windows.ReadAhead(self)
+
+
+AnyTable: TypeAlias = Table | LongTable
 
 
 class _Source:
