@@ -44,8 +44,6 @@ from skgp_natgrad.variational.bases import BASES
 from skgp_natgrad.variational.points import Masks, Points
 
 JITTER = 1e-8
-# Programs to be read by type checkers, not to be run.
-collect_ignore = ["typing"]
 
 # A trace makes many objects that live: looked through less often, a tenth of the time is gained.
 gc.freeze()
