@@ -10,6 +10,7 @@ The estimators add checks before these calls and fitted attributes after them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from ._backend import blas
 from ._backend import device as _device
+from ._backend.types import Seed
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
@@ -34,18 +36,17 @@ from .prediction.model import (
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
-from .start import choice, placement, requirements, shared
+from .start import choice, placement, shared
 from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start.plan import Plan
+from .start.plan import Plan, check_plan
 from .start.state import Previous, previous_of
 from .step.algorithm import (
     MEAN_SOLVERS,
     NATURAL_MEAN_SOLVERS,
     SOLVERS,
     Algorithm,
-    check,
     is_collapsed,
     is_solved_at_once,
     refused_in_stream,
@@ -55,9 +56,9 @@ from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
 from .step.whitening import settled
 from .training import constant_model, loop
-from .training.batches import Table, batch, is_full
-from .training.long_table import LongTable
-from .training.schedules import Auto
+from .training.batches import Table, batch
+from .training.long_table import AnyTable, LongTable
+from .training.loop import Callbacks
 from .training.settings import Settings
 from .variational.bases import BASES, Weights
 from .variational.gaussian import Gaussian
@@ -157,32 +158,7 @@ class Result(NamedTuple):
     held_out: float | None = None
 
 
-def check_plan(plan, table):
-    """Raise ValueError if parts of a plan do not fit together, and MemoryError if it needs more memory than there is.
-
-    Parameters
-    ----------
-    plan : Plan
-    table : Table
-    """
-    settings, solver = plan.settings, SOLVERS[plan.settings.algorithm.solver]
-    found_while_training = isinstance(settings.gamma_schedule, Auto) and solver.natural
-    if settings.algorithm.adaptive != found_while_training:
-        raise ValueError(
-            f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
-            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
-        )
-    if solver.one_step and plan.n_mean_inducing:
-        raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
-    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
-        raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
-    full_batch = is_full(table.n_rows, settings.batch_size)
-    plan.objective.check(plan.likelihood)
-    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
-    requirements.require(plan, table)
-
-
-def complete(plan, table, random_state=None):
+def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
     """The plan with everything that it leaves to the data: kernels, hyperparameters, sizes, a prepared likelihood.
 
     Parameters
@@ -210,13 +186,19 @@ def complete(plan, table, random_state=None):
         return shared.complete(plan, table, check_random_state(random_state))
 
 
-def choose_kernel(plan, tables, random_state=None):
+def choose_kernel(plan: Plan, tables: Sequence[AnyTable], random_state: Seed = None) -> tuple[int, Plan]:
     """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
     with _device.computation(plan.device):
         return choice.choose_kernel(plan, tables, check_random_state(random_state))
 
 
-def init(plan, table, random_state=None, previous=None, posterior=None):
+def init(
+    plan: Plan,
+    table: AnyTable,
+    random_state: Seed = None,
+    previous: Previous | None = None,
+    posterior: Posterior | None = None,
+) -> tuple[State, Constants]:
     """Return the state at which training starts, and what stays fixed during training.
 
     Parameters
@@ -255,7 +237,14 @@ def init(plan, table, random_state=None, previous=None, posterior=None):
         return shared.init(plan, table, check_random_state(random_state), previous, posterior)
 
 
-def train(state, constants, table, plan, random_state=None, callbacks=()):
+def train(
+    state: State,
+    constants: Constants,
+    table: AnyTable,
+    plan: Plan,
+    random_state: Seed = None,
+    callbacks: Callbacks = (),
+) -> Result:
     """Train until the bound stops improving, or for ``plan.settings.max_iter`` iterations.
 
     Parameters
@@ -320,7 +309,7 @@ def _with_mean(result, table, plan, random_state):
     return result._replace(state=state, constants=constants, elbo=solution.elbo, lost=solution.lost)
 
 
-def interim(state, constants, report, plan):
+def interim(state: State, constants: Constants, report: Report, plan: Plan) -> Result:
     """The result that an unfinished training would have if it ended here: for callbacks.
 
     Parameters
@@ -341,7 +330,7 @@ def interim(state, constants, report, plan):
         return Result(state, constants, elbo, trained, previous_of(state, constants), None)
 
 
-def bound_of_constants(result, table, plan):
+def bound_of_constants(result: Result, table: AnyTable, plan: Plan) -> float | None:
     """The bound, per unit of weight, of the model whose latent functions are constant.
 
     None if y itself is constant. Hyperparameters that are fixed in training are fixed here too.
@@ -355,7 +344,9 @@ def bound_of_constants(result, table, plan):
         return constant_model.best_log_likelihood(parameters.raw_likelihood, constants, table)
 
 
-def step(state, constants, batch, plan, gamma, rate):
+def step(
+    state: State, constants: Constants, batch: Batch, plan: Plan, gamma: float, rate: float
+) -> tuple[State, Report]:
     """One step of q along the natural gradient and one of everything else, for a loop of your own.
 
     Parameters

@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from jaxlib.version import __version_info__ as jaxlib_version
+
 # Before scipy is imported: scikit-learn's array API check is skipped without it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 # Before NumPy is imported: each worker has a core, on which two threads of BLAS wait for each other longer than such
@@ -17,9 +19,11 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Before jax is imported: programs run for a short time here. Not optimised, in one piece and by the older code
 # generator, as most of the package's own are (`quick_jit`), they compile in a third of the time.
+# XLA has one generator from jaxlib 0.11.1 on, and ends the process at a flag that it does not know.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false",
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    + (" --xla_cpu_use_fusion_emitters=false" if jaxlib_version < (0, 11) else ""),
 )
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # of each operation, which costs a twentieth
 # No folder of compiled programs: few are compiled in both workers, and to write one takes a fifth of the time in which

@@ -10,7 +10,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 
-def enable_compilation_cache(path=None):
+def enable_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs in a folder, where later processes find them.
 
     The first fit of each structure compiles for some seconds. With this call at

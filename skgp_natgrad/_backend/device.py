@@ -191,13 +191,17 @@ def _jit_with(compiler_options, function, options):
 
 @functools.cache
 def _supported(*items):
-    """The compiler's options, where this version of XLA has them."""
-    found = dict(items)
+    """Those of the compiler's options that this version of XLA has."""
+    return dict(filter(_is_supported, items)) or None
+
+
+@functools.cache
+def _is_supported(item):
     try:
-        jax.jit(lambda: 0, compiler_options=found)()
+        jax.jit(lambda: 0, compiler_options=dict([item]))()
     except jax.errors.JaxRuntimeError:
-        return None
-    return found
+        return False
+    return True
 
 
 _forked = False

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+from typing import Any, Self
 
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import svgp
 from .._backend import memory, processes
+from .._backend.types import Floats, NDArray
+from ..likelihoods import Likelihood
 from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
@@ -26,6 +30,22 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     """
 
     _task = None
+
+    # Set by `fit`; here for readers and type checkers.
+    kernel_: Kernel | list[Kernel]
+    likelihood_: Likelihood
+    inducing_points_: Floats
+    mean_inducing_points_: Floats
+    elbo_: float
+    elbo_curve_: Floats
+    n_iter_: int
+    step_sizes_: Floats
+    n_rejected_steps_: int
+    n_clipped_steps_: int
+    jitter_: float
+    plan_: str
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
 
     def __init__(
         self,
@@ -94,7 +114,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters; nested ones are named ``<argument>__<parameter>``.
 
         Parameters
@@ -105,6 +125,12 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         Returns
         -------
         self : estimator
+
+        Examples
+        --------
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> NGDSVGPRegressor().set_params(n_inducing=20, likelihood="poisson")
+        NGDSVGPRegressor(likelihood='poisson', n_inducing=20)
         """
         _arguments.check_names(self, params)
         return super().set_params(**params)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,8 +17,10 @@ _ROWS = 1 << 14
 # So few rows at the end belong to the block before: few rows are predicted by another program.
 _FEW = 8
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
-def by_blocks(*aligned):
+
+def by_blocks(*aligned: str) -> Callable[[_Method], _Method]:
     """Decorate a method of predictions at the rows of X, so that an X in a file is read and predicted by blocks.
 
     Its argument ``out``, if it has one, is where the values are written; it is returned then.
@@ -27,7 +31,7 @@ def by_blocks(*aligned):
         Names of further arguments that may have a value for each row.
     """
 
-    def decorate(method):
+    def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def called(self, X, *arguments, **options):
             if not _rows.is_file_like(X) and not arguments and options.get("out") is None:

@@ -1,4 +1,4 @@
-"""Predictions of a whole distribution: the methods besides `predict`."""
+"""Predictions of the whole distribution of numbers y."""
 
 from __future__ import annotations
 
@@ -6,143 +6,12 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from .. import svgp
-from .._backend import memory
+from .._backend.types import ArrayLike, Floats, Seed
 from . import _checks, _fitted, _inputs
 from ._by_blocks import by_blocks
+from ._latent import LatentDistribution
 from ._table import latent_offset
-
-
-class LatentDistribution:
-    """Predictions of the latent functions, of every estimator."""
-
-    @by_blocks()
-    def predict_latent(self, X, return_std=False, return_cov=False):
-        """Predict the latent functions, without noise.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        return_std : bool, default=False
-            Also return the posterior standard deviation.
-        return_cov : bool, default=False
-            Also return the joint posterior covariance.
-
-        Returns
-        -------
-        f_mean : ndarray of shape (n_samples,) or (n_samples, n_latent)
-            The second shape with several latent functions: one for each output or class, or two for each output
-            (f_1, ..., f_T, g_1, ..., g_T). In the units of y where y is a latent function plus noise (and g is the
-            logarithm of the noise variance); otherwise on the scale of the likelihood's link, as the logarithm of
-            the mean of counts.
-        f_std : ndarray of the same shape, with ``return_std``
-        f_cov : ndarray of shape (n_samples, n_samples[, n_latent]), with ``return_cov``
-
-        Raises
-        ------
-        RuntimeError
-            If both are requested.
-        MemoryError
-            If the covariance does not fit into the available memory.
-        """
-        if return_std and return_cov:
-            raise RuntimeError("At most one of return_std and return_cov can be requested.")
-        X = self._check_rows(X)
-        offset, scale = self.likelihood_.latent_units(self._y_scale.offset, self._y_scale.scale)
-        single = len(self._posterior.alpha) == 1 and getattr(self, "_single_output", True)
-
-        def shaped(values):
-            return values[..., 0] if single else values
-
-        if not (return_std or return_cov):
-            return shaped(self._predict("latent_mean", X).T * scale + offset)
-        mean, var = self._predict("latent_moments", X)
-        mean = shaped(mean.T * scale + offset)
-        if return_std:
-            return mean, shaped(np.sqrt(var).T * scale)
-        return mean, shaped(self._latent_covariance(X) * np.square(scale))
-
-    def _latent_covariance(self, X):
-        """The joint posterior covariance at standardised rows: (N, N, K)."""
-        n_bytes = 8 * len(self._posterior.alpha) * len(X) ** 2
-        remedy = "predict fewer rows at a time, or take return_std=True"
-        memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
-        return np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device), 0, -1)
-
-
-class ClassDistribution(LatentDistribution):
-    """Predictions of the distribution of labels: of classifiers."""
-
-    @by_blocks()
-    def predict_proba(self, X, out=None):
-        """Predict the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        out : array of shape (n_samples, n_classes), default=None
-            Where to write the probabilities, such as a `numpy.memmap`; by default a new array. Rows of an X in a file
-            are read, predicted and written by blocks.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``; rows sum to one.
-        """
-        return self._predict("class_probabilities", self._check_rows(X)).T
-
-    @by_blocks()
-    def predict_log_proba(self, X):
-        """Predict the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_samples, n_classes)
-        """
-        return self._predict("log_class_probabilities", self._check_rows(X)).T
-
-    def decision_function(self, X):
-        """Log odds of two classes, or the logarithm of the probability of each of several.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        decision : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes log p(classes_[1]) - log p(classes_[0]), positive where `predict` returns the second. With
-            more, its largest column is that of the class that `predict` returns. See `predict_latent` for the latent
-            functions.
-        """
-        log_proba = self.predict_log_proba(X)
-        return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
-
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True):
-        """Draw labels from the prediction.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples_X, n_features)
-        n_samples : int, default=1
-            Number of draws.
-        random_state : int, RandomState instance or None, default=0
-        joint : bool, default=True
-            Whether all rows of a draw belong to one set of functions, which needs the covariance between all rows.
-            Otherwise every row is drawn by itself.
-
-        Returns
-        -------
-        y_samples : ndarray of shape (n_samples_X, n_samples)
-        """
-        n_samples = _checks.integer("n_samples", n_samples, 1)
-        X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, random_state, _checks.boolean("joint", joint))[0]
-        return self.classes_[positions]
+from ._types import PerRow
 
 
 class TargetDistribution(LatentDistribution):
@@ -182,7 +51,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(values * scale + offset)
 
     @by_blocks("y", "offset")
-    def predict_log_density(self, X, y, offset=None):
+    def predict_log_density(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
         """Log density of each row's target under the prediction.
 
         Parameters
@@ -197,6 +66,17 @@ class TargetDistribution(LatentDistribution):
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs.
             Minus its mean is the negative log predictive density (NLPD).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(-reg.predict_log_density(X, y).mean() < -0.5)
+        True
         """
         X = self._check_rows(X)
         y = self._check_targets(X, y)
@@ -205,7 +85,7 @@ class TargetDistribution(LatentDistribution):
         return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
     @by_blocks("y", "offset")
-    def predict_cdf(self, X, y, offset=None):
+    def predict_cdf(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
         """Probability that each row's target is at most y: the probability integral transform.
 
         Parameters
@@ -237,7 +117,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
     @by_blocks("offset")
-    def predict_quantiles(self, X, q, offset=None):
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, offset: PerRow = None) -> Floats:
         """Quantiles of y under the prediction, noise included.
 
         Parameters
@@ -284,7 +164,7 @@ class TargetDistribution(LatentDistribution):
         found = self._in_units(svgp.quantiles(_fitted.model_of(self).likelihood, *moments, np.ravel(levels)))
         return found if np.ndim(levels) else found[..., 0]
 
-    def predict_interval(self, X, coverage=0.9, offset=None):
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None) -> tuple[Floats, Floats]:
         """Predictive interval of y, with equal probability on both sides of it.
 
         Parameters
@@ -318,42 +198,14 @@ class TargetDistribution(LatentDistribution):
         both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], offset)
         return both[..., 0], both[..., 1]
 
-    def predict_gradient(self, X, return_std=False):
-        """Derivatives of the predictive mean of y in the columns of X.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        return_std : bool, default=False
-            Also return the derivatives of the predictive standard deviation, noise included.
-
-        Returns
-        -------
-        mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
-            In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
-            linearly, and the derivative at a knot is that of one side.
-        std_gradient : ndarray of the same shape, with ``return_std``
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn.gaussian_process.kernels import RBF
-        >>> from skgp_natgrad import NGDSVGPRegressor
-        >>> X = np.linspace(0, 10, 100)[:, None]
-        >>> y = np.sin(X[:, 0]) + 0.01 * np.random.default_rng(0).normal(size=100)
-        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
-        >>> bool(np.allclose(reg.predict_gradient(X), np.cos(X), atol=0.2))
-        True
-        """
-        rows = self._check_rows(X)
-        slope = self._x_scale.slope(self._x_scale.backward(rows)).T
-        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
-        found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
-        mean, std = (self._by_row(each) for each in found)
-        return (mean, std) if return_std else mean
-
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True, offset=None):
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: Seed = 0,
+        joint: bool = True,
+        offset: PerRow = None,
+    ) -> Floats:
         """Draw targets from the prediction, noise included.
 
         Parameters
@@ -371,6 +223,17 @@ class TargetDistribution(LatentDistribution):
         Returns
         -------
         y_samples : ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> reg.sample_y(X, n_samples=3).shape
+        (100, 3)
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import TypeVar
+
+_Class = TypeVar("_Class", bound=type)
 
 # The arguments in the order in which they are documented.
 GROUPS = {
@@ -319,7 +322,7 @@ _ATTRIBUTES_IN_ORDER = (
 )
 
 
-def documented(cls):
+def documented(cls: _Class) -> _Class:
     """Insert the shared arguments, attributes and references into a class's docstring, in one order."""
     if cls.__doc__ is None:
         # Python runs without docstrings (-OO).

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
+from .._backend.types import Floats
 from . import _fitted
 from ._arguments import by_position, one_or_each
 from ._summary import Summary, terms_of
@@ -14,7 +15,7 @@ from ._summary import Summary, terms_of
 class Interpretation:
     """`summary` and ``feature_importances_``, of every estimator."""
 
-    def summary(self):
+    def summary(self) -> Summary:
         """The fitted kernel and noise in the units of X and y.
 
         Returns
@@ -71,7 +72,7 @@ class Interpretation:
         return _plain(np.sqrt(np.ravel(variance)) * self._y_scale.scale)
 
     @property
-    def feature_importances_(self):
+    def feature_importances_(self) -> Floats:
         """Relevance of each column of X: ndarray of shape (n_features,), summing to one.
 
         The mean squared derivative of the latent functions' mean at the inducing points, times the variance of the

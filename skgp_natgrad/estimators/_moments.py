@@ -1,12 +1,20 @@
-"""Predictions of the mean of numbers y, of their standard deviation and covariance, and the score of the mean."""
+"""Predictions of the mean of numbers y, of its deviation, covariance and gradient, and the score of the mean."""
 
 from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 from sklearn.metrics import r2_score
 
+from .. import svgp
+from .._backend.types import ArrayLike, Floats, NDArray
+from . import _fitted
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
+from ._types import PerRow
+
+Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
 
 class TargetMoments(TargetDistribution):
@@ -16,8 +24,40 @@ class TargetMoments(TargetDistribution):
         """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
 
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        offset: PerRow = None,
+        out: Out = None,
+    ) -> Floats: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = False,
+        offset: PerRow = None,
+        out: Out = None,
+    ) -> tuple[Floats, Floats]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: PerRow = None,
+        out: Out = None,
+    ) -> Floats | tuple[Floats, Floats]: ...
+
     @by_blocks("offset")
-    def predict(self, X, return_std=False, return_cov=False, offset=None, out=None):
+    def predict(
+        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False, offset: PerRow = None, out: Out = None
+    ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
 
         Parameters
@@ -47,29 +87,98 @@ class TargetMoments(TargetDistribution):
             If both are requested.
         MemoryError
             If the covariance does not fit into the available memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> mean, std = reg.predict(X, return_std=True)
+        >>> bool(np.abs(mean - np.sin(X[:, 0])).max() < 0.1), bool(0.05 < std.mean() < 0.2)
+        (True, True)
+        >>> reg.predict(X[:3], return_cov=True)[1].shape
+        (3, 3)
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
         offset = self._latent_offset(X, offset)
-        if return_cov and not self.likelihood_.additive_noise:
-            raise ValueError(
-                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
-                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
-            )
+        if return_cov:
+            self._require_additive_noise()
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._predict("target_mean", X, offset=offset).T))
         mean, var = (moment.T for moment in self._predict("target_moments", X, offset=offset))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
+        return y_mean, self._shaped(self._covariance(X, var))
+
+    def _require_additive_noise(self):
+        if not self.likelihood_.additive_noise:
+            raise ValueError(
+                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
+                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
+            )
+
+    def _covariance(self, X, var):
+        """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
         covariance = self._latent_covariance(X)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2
-        return y_mean, self._shaped(covariance)
+        return covariance
 
-    def score(self, X, y, sample_weight=None, offset=None):
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def predict_gradient(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+
+    def predict_gradient(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Derivatives of the predictive mean of y in the columns of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        return_std : bool, default=False
+            Also return the derivatives of the predictive standard deviation, noise included.
+
+        Returns
+        -------
+        mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
+            In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
+            linearly, and the derivative at a knot is that of one side.
+        std_gradient : ndarray of the same shape, with ``return_std``
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.01 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(np.allclose(reg.predict_gradient(X), np.cos(X), atol=0.2))
+        True
+        """
+        rows = self._check_rows(X)
+        slope = self._x_scale.slope(self._x_scale.backward(rows)).T
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
+        found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
+        mean, std = (self._by_row(each) for each in found)
+        return (mean, std) if return_std else mean
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: PerRow = None,
+        offset: PerRow = None,
+    ) -> float:
         """Coefficient of determination of the predicted mean.
 
         Parameters
@@ -86,5 +195,16 @@ class TargetMoments(TargetDistribution):
         -------
         score : float
             R^2, averaged over the outputs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(reg.score(X, y) > 0.95)
+        True
         """
         return r2_score(y, self.predict(X, offset=offset), sample_weight=sample_weight)

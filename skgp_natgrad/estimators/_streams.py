@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sklearn.utils.metaestimators import available_if
+
 from .. import objectives
 from ..svgp import refused_in_stream
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def can_stream(estimator):
@@ -34,6 +41,11 @@ def can_stream(estimator):
             "Use objective='elbo'."
         )
     return True
+
+
+def streaming(method: _Method) -> _Method:
+    """Decorate ``partial_fit``, which only estimators have that can stream."""
+    return available_if(can_stream)(method)
 
 
 def _q_is_posterior(objective):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from .._backend.types import Floats
 from ..kernels import Columns
 
 # A printed summary names this many columns of a factor.
@@ -28,7 +29,7 @@ class Factor(NamedTuple):
 
     kernel: str
     quantity: str | None
-    by_column: dict
+    by_column: dict[str, float]
 
 
 class Term(NamedTuple):
@@ -45,16 +46,16 @@ class Term(NamedTuple):
     """
 
     latent: int | None
-    amplitude: object
-    factors: tuple
+    amplitude: float | Floats
+    factors: tuple[Factor, ...]
 
 
 class Summary(NamedTuple):
     """What was fitted, in the units of X and y: see `NGDSVGPRegressor.summary`."""
 
-    terms: tuple
-    prior_mean: object
-    noise: object
+    terms: tuple[Term, ...]
+    prior_mean: float | Floats
+    noise: float | Floats | None
     likelihood: str
 
     def __repr__(self):

@@ -16,7 +16,7 @@ from .classifier import NGDSVGPClassifier
 from .regressor import NGDSVGPRegressor
 
 
-def trusted_types():
+def trusted_types() -> list[str]:
     """Return the names of the classes that fitted models of this package consist of.
 
     For programs that load only classes that are trusted, such as skops: a file can then create objects of these

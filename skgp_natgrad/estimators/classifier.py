@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
+from ..likelihoods import Likelihood
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
-from ._by_blocks import by_blocks
-from ._distribution import ClassDistribution
+from ._class_distribution import ClassDistribution
 from ._documentation import documented
-from ._streams import can_stream
+from ._streams import streaming
 from ._targets import CLASSIFICATION, Targets
+from ._types import (
+    Basis,
+    Callback,
+    DType,
+    InducingInit,
+    Kernels,
+    MeanSolver,
+    NormalizeX,
+    ObjectiveLike,
+    Optimizer,
+    Parameterization,
+    Path,
+    PerRow,
+    Solver,
+    Steps,
+)
 
 # Names in the constructor's scope that are not arguments shared with the regressor.
 _NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
@@ -67,50 +86,51 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     """
 
     _task = CLASSIFICATION
+    classes_: NDArray[Any]
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Kernels = None,
         *,
-        likelihood="auto",
-        objective="elbo",
-        class_weight=None,
-        calibrate=True,
-        normalize_X="auto",
-        normalize_y=True,
-        n_inducing="auto",
-        n_mean_inducing=0,
-        basis="orthogonal",
-        inducing_init="greedy_variance",
-        train_inducing_points=True,
-        solver="auto",
-        parameterization="natural",
-        gamma_schedule="auto",
-        optimizer="adam",
-        learning_rate=0.02,
-        mean_solver="adam",
-        mean_columns="auto",
-        batch_size="auto",
-        max_iter="auto",
-        tol=1e-3,
-        n_iter_no_change=50,
-        warm_start=False,
-        random_state=None,
-        jitter=1e-8,
-        device="auto",
-        n_devices=None,
-        dtype="float64",
-        verbose=0,
-        callback=None,
-        checkpoint=None,
-        checkpoint_every=5.0,
-    ):
+        likelihood: str | Likelihood = "auto",
+        objective: ObjectiveLike = "elbo",
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        calibrate: bool = True,
+        normalize_X: NormalizeX = "auto",
+        normalize_y: bool = True,
+        n_inducing: int | Literal["auto", "all"] | None = "auto",
+        n_mean_inducing: int = 0,
+        basis: Basis = "orthogonal",
+        inducing_init: InducingInit = "greedy_variance",
+        train_inducing_points: bool = True,
+        solver: Solver = "auto",
+        parameterization: Parameterization = "natural",
+        gamma_schedule: Steps | Literal["auto"] = "auto",
+        optimizer: Optimizer = "adam",
+        learning_rate: Steps = 0.02,
+        mean_solver: MeanSolver = "adam",
+        mean_columns: int | Literal["auto"] = "auto",
+        batch_size: int | Literal["auto"] | None = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        n_iter_no_change: int = 50,
+        warm_start: bool = False,
+        random_state: Seed = None,
+        jitter: float = 1e-8,
+        device: Device = "auto",
+        n_devices: Devices = None,
+        dtype: DType = "float64",
+        verbose: int = 0,
+        callback: Callback = None,
+        checkpoint: Path = None,
+        checkpoint_every: float = 5.0,
+    ) -> None:
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
         self.class_weight = class_weight
         self.calibrate = calibrate
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None) -> Self:
         """Fit the Gaussian process.
 
         Parameters
@@ -125,11 +145,28 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Returns
         -------
         self : NGDSVGPClassifier
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPClassifier
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.where(np.sin(X[:, 0]) > 0, "up", "down")
+        >>> clf = NGDSVGPClassifier(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0)
+        >>> bool(clf.fit(X, y, sample_weight=np.where(y == "up", 2.0, 1.0)).score(X, y) > 0.9)
+        True
         """
         return self._all_or_nothing(X, y, sample_weight)
 
-    @available_if(can_stream)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    @streaming
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: PerRow = None,
+    ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
         On an unfitted estimator it is the same as `fit`. In later calls the earlier
@@ -235,24 +272,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         )
 
     @property
-    def calibration_(self):
+    def calibration_(self) -> tuple[float, float]:
+        """What the latent mean and deviation are multiplied by; ones without ``calibrate``."""
         check_is_fitted(self)
         return tuple(self._calibration or (1.0, 1.0))
-
-    @by_blocks()
-    def predict(self, X, out=None):
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        out : array of shape (n_samples,), default=None
-            Where to write the labels, such as a `numpy.memmap`; by default a new array. Rows of an X in a file are
-            read, predicted and written by blocks.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-        """
-        proba = self.predict_proba(X)
-        return self.classes_[np.argmax(proba, axis=1)]

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Literal, Self
+
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from .._backend.types import ArrayLike, Device, Devices, Seed
+from ..likelihoods import Likelihood
 from . import _inputs, _long
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
-from ._streams import can_stream
+from ._streams import streaming
 from ._targets import REGRESSION, Targets
+from ._types import (
+    Basis,
+    Callback,
+    DType,
+    InducingInit,
+    Kernels,
+    MeanSolver,
+    NormalizeX,
+    ObjectiveLike,
+    Optimizer,
+    Parameterization,
+    Path,
+    PerRow,
+    Solver,
+    Steps,
+)
 
 # Names in the constructor's scope that are not arguments shared with the classifier.
 _NOT_SHARED = ("self", "__class__", "missing_targets")
@@ -75,45 +94,47 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Kernels = None,
         *,
-        likelihood="gaussian",
-        objective="elbo",
-        normalize_X="auto",
-        normalize_y=True,
-        missing_targets="error",
-        n_inducing="auto",
-        n_mean_inducing=0,
-        basis="orthogonal",
-        inducing_init="greedy_variance",
-        train_inducing_points=True,
-        solver="auto",
-        parameterization="natural",
-        gamma_schedule="auto",
-        optimizer="adam",
-        learning_rate=0.02,
-        mean_solver="adam",
-        mean_columns="auto",
-        batch_size="auto",
-        max_iter="auto",
-        tol=1e-3,
-        n_iter_no_change=50,
-        warm_start=False,
-        random_state=None,
-        jitter=1e-8,
-        device="auto",
-        n_devices=None,
-        dtype="float64",
-        verbose=0,
-        callback=None,
-        checkpoint=None,
-        checkpoint_every=5.0,
-    ):
+        likelihood: str | Likelihood = "gaussian",
+        objective: ObjectiveLike = "elbo",
+        normalize_X: NormalizeX = "auto",
+        normalize_y: bool | Literal["center"] = True,
+        missing_targets: Literal["error", "ignore"] = "error",
+        n_inducing: int | Literal["auto", "all"] | None = "auto",
+        n_mean_inducing: int = 0,
+        basis: Basis = "orthogonal",
+        inducing_init: InducingInit = "greedy_variance",
+        train_inducing_points: bool = True,
+        solver: Solver = "auto",
+        parameterization: Parameterization = "natural",
+        gamma_schedule: Steps | Literal["auto"] = "auto",
+        optimizer: Optimizer = "adam",
+        learning_rate: Steps = 0.02,
+        mean_solver: MeanSolver = "adam",
+        mean_columns: int | Literal["auto"] = "auto",
+        batch_size: int | Literal["auto"] | None = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        n_iter_no_change: int = 50,
+        warm_start: bool = False,
+        random_state: Seed = None,
+        jitter: float = 1e-8,
+        device: Device = "auto",
+        n_devices: Devices = None,
+        dtype: DType = "float64",
+        verbose: int = 0,
+        callback: Callback = None,
+        checkpoint: Path = None,
+        checkpoint_every: float = 5.0,
+    ) -> None:
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
         self.missing_targets = missing_targets
 
-    def fit(self, X, y, sample_weight=None, *, alpha=None, offset=None):
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
+    ) -> Self:
         """Fit the Gaussian process.
 
         Parameters
@@ -135,19 +156,31 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         Returns
         -------
         self : NGDSVGPRegressor
+
+        Examples
+        --------
+        Errors of a known size, and one row that counts twice:
+
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X, y = np.linspace(0, 10, 100)[:, None], np.sin(np.linspace(0, 10, 100))
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0)
+        >>> bool(reg.fit(X, y, sample_weight=np.r_[2.0, np.ones(99)], alpha=np.full(100, 0.01)).score(X, y) > 0.99)
+        True
         """
         return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset)
 
-    @available_if(can_stream)
-    def partial_fit(self, X, y, sample_weight=None, *, alpha=None, offset=None):
+    @streaming
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
+    ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier
-        rows enter through their posterior at its inducing points [1]_. The
-        inducing points are chosen anew from the old points and the new rows (if
-        ``inducing_init`` is an array, they stay where they are), and
-        hyperparameters continue to be trained. The scales of X and y, and the
-        prior mean, stay those of the first call, whose rows should therefore be
+        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
+        through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
+        the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
+        trained. The scales of X and y, and the prior mean, stay those of the first call, whose rows should therefore be
         typical.
 
         Parameters

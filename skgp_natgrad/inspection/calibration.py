@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ..metrics import interval_coverage
 from ..metrics.calibration import share_below
 from ..metrics.predictions import predictions_of
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
@@ -38,13 +46,24 @@ class IntervalCalibrationDisplay:
     100
     """
 
-    def __init__(self, coverages, observed, n_samples):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(self, coverages: ArrayLike, observed: ArrayLike, n_samples: int) -> None:
         self.coverages = np.asarray(coverages, dtype=float)
         self.observed = np.asarray(observed, dtype=float)
         self.n_samples = n_samples
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, coverages=COVERAGES, ax=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        coverages: Sequence[float] = COVERAGES,
+        ax: Axes | None = None,
+    ) -> Self:
         """Plot the calibration of a fitted regressor on held-out rows.
 
         A count is spread over its step of the predicted distribution function: intervals between integers hold more
@@ -80,7 +99,15 @@ class IntervalCalibrationDisplay:
         return cls(coverages, high - low, np.size(y)).plot(ax=ax)
 
     @classmethod
-    def from_predictions(cls, y_true, lower, upper, coverages, *, ax=None):
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        lower: Sequence[ArrayLike],
+        upper: Sequence[ArrayLike],
+        coverages: Sequence[float],
+        *,
+        ax: Axes | None = None,
+    ) -> Self:
         """Plot the calibration of given intervals.
 
         Parameters
@@ -100,7 +127,7 @@ class IntervalCalibrationDisplay:
         observed = [interval_coverage(y_true, *ends) for ends in zip(lower, upper, strict=True)]
         return cls(coverages, observed, np.size(y_true)).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the coverages.
 
         Parameters

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike, Floats
 from ..metrics.predictions import predictions_of, unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # How far the grid reaches beyond the data, as a share of their range.
 _MARGIN = 0.05
@@ -43,7 +51,19 @@ class PredictiveDisplay:
     [0.9]
     """
 
-    def __init__(self, grid, y_mean, intervals, x=None, y=None, inducing_points=None, name="x"):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self,
+        grid: Floats,
+        y_mean: Floats,
+        intervals: Mapping[float, tuple[Floats, Floats]],
+        x: Floats | None = None,
+        y: Floats | None = None,
+        inducing_points: Floats | None = None,
+        name: str = "x",
+    ) -> None:
         self.grid = grid
         self.y_mean = y_mean
         self.intervals = intervals
@@ -53,7 +73,16 @@ class PredictiveDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, X, y=None, *, coverages=(0.5, 0.95), grid_resolution=300, ax=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        coverages: Sequence[float] = (0.5, 0.95),
+        grid_resolution: int = 300,
+        ax: Axes | None = None,
+    ) -> Self:
         """Plot the prediction of a fitted regressor.
 
         Parameters
@@ -100,7 +129,7 @@ class PredictiveDisplay:
         y = None if y is None else np.asarray(y, dtype=float)
         return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the prediction.
 
         Parameters

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ..metrics.predictions import unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class RelevanceDisplay:
@@ -38,13 +46,18 @@ class RelevanceDisplay:
     ['age', 'size']
     """
 
-    def __init__(self, importances, names, length_scales=None):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self, importances: ArrayLike, names: Sequence[str], length_scales: Mapping[str, float] | None = None
+    ) -> None:
         self.importances = np.asarray(importances, dtype=float)
         self.names = list(names)
         self.length_scales = length_scales or {}
 
     @classmethod
-    def from_estimator(cls, estimator, *, max_features=15, ax=None):
+    def from_estimator(cls, estimator: Any, *, max_features: int = 15, ax: Axes | None = None) -> Self:
         """Plot the relevance of the columns to a fitted estimator.
 
         Parameters
@@ -70,7 +83,7 @@ class RelevanceDisplay:
         order = np.argsort(found.feature_importances_)[::-1][:max_features]
         return cls(found.feature_importances_[order], [names[i] for i in order], scales).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the bars.
 
         Parameters

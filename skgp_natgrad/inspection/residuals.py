@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ..metrics.calibration import share_below
 from ..metrics.predictions import predictions_of
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class ResidualDisplay:
@@ -37,13 +44,18 @@ class ResidualDisplay:
     20
     """
 
-    def __init__(self, pit, pit_below=None, n_bins=20):
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(self, pit: ArrayLike, pit_below: ArrayLike | None = None, n_bins: int = 20) -> None:
         self.pit = np.ravel(np.asarray(pit, dtype=float))
         self.pit_below = None if pit_below is None else np.ravel(np.asarray(pit_below, dtype=float))
         self.n_bins = n_bins
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, n_bins=20, ax=None):
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_bins: int = 20, ax: Axes | None = None
+    ) -> Self:
         """Plot the residuals of a fitted regressor on held-out rows.
 
         Parameters
@@ -65,7 +77,9 @@ class ResidualDisplay:
         return cls.from_predictions(*found.cdf(np.asarray(y, dtype=float)), n_bins=n_bins, ax=ax)
 
     @classmethod
-    def from_predictions(cls, pit, pit_below=None, *, n_bins=20, ax=None):
+    def from_predictions(
+        cls, pit: ArrayLike, pit_below: ArrayLike | None = None, *, n_bins: int = 20, ax: Axes | None = None
+    ) -> Self:
         """Plot given transforms.
 
         Parameters
@@ -83,7 +97,7 @@ class ResidualDisplay:
         """
         return cls(pit, pit_below, n_bins).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Axes | None = None) -> Self:
         """Draw the histogram.
 
         Parameters

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
+from .._backend.types import ArrayLike, NDArray
 from ..metrics.predictions import unwrapped
 from . import _drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Iterations that the smoothed curve averages, as a share of all.
 _SMOOTHED = 0.05
@@ -42,14 +50,17 @@ class TrainingDisplay:
     100
     """
 
-    def __init__(self, elbo, step_sizes, n_rejected=0, n_clipped=0):
+    figure_: Figure
+    axes_: NDArray[Any]
+
+    def __init__(self, elbo: ArrayLike, step_sizes: ArrayLike, n_rejected: int = 0, n_clipped: int = 0) -> None:
         self.elbo = np.asarray(elbo, dtype=float)
         self.step_sizes = np.asarray(step_sizes, dtype=float)
         self.n_rejected = n_rejected
         self.n_clipped = n_clipped
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None):
+    def from_estimator(cls, estimator: Any, *, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:
         """Plot the training of a fitted estimator.
 
         Parameters
@@ -65,7 +76,7 @@ class TrainingDisplay:
         found = unwrapped(estimator)[0]
         return cls(found.elbo_curve_, found.step_sizes_, found.n_rejected_steps_, found.n_clipped_steps_).plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:
         """Draw the curves.
 
         Parameters

@@ -88,10 +88,26 @@ class Exponentiation(Kernel):
         return self.kernel.diag(X) ** self.exponent
 
 
-def amplitudes(kernel):
+def amplitudes(kernel: Kernel) -> Kernel:
     """A kernel of the same form with ones at the constants that multiply the whole kernel, and zeros elsewhere.
 
     A kernel without such constants has only zeros.
+
+    Parameters
+    ----------
+    kernel : Kernel
+
+    Returns
+    -------
+    kernel : Kernel
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> found = kernels.amplitudes(kernels.from_sklearn(4.0 * RBF(), n_features=1).value)
+    >>> float(found.k1.constant_value), float(found.k2.length_scale)
+    (1.0, 0.0)
     """
     found = _amplitudes(kernel)
     return jax.tree.map(np.zeros_like, kernel) if found is None else found

@@ -10,10 +10,13 @@ kernel itself.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel as SklearnKernel
+
+from .._backend.types import Array
 
 _JAX_KERNELS = {}
 
@@ -25,7 +28,7 @@ class Inputs(NamedTuple):
     """
 
     n_columns: int
-    names: tuple | None
+    names: tuple[str, ...] | None
     description: str
 
     @classmethod
@@ -57,31 +60,31 @@ class Kernel:
     >>> class JaxLinear(kernels.Kernel):
     ...     sigma_0: object
     ...     per_column = ()
-    ...     def __call__(self, X, Z):
+    ...     def __call__(self, X: Array, Z: Array) -> Array:
     ...         return self.sigma_0**2 + X @ Z.T
-    ...     def diag(self, X):
+    ...     def diag(self, X: Array) -> Array:
     ...         return self.sigma_0**2 + (X * X).sum(1)
     >>> kernels.register(Linear, JaxLinear)
     """
 
-    static: ClassVar[tuple] = ()
-    per_column: ClassVar[tuple | None] = None
+    static: ClassVar[tuple[str, ...]] = ()
+    per_column: ClassVar[tuple[str, ...] | None] = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
         jax.tree_util.register_pytree_node(cls, _flatten, lambda meta, leaves: _unflatten(cls, meta, leaves))
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Array, Z: Array) -> Array:
         """Covariance of ``X`` (N, D) and ``Z`` (M, D): (N, M)."""
         raise NotImplementedError
 
-    def diag(self, X):
+    def diag(self, X: Array) -> Array:
         """Variance at ``X`` (N, D): (N,)."""
         raise NotImplementedError
 
     @classmethod
-    def structure(cls, kernel, inputs):
+    def structure(cls, kernel: SklearnKernel, inputs: Inputs) -> tuple[dict[str, Any], Inputs]:
         """Return the static fields of a scikit-learn ``kernel``, by name, and the `Inputs` of the kernels in it."""
         return {name: _hashable(kernel, name) for name in cls.static}, inputs
 
@@ -138,7 +141,7 @@ def _unflatten(cls, meta, leaves):
     return kernel
 
 
-def register(sklearn_class, jax_class):
+def register(sklearn_class: type[SklearnKernel], jax_class: type[Kernel]) -> None:
     """Let the package use a scikit-learn kernel class of your own.
 
     Parameters
@@ -149,6 +152,22 @@ def register(sklearn_class, jax_class):
         scikit-learn asks.
     jax_class : type
         Subclass of `Kernel` with fields of the same names: the JAX kernel.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> class Narrow(RBF):
+    ...     "An RBF kernel of half the lengthscale."
+    ...     def __call__(self, X, Y=None, eval_gradient=False):
+    ...         return RBF(0.5 * self.length_scale)(X, Y, eval_gradient)
+    >>> class JaxNarrow(kernels.Kernel):
+    ...     length_scale: object
+    ...     def __call__(self, X, Z):
+    ...         return jax.numpy.exp(-0.5 * kernels.scaled_squared_distance(X, Z, 0.5 * self.length_scale))
+    ...     def diag(self, X):
+    ...         return jax.numpy.ones(len(X))
+    >>> kernels.register(Narrow, JaxNarrow)
     """
     if not (isinstance(jax_class, type) and issubclass(jax_class, Kernel)):
         raise TypeError(f"jax_class={jax_class!r} must be a subclass of skgp_natgrad.kernels.Kernel.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from .._backend.types import ArrayLike, Floats
 from .base import Inputs, Kernel
 
 # Largest number of column names listed in a message.
@@ -68,11 +69,11 @@ class Columns(sklearn_kernels.Kernel):
     True
     """
 
-    def __init__(self, kernel, columns):
+    def __init__(self, kernel: sklearn_kernels.Kernel, columns: int | str | Sequence[int | str]) -> None:
         self.kernel = kernel
         self.columns = columns
 
-    def get_params(self, deep=True):
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters, with ``deep`` those of ``kernel`` as well, as ``kernel__<name>``."""
         params = {"kernel": self.kernel, "columns": self.columns}
         if deep and isinstance(self.kernel, sklearn_kernels.Kernel):
@@ -80,30 +81,32 @@ class Columns(sklearn_kernels.Kernel):
         return params
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> list[sklearn_kernels.Hyperparameter]:
         """The hyperparameters of ``kernel``, as ``kernel__<name>``."""
         return [each._replace(name=f"kernel__{each.name}") for each in self.kernel.hyperparameters]
 
     @property
-    def theta(self):
+    def theta(self) -> Floats:
         """Logarithms of the hyperparameters that are not fixed."""
         return self.kernel.theta
 
     @theta.setter
-    def theta(self, theta):
+    def theta(self, theta: Floats) -> None:
         self.kernel.theta = theta
 
     @property
-    def bounds(self):
+    def bounds(self) -> Floats:
         """Logarithms of the bounds of ``theta``."""
         return self.kernel.bounds
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return False
         return self.kernel == other.kernel and _listed(self.columns) == _listed(other.columns)
 
-    def __call__(self, X, Y=None, eval_gradient=False):
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Floats | tuple[Floats, Floats]:
         """Return the covariances of the rows of ``X`` and ``Y``.
 
         Parameters
@@ -128,12 +131,12 @@ class Columns(sklearn_kernels.Kernel):
         kernel = by_position(self, names)
         return kernel.kernel(kernel._selected(X), None if Y is None else kernel._selected(Y), eval_gradient)
 
-    def diag(self, X):
+    def diag(self, X: ArrayLike) -> Floats:
         """Return the variances (N,) at the rows of ``X`` (N, D)."""
         kernel = by_position(self, _names(X))
         return kernel.kernel.diag(kernel._selected(X))
 
-    def is_stationary(self):
+    def is_stationary(self) -> bool:
         """Return whether ``kernel`` is stationary."""
         return self.kernel.is_stationary()
 

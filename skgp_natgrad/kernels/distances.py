@@ -14,6 +14,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from .._backend.types import Array
+
 _SQRT3 = 3.0**0.5
 _SQRT5 = 5.0**0.5
 
@@ -24,18 +26,48 @@ _SQRT5 = 5.0**0.5
 _FEW_COLUMNS = 32
 
 
-def squared_distance(X, Z):
-    """Squared Euclidean distances between ``X`` (N, D) and ``Z`` (M, D): (N, M).
+def squared_distance(X: Array, Z: Array) -> Array:
+    """Squared Euclidean distances between rows; differentiable in reverse mode.
 
-    Differentiable in reverse mode.
+    Parameters
+    ----------
+    X : array of shape (N, D)
+    Z : array of shape (M, D)
+
+    Returns
+    -------
+    square : array of shape (N, M)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import kernels
+    >>> np.asarray(kernels.squared_distance(np.zeros((1, 2)), np.array([[3.0, 4.0]]))).tolist()
+    [[25.0]]
     """
     return _distance(X, Z, jnp.ones(X.shape[1], jnp.result_type(X)))
 
 
-def scaled_squared_distance(X, Z, length_scale):
-    """Squared distances in units of ``length_scale`` (scalar, or one per column).
+def scaled_squared_distance(X: Array, Z: Array, length_scale: Array | float) -> Array:
+    """Squared distances in units of the lengthscales; differentiable in reverse mode.
 
-    Differentiable in reverse mode.
+    Parameters
+    ----------
+    X : array of shape (N, D)
+    Z : array of shape (M, D)
+    length_scale : scalar or array of shape (D,)
+
+    Returns
+    -------
+    square : array of shape (N, M)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import kernels
+    >>> X, Z = np.zeros((1, 2)), np.array([[3.0, 4.0]])
+    >>> np.asarray(kernels.scaled_squared_distance(X, Z, np.array([3.0, 2.0]))).tolist()
+    [[5.0]]
     """
     rate = 1.0 / length_scale
     if jnp.size(rate) == 1 and X.shape[1] > _FEW_COLUMNS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +22,28 @@ for _jax_class in (RBF, Matern, RationalQuadratic, ExpSineSquared, DotProduct, S
 
 
 class KernelSpec(NamedTuple):
-    """A kernel's values and bounds, as three JAX kernels of one structure."""
+    """A kernel's values and bounds, as three JAX kernels of one structure.
+
+    Attributes
+    ----------
+    value, lower, upper : Kernel
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> isinstance(kernels.from_sklearn(RBF(), n_features=1), kernels.KernelSpec)
+    True
+    """
 
     value: Kernel
     lower: Kernel
     upper: Kernel
 
 
-def from_sklearn(kernel, n_features, feature_names=None):
+def from_sklearn(
+    kernel: sklearn_kernels.Kernel, n_features: int, feature_names: Sequence[str] | None = None
+) -> KernelSpec:
     """Return the JAX kernel of a scikit-learn kernel, with its bounds.
 
     Parameters
@@ -50,6 +65,14 @@ def from_sklearn(kernel, n_features, feature_names=None):
     ------
     ValueError, TypeError
         For a kernel that has no JAX kernel; names it and the remedy.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> spec = kernels.from_sklearn(RBF(2.0, length_scale_bounds=(1.0, 3.0)), n_features=1)
+    >>> float(spec.value.length_scale), float(spec.lower.length_scale), float(spec.upper.length_scale)
+    (2.0, 1.0, 3.0)
     """
     names = None if feature_names is None else tuple(feature_names)
     return _convert(kernel, Inputs.of_table(n_features, names))
@@ -143,8 +166,28 @@ def _bounds(parameter, shape):
     return pairs[:, 0].reshape(shape), pairs[:, 1].reshape(shape)
 
 
-def to_sklearn(kernel, jax_kernel):
-    """Return a copy of the scikit-learn ``kernel`` with the values of ``jax_kernel``."""
+def to_sklearn(kernel: sklearn_kernels.Kernel, jax_kernel: Kernel) -> sklearn_kernels.Kernel:
+    """Return a copy of a scikit-learn kernel with the values of a JAX kernel.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    jax_kernel : Kernel
+        Of the form of ``from_sklearn(kernel, ...)``. Fixed hyperparameters are not read from it.
+
+    Returns
+    -------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+
+    Examples
+    --------
+    >>> import jax
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels
+    >>> value = kernels.from_sklearn(RBF(2.0), n_features=1).value
+    >>> kernels.to_sklearn(RBF(2.0), jax.tree.map(lambda leaf: 2.0 * leaf, value))
+    RBF(length_scale=4)
+    """
     kernel = clone(kernel)
     _assign(kernel, jax_kernel)
     return kernel

@@ -6,6 +6,8 @@ Each is an object whose parameters are initial values on the scale of the
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ._base import REGISTRY, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
 from ._classes import ClassLikelihood
 from ._defined import undefined_method
@@ -64,11 +66,43 @@ for _class in [value for value in list(globals().values()) if isinstance(value, 
     _class.__module__ = __name__
 
 
-def names(task):
-    """Return the names of the likelihoods of a task: "regression" or "classification"."""
+def names(task: Literal["regression", "classification"]) -> list[str]:
+    """Return the names of the likelihoods of a task.
+
+    Parameters
+    ----------
+    task : {"regression", "classification"}
+
+    Returns
+    -------
+    names : list of str
+        Sorted.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import likelihoods
+    >>> "softmax" in likelihoods.names("classification"), "softmax" in likelihoods.names("regression")
+    (True, False)
+    """
     return sorted(name for name, cls in REGISTRY.items() if task in cls.tasks)
 
 
-def by_name(name):
-    """Return the likelihood of that name, with its default parameters."""
+def by_name(name: str) -> Likelihood:
+    """Return the likelihood of a name, with its default parameters.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    likelihood : Likelihood
+
+    Examples
+    --------
+    >>> from skgp_natgrad import likelihoods
+    >>> likelihoods.by_name("student_t")
+    StudentT()
+    """
     return REGISTRY[name]()

@@ -14,7 +14,9 @@ Shapes: T target columns, C classes, K latent functions, B rows.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +24,17 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._backend.linalg import normal_nodes
+from .._backend.types import Array, ArrayLike, Floats, NDArray
 from ._distribution import expected
 from ._quadrature import log_expectation
-from ._transforms import positive, unconstrained
+from ._transforms import Transform, positive, unconstrained
 
 # Spacing of 1/6 standard deviation in training, 1/12 in prediction, which happens only once.
 TRAINING_NODES = 100
 PREDICTION_NODES = 200
 # Beyond it an exponential, its square and their sums over rows would overflow.
 _LARGEST_EXPONENT = 300.0
-# Takes the place of a target that is missing: a number at which every log density is finite.
-_ANY = 0.5
+_ANY = 0.5  # in place of a missing target: every log density is finite there
 
 REGISTRY = {}
 
@@ -73,15 +75,15 @@ class Likelihood(BaseEstimator):
     """
 
     name: ClassVar[str] = ""
-    parameters: ClassVar[tuple] = ()
-    transforms: ClassVar[dict] = {}
-    options: ClassVar[tuple] = ()
-    tasks: ClassVar[tuple] = ("regression",)
+    parameters: ClassVar[tuple[str, ...]] = ()
+    transforms: ClassVar[dict[str, Transform]] = {}
+    options: ClassVar[tuple[str, ...]] = ()
+    tasks: ClassVar[tuple[str, ...]] = ("regression",)
     standardises: ClassVar[bool] = False
     additive_noise: ClassVar[bool] = False
     conjugate: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
-    support: ClassVar = unconstrained
+    support: ClassVar[Transform] = unconstrained
     discrete: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
@@ -100,13 +102,13 @@ class Likelihood(BaseEstimator):
 
     # -- the shape of the model ------------------------------------------------------------
 
-    def n_latent(self, n_targets, n_classes):
+    def n_latent(self, n_targets: int, n_classes: int) -> int:
         """Number of latent functions for ``n_targets`` columns or ``n_classes`` classes."""
         raise NotImplementedError
 
     # -- the data ------------------------------------------------------------------------
 
-    def prepare(self, y, n_classes):
+    def prepare(self, y: Floats, n_classes: int) -> Self:
         """Return the likelihood ready for the targets of a fit, once these are checked.
 
         Parameters
@@ -119,7 +121,7 @@ class Likelihood(BaseEstimator):
         self.check_targets(y)
         return self
 
-    def check_targets(self, y):
+    def check_targets(self, y: Floats) -> None:
         """Raise ValueError if an element of ``y`` (T, N) is impossible under the likelihood."""
 
     def _refuse(self, y, allowed, range_, remedy):
@@ -130,7 +132,7 @@ class Likelihood(BaseEstimator):
                 f"likelihood {type(self).__name__}: y must hold {range_}, but has the value {bad[0]:g}; {remedy}."
             )
 
-    def initial_latent(self, y, weight, n_classes):
+    def initial_latent(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
         """Constants for the prior means of the latent functions, chosen from the data: (K,).
 
         Parameters
@@ -142,7 +144,7 @@ class Likelihood(BaseEstimator):
         """
         return np.zeros(self.n_latent(len(y), n_classes))
 
-    def without_offset(self, y, weight, offset):
+    def without_offset(self, y: Floats, weight: Floats, offset: Floats) -> tuple[Floats, Floats]:
         """Targets and weights as they might be if nothing were added to the latent functions, to start from.
 
         Parameters
@@ -153,7 +155,7 @@ class Likelihood(BaseEstimator):
         """
         return y, weight
 
-    def best_constant(self, y, weight, lower, upper):
+    def best_constant(self, y: Floats, weight: Floats, lower: Likelihood, upper: Likelihood) -> float | None:
         """The largest mean log-likelihood, per unit of weight, of constant latent functions.
 
         None if there is no closed form: then a search finds it.
@@ -168,15 +170,15 @@ class Likelihood(BaseEstimator):
 
     # -- parameters ----------------------------------------------------------------------
 
-    def transform(self, name):
+    def transform(self, name: str) -> Transform:
         """The `Transform` of a parameter."""
         return self.transforms.get(name, positive)
 
-    def to_raw(self):
+    def to_raw(self) -> Self:
         """Return the likelihood with the raw values of this one's leaves, which are NumPy arrays."""
         return self.with_leaves([self.transform(name).to_raw(getattr(self, name)) for name in self.parameters])
 
-    def from_raw(self, xp=jnp):
+    def from_raw(self, xp: ModuleType = jnp) -> Self:
         """Return the likelihood whose raw values this one holds.
 
         Parameters
@@ -186,11 +188,11 @@ class Likelihood(BaseEstimator):
         """
         return self.with_leaves([self.transform(name).from_raw(getattr(self, name), xp) for name in self.parameters])
 
-    def with_leaves(self, leaves):
+    def with_leaves(self, leaves: Sequence[Any]) -> Self:
         """Return the likelihood with other parameter values (the pytree's leaves)."""
         return _unflatten(type(self), tuple(getattr(self, name) for name in self.options), leaves)
 
-    def value_and_bounds(self, n_targets):
+    def value_and_bounds(self, n_targets: int) -> tuple[Self, Self, Self]:
         """Values and bounds of the parameters, as three pytrees of NumPy leaves.
 
         Raises
@@ -236,7 +238,7 @@ class Likelihood(BaseEstimator):
     def _parameter_shape(self, name, n_targets):
         return ()
 
-    def fitted(self, leaves):
+    def fitted(self, leaves: Sequence[ArrayLike]) -> Self:
         """Return a copy whose parameters are the fitted ``leaves``, as floats where single."""
         values = {}
         for name, leaf in zip(self.parameters, leaves, strict=True):
@@ -250,11 +252,11 @@ class Likelihood(BaseEstimator):
 
     # -- to be defined or overridden by a subclass ---------------------------------------
 
-    def log_prob(self, f, y):
+    def log_prob(self, f: Array, y: Array) -> Array:
         """Log density of ``y`` given the latent value(s) ``f``."""
         raise NotImplementedError
 
-    def expected_log_prob(self, mean, var, y):
+    def expected_log_prob(self, mean: Array, var: Array, y: Array) -> Array:
         """E[log p(y | f)] under q(f) = N(mean, var): (B,).
 
         Parameters
@@ -264,15 +266,14 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError
 
-    def latent_units(self, offset, scale):
+    def latent_units(self, offset: Array, scale: Array) -> tuple[ArrayLike, ArrayLike]:
         """Offset and scale (K,) of the latent functions in the units of y, from those of the targets (T,)."""
         return (offset, scale) if self.standardises else (0.0, 1.0)
 
-    def training_log_density(self, mean, var, y):
+    def training_log_density(self, mean: Array, var: Array, y: Array) -> Array:
         """log E[p(y | f)] under q(f) = N(mean, var), for objectives in training: (B,).
 
-        By default the predictive density, which then needs a reverse-mode derivative; a subclass
-        may have a rule with fewer nodes.
+        By default the predictive density, which then needs a reverse-mode derivative; or a rule with fewer nodes.
         """
         return self.log_predictive_density(mean, var, y)
 
@@ -305,7 +306,7 @@ class ScalarLikelihood(Likelihood):
     def _parameter_shape(self, name, n_targets):
         return (n_targets, 1)
 
-    def expectation_each(self, mean, var, y):
+    def expectation_each(self, mean: Array, var: Array, y: Array) -> Array:
         """E[log p(y | f)], elementwise over (K, B)."""
         nodes, weights = normal_nodes(TRAINING_NODES)
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
@@ -330,24 +331,24 @@ def with_axes(likelihood, n_axes, xp=jnp):
 class RegressionLikelihood(ScalarLikelihood):
     """A scalar likelihood of a number, continuous or a count."""
 
-    def log_density_each(self, mean, var, y):
+    def log_density_each(self, mean: Array, var: Array, y: Array) -> Array:
         """log E[p(y | f)], elementwise over (K, B)."""
         likelihood = with_axes(self, 1)
         return log_expectation(lambda f: likelihood.log_prob(f, y[..., None]), mean, var)
 
-    def log_predictive_density(self, mean, var, y):
+    def log_predictive_density(self, mean: Array, var: Array, y: Array) -> Array:
         """log E[p(y | f)] under q(f) = N(mean, var), summed over the targets: (B,)."""
         return over_observed(self.log_density_each, mean, var, y)
 
-    def conditional_moments(self, f):
+    def conditional_moments(self, f: Array) -> tuple[Array, Array]:
         """Mean and variance of y given f, elementwise."""
         raise NotImplementedError
 
-    def predictive_mean(self, mean, var):
+    def predictive_mean(self, mean: Array, var: Array | None) -> Array:
         """E[y], elementwise over (K, B); ``var`` is None if it is not needed."""
         return self.predictive_moments(mean, var)[0]
 
-    def predictive_moments(self, mean, var):
+    def predictive_moments(self, mean: Array, var: Array) -> tuple[Array, Array]:
         """Mean and variance of y, elementwise over (K, B)."""
         nodes, weights = normal_nodes(PREDICTION_NODES)
         f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
@@ -355,23 +356,23 @@ class RegressionLikelihood(ScalarLikelihood):
         y_mean = each_mean @ weights
         return y_mean, each_var @ weights + (each_mean - y_mean[..., None]) ** 2 @ weights
 
-    def sample(self, f, rng):
+    def sample(self, f: Array, rng: np.random.RandomState) -> NDArray[Any]:
         """Draw y (T, B) given ``f`` (K, B), with a NumPy random state."""
         raise NotImplementedError
 
-    def conditional_cdf(self, f, y):
+    def conditional_cdf(self, f: Floats, y: Floats) -> Floats:
         """P(Y <= y | f), elementwise, of NumPy arrays; it must be monotone in f."""
         raise NotImplementedError(
             f"likelihood {type(self).__name__} has no distribution function, which quantiles and intervals need; "
             "define conditional_cdf(f, y), or take quantiles of the draws of sample_y."
         )
 
-    def predictive_cdf(self, mean, var, y):
+    def predictive_cdf(self, mean: Floats, var: Floats, y: Floats) -> Floats:
         """P(Y <= y), elementwise over (K, B), of NumPy arrays."""
         likelihood = with_axes(self, 1, np)
         return expected(lambda f: likelihood.conditional_cdf(f, y[..., None]), mean, np.sqrt(var))
 
-    def predictive_quantile(self, mean, var, level):
+    def predictive_quantile(self, mean: Floats, var: Floats, level: float) -> Floats | None:
         """The quantile at a level, elementwise over (K, B); None if there is no closed form: then a search finds it."""
 
 
@@ -385,7 +386,7 @@ class LocationLikelihood(RegressionLikelihood):
     def without_offset(self, y, weight, offset):
         return y - offset[: len(y)], weight
 
-    def noise_variance(self):
+    def noise_variance(self) -> Array:
         """Variance of the noise, (T, 1)."""
         raise NotImplementedError
 

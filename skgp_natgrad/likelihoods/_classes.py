@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import xlogy
 
+from .._backend.types import Array, NDArray
 from ._base import Likelihood
 
 
@@ -19,25 +22,25 @@ class ClassLikelihood(Likelihood):
         p = np.bincount(y[0].astype(int), weights=weight) / weight.sum()
         return float(xlogy(p, p).sum())
 
-    def log_class_probabilities(self, mean, var):
+    def log_class_probabilities(self, mean: Array, var: Array) -> Array:
         """log p(y = c) for every class: (C, B)."""
         raise NotImplementedError
 
-    def class_probabilities(self, mean, var):
+    def class_probabilities(self, mean: Array, var: Array) -> Array:
         """p(y = c) for every class: (C, B), summing to one over the classes."""
         return jnp.exp(self.log_class_probabilities(mean, var))
 
-    def log_predictive_density(self, mean, var, y):
+    def log_predictive_density(self, mean: Array, var: Array, y: Array) -> Array:
         """log p(y) of class positions ``y`` (1, B): (B,)."""
         return jnp.take_along_axis(self.log_class_probabilities(mean, var), y.astype(int), axis=0)[0]
 
-    def sample(self, f, rng):
+    def sample(self, f: Array, rng: np.random.RandomState) -> NDArray[Any]:
         """Draw class positions given ``f`` (K, ...), with a NumPy random state."""
         proba = np.asarray(self.conditional_probabilities(f))
         cumulative = np.cumsum(proba, axis=0)
         u = rng.uniform(size=proba.shape[1:]) * cumulative[-1]
         return (u > cumulative[:-1]).sum(0)
 
-    def conditional_probabilities(self, f):
+    def conditional_probabilities(self, f: Array) -> Array:
         """p(y = c | f) for ``f`` (K, ...): (C, ...)."""
         raise NotImplementedError

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import traceback
+from typing import Literal
 
 import jax
 
 from .._backend import device
+from ._base import Likelihood
 
 _NEEDED = {
     "regression": ("expected_log_prob", "predictive_moments"),
@@ -15,7 +17,7 @@ _NEEDED = {
 _ROWS, _CLASSES = 2, 3
 
 
-def undefined_method(likelihood, task):
+def undefined_method(likelihood: Likelihood, task: Literal["regression", "classification"]) -> str | None:
     """Return the name of a method that a likelihood lacks for its task, or None.
 
     Its methods are traced, as training will do; nothing is computed or compiled.
@@ -24,6 +26,18 @@ def undefined_method(likelihood, task):
     ----------
     likelihood : Likelihood
     task : {"regression", "classification"}
+
+    Returns
+    -------
+    name : str or None
+
+    Examples
+    --------
+    >>> from skgp_natgrad.likelihoods import Gaussian, LocationLikelihood, undefined_method
+    >>> class Unfinished(LocationLikelihood):
+    ...     "A likelihood without a density."
+    >>> undefined_method(Gaussian(), "regression"), undefined_method(Unfinished(), "regression")
+    (None, 'log_prob')
     """
     n_classes = 0 if task == "regression" else _CLASSES
     try:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammaincc
 
+from .._backend.types import Array
 from . import _distribution
 from ._base import RegressionLikelihood, bounded_exp
 from ._transforms import positive
@@ -20,7 +21,7 @@ class LogLinkLikelihood(RegressionLikelihood):
     The moments of a log-normal mu give those of y in closed form.
     """
 
-    def variance_coefficients(self):
+    def variance_coefficients(self) -> tuple[Array | float, Array | float]:
         """a and b of the conditional variance a mu + b mu^2."""
         raise NotImplementedError
 

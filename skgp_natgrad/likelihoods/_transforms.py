@@ -7,9 +7,12 @@ All transforms are increasing: the bounds of a parameter become those of its raw
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .._backend.types import Array, Floats
 
 
 class Transform(NamedTuple):
@@ -28,12 +31,20 @@ class Transform(NamedTuple):
         What a value must be, for error messages.
     bounds : str
         What both bounds must be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad.likelihoods import unit_interval
+    >>> raw = unit_interval.to_raw(np.array(0.5))
+    >>> float(raw), float(unit_interval.from_raw(raw, np))
+    (0.0, 0.5)
     """
 
     name: str
-    to_raw: Callable
-    from_raw: Callable
-    allows: Callable
+    to_raw: Callable[[Floats], Floats]
+    from_raw: Callable[[Array, ModuleType], Array]
+    allows: Callable[[Floats], Any]
     values: str
     bounds: str
 

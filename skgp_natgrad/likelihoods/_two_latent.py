@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._backend.linalg import normal_nodes
+from .._backend.types import Array, Floats
 from ._base import RegressionLikelihood, over_observed, with_axes
 from ._distribution import expected
 from ._quadrature import log_expectation
@@ -45,11 +46,11 @@ class TwoLatentLikelihood(RegressionLikelihood):
     def n_latent(self, n_targets, n_classes):
         return 2 * n_targets
 
-    def log_prob(self, f, g, y):
+    def log_prob(self, f: Array, g: Array, y: Array) -> Array:
         """Log density of ``y`` given its two latent values."""
         raise NotImplementedError
 
-    def conditional_moments(self, f, g):
+    def conditional_moments(self, f: Array, g: Array) -> tuple[Array, Array]:
         """Mean and variance of y given its two latent values, elementwise."""
         raise NotImplementedError
 
@@ -88,7 +89,7 @@ class TwoLatentLikelihood(RegressionLikelihood):
         each_var = each_var + (each_mean - y_mean[..., None, None]) ** 2
         return y_mean, (each_var * weights).sum((-2, -1))
 
-    def conditional_cdf(self, f, g, y):
+    def conditional_cdf(self, f: Floats, g: Floats, y: Floats) -> Floats:
         """P(Y <= y | f, g), elementwise, of NumPy arrays; it must be monotone in f."""
         return super().conditional_cdf(f, y)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -32,7 +34,7 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
     name = "bernoulli"
     options = ("link",)
 
-    def __init__(self, link="probit"):
+    def __init__(self, link: Literal["probit", "logit"] = "probit") -> None:
         self.link = link
 
     def n_latent(self, n_targets, n_classes):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import betainc, expit
 
+from .._backend.types import ArrayLike, Bounds
 from ._base import RegressionLikelihood, bounded_exp
 from ._transforms import unit_interval
 
@@ -92,7 +93,7 @@ class Beta(RegressionLikelihood):
     support = unit_interval
     parameters = ("concentration",)
 
-    def __init__(self, concentration=10.0, concentration_bounds=(1e-2, 1e5)):
+    def __init__(self, concentration: ArrayLike = 10.0, concentration_bounds: Bounds = (1e-2, 1e5)) -> None:
         self.concentration = concentration
         self.concentration_bounds = concentration_bounds
 

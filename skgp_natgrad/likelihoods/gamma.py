@@ -7,6 +7,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from scipy.special import gammainc
 
+from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
 from ._log_link import PositiveLikelihood, above_zero
@@ -35,7 +36,7 @@ class Gamma(PositiveLikelihood):
     name = "gamma"
     parameters = ("shape",)
 
-    def __init__(self, shape=2.0, shape_bounds=(1e-2, 1e4)):
+    def __init__(self, shape: ArrayLike = 2.0, shape_bounds: Bounds = (1e-2, 1e4)) -> None:
         self.shape = shape
         self.shape_bounds = shape_bounds
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
+from .._backend.types import Array, ArrayLike, Bounds
 from ._base import LocationLikelihood
 from ._distribution import normal_cdf
 
@@ -33,7 +34,7 @@ class Gaussian(LocationLikelihood):
     conjugate = True
     parameters = ("variance",)
 
-    def __init__(self, variance=0.1, variance_bounds=(1e-6, 1e3)):
+    def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-6, 1e3)) -> None:
         self.variance = variance
         self.variance_bounds = variance_bounds
 
@@ -52,7 +53,7 @@ class Gaussian(LocationLikelihood):
         total = var + self.variance
         return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
 
-    def with_noise(self, noise):
+    def with_noise(self, noise: Array) -> Gaussian:
         """Return the likelihood with known variances (T, B) added to that of the noise."""
         return self.with_leaves([self.variance + noise])
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
+from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
 from ._log_link import PositiveLikelihood, above_zero
@@ -36,7 +37,7 @@ class LogNormal(PositiveLikelihood):
     name = "lognormal"
     parameters = ("variance",)
 
-    def __init__(self, variance=0.1, variance_bounds=(1e-6, 1e3)):
+    def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-6, 1e3)) -> None:
         self.variance = variance
         self.variance_bounds = variance_bounds
 

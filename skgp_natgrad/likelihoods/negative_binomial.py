@@ -8,6 +8,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from scipy.special import betainc
 
+from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
 from ._log_link import CountLikelihood, draw_counts
@@ -37,7 +38,7 @@ class NegativeBinomial(CountLikelihood):
     name = "negative_binomial"
     parameters = ("dispersion",)
 
-    def __init__(self, dispersion=0.5, dispersion_bounds=(1e-4, 1e3)):
+    def __init__(self, dispersion: ArrayLike = 0.5, dispersion_bounds: Bounds = (1e-4, 1e3)) -> None:
         self.dispersion = dispersion
         self.dispersion_bounds = dispersion_bounds
 

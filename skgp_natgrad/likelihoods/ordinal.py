@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 from scipy.special import ndtr, ndtri
 
+from .._backend.types import ArrayLike, Bounds
 from ._base import RegressionLikelihood
 from ._classes import ClassLikelihood
 from ._normal import log_ndtr
@@ -61,14 +64,14 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
 
     def __init__(
         self,
-        bins="uniform",
-        half_width=2.0,
-        n_levels=None,
-        scale=0.5,
-        widths=None,
-        scale_bounds=(1e-3, 1e2),
-        widths_bounds=(1e-4, 1e2),
-    ):
+        bins: Literal["uniform", "learned"] = "uniform",
+        half_width: float = 2.0,
+        n_levels: int | None = None,
+        scale: ArrayLike = 0.5,
+        widths: ArrayLike | None = None,
+        scale_bounds: Bounds = (1e-3, 1e2),
+        widths_bounds: Bounds = (1e-4, 1e2),
+    ) -> None:
         self.bins = bins
         self.half_width = half_width
         self.n_levels = n_levels

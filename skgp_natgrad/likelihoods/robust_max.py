@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from .._backend.linalg import normal_nodes
+from .._backend.types import ArrayLike, Bounds
 from ._base import PREDICTION_NODES, TRAINING_NODES
 from ._classes import ClassLikelihood
 from ._normal import log_ndtr
@@ -35,7 +36,7 @@ class RobustMax(ClassLikelihood):
     # Its raw value is the logarithm: it is small where it is of use.
     parameters = ("epsilon",)
 
-    def __init__(self, epsilon=1e-3, epsilon_bounds="fixed"):
+    def __init__(self, epsilon: ArrayLike = 1e-3, epsilon_bounds: Bounds = "fixed") -> None:
         self.epsilon = epsilon
         self.epsilon_bounds = epsilon_bounds
 

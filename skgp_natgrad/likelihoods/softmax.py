@@ -52,7 +52,7 @@ class Softmax(ClassLikelihood):
     name = "softmax"
     options = ("n_points",)
 
-    def __init__(self, n_points=64):
+    def __init__(self, n_points: int = 64) -> None:
         self.n_points = n_points
 
     def n_latent(self, n_targets, n_classes):

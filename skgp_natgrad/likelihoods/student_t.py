@@ -8,6 +8,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from scipy.special import stdtr
 
+from .._backend.types import ArrayLike, Bounds
 from ._base import LocationLikelihood
 
 # Trapezoidal rules; their integrands are smooth whatever the ratio of scale to latent deviation,
@@ -44,7 +45,13 @@ class StudentT(LocationLikelihood):
     name = "student_t"
     parameters = ("df", "scale")
 
-    def __init__(self, df=3.0, scale=0.3, df_bounds="fixed", scale_bounds=(1e-3, 1e2)):
+    def __init__(
+        self,
+        df: ArrayLike = 3.0,
+        scale: ArrayLike = 0.3,
+        df_bounds: Bounds = "fixed",
+        scale_bounds: Bounds = (1e-3, 1e2),
+    ) -> None:
         self.df = df
         self.scale = scale
         self.df_bounds = df_bounds

@@ -7,6 +7,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from .._backend.linalg import normal_nodes
+from .._backend.types import ArrayLike, Bounds
 from ._base import TRAINING_NODES, bounded_exp, with_axes
 from ._log_link import CountLikelihood, draw_counts, poisson_cdf
 from ._transforms import unit_interval
@@ -47,7 +48,7 @@ class ZeroInflatedPoisson(CountLikelihood):
     parameters = ("zero_probability",)
     transforms = {"zero_probability": unit_interval}
 
-    def __init__(self, zero_probability=0.1, zero_probability_bounds=(1e-4, 0.9999)):
+    def __init__(self, zero_probability: ArrayLike = 0.1, zero_probability_bounds: Bounds = (1e-4, 0.9999)) -> None:
         self.zero_probability = zero_probability
         self.zero_probability_bounds = zero_probability_bounds
 

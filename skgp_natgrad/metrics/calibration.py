@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_array, column_or_1d
 
+from .._backend.types import ArrayLike, Average, Floats
 from ._arrays import columns, output_average, weights
 
 # Levels at which predicted and observed probabilities are compared.
@@ -25,7 +26,13 @@ def share_below(pit, pit_below, levels):
     return np.where(step > 0.0, np.clip(inside, 0.0, 1.0), pit <= levels)
 
 
-def pit_calibration_error(pit, pit_below=None, *, sample_weight=None, multioutput="uniform_average"):
+def pit_calibration_error(
+    pit: ArrayLike,
+    pit_below: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Mean absolute difference between predicted and observed probabilities of targets of regression.
 
     If the predicted distributions are right, a share p of the targets lies below their quantiles at p, for all p
@@ -65,7 +72,14 @@ def pit_calibration_error(pit, pit_below=None, *, sample_weight=None, multioutpu
     return output_average(np.abs(share - _LEVELS).mean(-1)[None], None, multioutput)
 
 
-def expected_calibration_error(y_true, y_proba, *, labels=None, n_bins=15, sample_weight=None):
+def expected_calibration_error(
+    y_true: ArrayLike,
+    y_proba: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    n_bins: int = 15,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Expected calibration error (ECE) of class probabilities; zero is best.
 
     Rows are sorted into bins by the probability of their most probable class. The error is the difference between

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._backend.types import ArrayLike
 from ._arrays import columns, positive, row_average, weights
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -14,7 +15,9 @@ def normal_log_density(y, mean, std):
     return -0.5 * (_LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
 
 
-def negative_log_predictive_density(y_true, y_mean, y_std, *, sample_weight=None):
+def negative_log_predictive_density(
+    y_true: ArrayLike, y_mean: ArrayLike, y_std: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
     """Negative log predictive density (NLPD) of normal predictions, in nats for each row.
 
     The best value is the entropy of the targets, which may be negative; lower is better.
@@ -60,7 +63,14 @@ def baseline_log_density(y_true, y_train=None, sample_weight=None):
     return normal_log_density(y_true, mean, std).sum(1)
 
 
-def mean_standardized_log_loss(y_true, y_mean, y_std, *, y_train=None, sample_weight=None):
+def mean_standardized_log_loss(
+    y_true: ArrayLike,
+    y_mean: ArrayLike,
+    y_std: ArrayLike,
+    *,
+    y_train: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Mean standardized log loss (MSLL) of normal predictions, in nats for each row.
 
     The NLPD minus that of the model that predicts the mean and variance of the training targets: zero is no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._backend.types import ArrayLike, Average, Floats
 from ._arrays import columns, output_average, probability
 
 
@@ -14,7 +15,14 @@ def _ordered(**arrays):
     return [*rest, lower, upper]
 
 
-def interval_coverage(y_true, lower, upper, *, sample_weight=None, multioutput="uniform_average"):
+def interval_coverage(
+    y_true: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Share of the targets that lie in their intervals; both ends belong to these.
 
     Parameters
@@ -41,7 +49,13 @@ def interval_coverage(y_true, lower, upper, *, sample_weight=None, multioutput="
     return output_average((lower <= y_true) & (y_true <= upper), sample_weight, multioutput)
 
 
-def interval_width(lower, upper, *, sample_weight=None, multioutput="uniform_average"):
+def interval_width(
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Mean width of intervals, in the units of y.
 
     Parameters
@@ -66,7 +80,15 @@ def interval_width(lower, upper, *, sample_weight=None, multioutput="uniform_ave
     return output_average(upper - lower, sample_weight, multioutput)
 
 
-def interval_score(y_true, lower, upper, coverage=0.9, *, sample_weight=None, multioutput="uniform_average"):
+def interval_score(
+    y_true: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    coverage: float = 0.9,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Interval score, in the units of y; lower is better.
 
     The width, plus 2 / (1 - coverage) times the distance of targets outside. It is proper: the quantiles at

@@ -6,10 +6,18 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.utils import check_array
 
+from .._backend.types import ArrayLike, Average, Floats
 from ._arrays import columns, output_average
 
 
-def crps_gaussian(y_true, y_mean, y_std, *, sample_weight=None, multioutput="uniform_average"):
+def crps_gaussian(
+    y_true: ArrayLike,
+    y_mean: ArrayLike,
+    y_std: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Continuous ranked probability score of normal predictions, in the units of y.
 
     The integral of (F(x) - [y <= x])^2 for the predicted distribution function F (Gneiting and Raftery 2007,
@@ -47,7 +55,13 @@ def crps_gaussian(y_true, y_mean, y_std, *, sample_weight=None, multioutput="uni
     return output_average(np.where(y_std > 0.0, score, np.abs(error)), sample_weight, multioutput)
 
 
-def crps_samples(y_true, y_samples, *, sample_weight=None, multioutput="uniform_average"):
+def crps_samples(
+    y_true: ArrayLike,
+    y_samples: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    multioutput: Average = "uniform_average",
+) -> float | Floats:
     """Continuous ranked probability score of draws from the prediction, in the units of y.
 
     The unbiased ("fair") estimate of E|Y - y| - E|Y - Y'| / 2 for independent Y and Y' from the prediction

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
 
+from .._backend.types import ArrayLike
 from ._arrays import columns, probability, row_average
 from .calibration import expected_calibration_error, pit_calibration_error
 from .density import baseline_log_density
 from .intervals import interval_coverage, interval_score
 from .predictions import predictions_of
 from .ranked_probability import crps_gaussian, crps_samples
+
+Metric: TypeAlias = Literal["nlpd", "msll", "crps", "interval_score", "coverage_error", "calibration_error"]
 
 _SMALLEST = np.finfo(float).tiny
 
@@ -129,16 +132,30 @@ class DistributionScorer(BaseEstimator):
     # Only weights and offsets are metadata.
     __metadata_request__score: ClassVar[dict] = {"estimator": UNUSED}
 
-    def __init__(self, metric="nlpd", coverage=0.9, n_draws=1000):
+    def __init__(self, metric: Metric = "nlpd", coverage: float = 0.9, n_draws: int = 1000) -> None:
         self.metric = metric
         self.coverage = coverage
         self.n_draws = n_draws
 
-    def __call__(self, estimator, X, y, sample_weight=None, offset=None):
+    def __call__(
+        self,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
         """Return the score of a fitted estimator: see `score`."""
         return self.score(estimator, X, y, sample_weight, offset)
 
-    def score(self, estimator, X, y, sample_weight=None, offset=None):
+    def score(
+        self,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
         """Return the score of a fitted estimator.
 
         Parameters

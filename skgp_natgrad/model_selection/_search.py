@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias
 
 import joblib
 import numpy as np
@@ -13,7 +15,11 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
 from sklearn.utils._param_validation import Interval
 
 from .._backend import blas
+from .._backend.types import ArrayLike, Seed
 from . import _halving
+
+Grid: TypeAlias = Mapping[str, Any]
+Scoring: TypeAlias = str | Callable[..., Any] | Sequence[str] | Mapping[str, Any] | None
 
 _EARLY_STOPPING = ["boolean", Interval(numbers.Integral, 2, None, closed="left")]
 _ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
@@ -52,7 +58,7 @@ n_features_in_, feature_names_in_ : object
 class _Searches:
     """What both searches add to scikit-learn's."""
 
-    def fit(self, X, y=None, **params):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
         """Fit all candidates, and the best one on all rows.
 
         Parameters
@@ -142,19 +148,19 @@ class NGDGridSearchCV(_Searches, GridSearchCV):
 
     def __init__(
         self,
-        estimator,
-        param_grid,
+        estimator: Any,
+        param_grid: Grid | Sequence[Grid],
         *,
-        scoring=None,
-        n_jobs=-1,
-        refit=True,
-        cv=None,
-        verbose=0,
-        pre_dispatch="2*n_jobs",
-        error_score=np.nan,
-        return_train_score=False,
-        early_stopping=False,
-    ):
+        scoring: Scoring = None,
+        n_jobs: int | None = -1,
+        refit: bool | str | Callable[[dict[str, Any]], int] = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: int | str = "2*n_jobs",
+        error_score: float | Literal["raise"] = np.nan,
+        return_train_score: bool = False,
+        early_stopping: bool | int = False,
+    ) -> None:
         super().__init__(
             estimator,
             param_grid,
@@ -183,6 +189,8 @@ class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
         As in scikit-learn.
     n_iter : int, default=10
         Number of candidates.
+    random_state : int, RandomState instance or None, default=None
+        Draws the candidates.
     {arguments}
 
     See Also
@@ -210,21 +218,21 @@ class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
 
     def __init__(
         self,
-        estimator,
-        param_distributions,
+        estimator: Any,
+        param_distributions: Grid | Sequence[Grid],
         *,
-        n_iter=10,
-        scoring=None,
-        n_jobs=-1,
-        refit=True,
-        cv=None,
-        verbose=0,
-        pre_dispatch="2*n_jobs",
-        random_state=None,
-        error_score=np.nan,
-        return_train_score=False,
-        early_stopping=False,
-    ):
+        n_iter: int = 10,
+        scoring: Scoring = None,
+        n_jobs: int | None = -1,
+        refit: bool | str | Callable[[dict[str, Any]], int] = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: int | str = "2*n_jobs",
+        random_state: Seed = None,
+        error_score: float | Literal["raise"] = np.nan,
+        return_train_score: bool = False,
+        early_stopping: bool | int = False,
+    ) -> None:
         super().__init__(
             estimator,
             param_distributions,

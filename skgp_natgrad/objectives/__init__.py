@@ -15,11 +15,39 @@ for _class in [value for value in list(globals().values()) if isinstance(value, 
     _class.__module__ = __name__
 
 
-def names():
-    """Return the names of all objectives."""
+def names() -> list[str]:
+    """Return the names of all objectives.
+
+    Returns
+    -------
+    names : list of str
+        Sorted.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import objectives
+    >>> objectives.names()
+    ['elbo', 'predictive', 'tightened']
+    """
     return sorted(REGISTRY)
 
 
-def by_name(name):
-    """Return the objective of that name, with its default parameters."""
+def by_name(name: str) -> Objective:
+    """Return the objective of a name, with its default parameters.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    objective : Objective
+
+    Examples
+    --------
+    >>> from skgp_natgrad import objectives
+    >>> objectives.by_name("predictive")
+    Predictive()
+    """
     return REGISTRY[name]()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from sklearn.base import BaseEstimator
+
+from .._backend.types import Array
+from ..likelihoods import Likelihood
 
 REGISTRY = {}
 
@@ -32,7 +35,7 @@ class Objective(BaseEstimator):
     """
 
     name: ClassVar[str] = ""
-    parameters: ClassVar[tuple] = ()
+    parameters: ClassVar[tuple[str, ...]] = ()
     needs_residual: ClassVar[bool] = False
     closed_form: ClassVar[bool] = False
 
@@ -46,10 +49,10 @@ class Objective(BaseEstimator):
                     f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; choose another name."
                 )
 
-    def check(self, likelihood):
+    def check(self, likelihood: Likelihood) -> None:
         """Raise ValueError if the objective is not defined for a likelihood."""
 
-    def data_term(self, likelihood, mean, var, residual, y):
+    def data_term(self, likelihood: Any, mean: Array, var: Array, residual: Array | None, y: Array) -> Array:
         """The terms of the rows: (B,).
 
         Parameters
@@ -64,7 +67,7 @@ class Objective(BaseEstimator):
         """
         raise NotImplementedError
 
-    def reported(self, bound):
+    def reported(self, bound: Array) -> Array:
         """The maximised bound in the reported units: nats of the rows' log density."""
         return bound
 

@@ -47,7 +47,7 @@ class Predictive(Objective):
     parameters = ("kl_weight",)
     closed_form = False
 
-    def __init__(self, kl_weight=1.0):
+    def __init__(self, kl_weight: float = 1.0) -> None:
         self.kl_weight = kl_weight
 
     def check(self, likelihood):

@@ -38,7 +38,19 @@ _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
 
 class Calibration(NamedTuple):
-    """What the latent mean and the latent deviation are multiplied by in class probabilities."""
+    """What the latent functions are multiplied by in class probabilities.
+
+    Attributes
+    ----------
+    mean, deviation : float
+        Factors of the latent mean and of the latent deviation.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import svgp
+    >>> svgp.Calibration()
+    Calibration(mean=1.0, deviation=1.0)
+    """
 
     mean: float = 1.0
     deviation: float = 1.0

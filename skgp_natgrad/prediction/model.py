@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
 from .._backend import blas
 from .._backend import device as _device
+from .._backend.types import Device, Devices, Floats, NDArray, Seed
 from ..likelihoods import Likelihood
+from ..variational.model import Constants
 from . import calibration as calibration_of
 from . import evaluate, samples
 from . import gradients as _gradients
@@ -19,6 +22,16 @@ from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .posterior import Posterior
 from .reduction import reduced
+
+Quantity: TypeAlias = Literal[
+    "latent_mean",
+    "latent_moments",
+    "target_mean",
+    "target_moments",
+    "class_probabilities",
+    "log_class_probabilities",
+    "log_density",
+]
 
 _QUANTITIES = {
     function.__name__: function
@@ -51,13 +64,13 @@ class Model(NamedTuple):
         Scales of the latent functions in class probabilities: see `calibrated`.
     """
 
-    kernels: tuple
+    kernels: tuple[Kernel, ...]
     likelihood: Likelihood
     posterior: Posterior
     calibration: Calibration | None = None
 
 
-def condition(state, constants, plan):
+def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float]:
     """Return the model that predicts, from a state of training.
 
     Parameters
@@ -95,7 +108,15 @@ def condition(state, constants, plan):
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
-def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devices=None, offset=None):
+def predict(
+    model: Model,
+    X: Floats,
+    quantity: Quantity = "latent_moments",
+    *targets: Floats,
+    device: Device = "auto",
+    n_devices: Devices = None,
+    offset: Floats | None = None,
+) -> Any:
     """Evaluate the model at every row of a table.
 
     Parameters
@@ -104,9 +125,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devi
     X : ndarray of shape (N, D)
         In the units of the table that was trained on.
     quantity : str
-        "latent_mean" (K, N); "latent_moments", means and variances (K, N) each; "target_mean" (T, N);
-        "target_moments", means and variances (T, N) each; "class_probabilities" and
-        "log_class_probabilities" (C, N); "log_density" (N,), of targets.
+        "latent_mean" (K, N); "latent_moments", means and variances (K, N) each; "target_mean" (T, N); "target_moments",
+        the same of y; "class_probabilities" and "log_class_probabilities" (C, N); "log_density" (N,), of targets.
     *targets : ndarray of shape (T, N)
         For "log_density".
     device : str
@@ -150,7 +170,7 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devi
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)
 
 
-def calibrated(model, table, random_state=None, device="auto"):
+def calibrated(model: Model, table: Any, random_state: Seed = None, device: Device = "auto") -> Model:
     """The model with the scales of the latent functions that calibrate its class probabilities.
 
     Parameters
@@ -191,7 +211,7 @@ def calibrated(model, table, random_state=None, device="auto"):
     return model._replace(calibration=found)
 
 
-def covariance(model, X, device="auto"):
+def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
     """Return the joint posterior covariance of the latent functions at the rows of ``X``.
 
     Parameters
@@ -226,7 +246,12 @@ def covariance(model, X, device="auto"):
         return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
-def gradients(model, X, quantity="target_moments", device="auto"):
+def gradients(
+    model: Model,
+    X: Floats,
+    quantity: Literal["target_moments", "latent_mean"] = "target_moments",
+    device: Device = "auto",
+) -> Floats:
     """Return derivatives of predictions in each column of ``X``.
 
     Parameters
@@ -241,13 +266,29 @@ def gradients(model, X, quantity="target_moments", device="auto"):
     Returns
     -------
     gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> slope = svgp.gradients(model, X, "latent_mean")
+    >>> bool(np.abs(slope[0, 0, 0] - np.cos(X[:, 0])).max() < 0.3)
+    True
     """
     function = _gradients.QUANTITIES[quantity]
     with _device.computation(device, required=False):
         return _gradients.gradients(function, _computing(model.kernels, X), model.likelihood, model.posterior, X)
 
 
-def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
+def sample_latent(
+    model: Model, X: Floats, n_samples: int, random_state: Seed, device: Device = "auto", joint: bool = True
+) -> Floats:
     """Return draws of the latent functions at the rows of ``X``.
 
     Parameters
@@ -288,7 +329,15 @@ def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
     return samples.draws(mean, covariance(model, X, device), n_samples, random_state)
 
 
-def sample_targets(model, X, n_samples, random_state, device="auto", joint=True, offset=None):
+def sample_targets(
+    model: Model,
+    X: Floats,
+    n_samples: int,
+    random_state: Seed,
+    device: Device = "auto",
+    joint: bool = True,
+    offset: Floats | None = None,
+) -> NDArray[Any]:
     """Return draws of the targets at the rows of ``X``, noise included.
 
     Parameters

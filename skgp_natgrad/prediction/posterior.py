@@ -49,7 +49,7 @@ class Posterior(NamedTuple):
     prior_mean: np.ndarray
     reduction: np.ndarray | None = None
 
-    def read_by(self, with_variance):
+    def read_by(self, with_variance: bool) -> Posterior:
         """The posterior without what a prediction does not read, which need not be sent to a device."""
         if not with_variance:
             return self._replace(whiten=None, root_S=None, reduction=None)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import elementwise
 
+from .._backend.types import Floats
+from ..likelihoods import RegressionLikelihood
+
 # Rows whose quadratures are held at a time.
 _CHUNK_ROWS = 2048
 _TOLERANCES = {"xatol": 1e-12, "xrtol": 1e-11, "fatol": 0.0, "frtol": 0.0}
@@ -18,7 +21,7 @@ _FIRST_REACH = 2.0, 0.1
 _LARGEST_COUNT = 1e300
 
 
-def cumulative(likelihood, mean, var, y):
+def cumulative(likelihood: RegressionLikelihood, mean: Floats, var: Floats, y: Floats) -> Floats:
     """P(Y <= y), the distribution function of the prediction.
 
     Parameters
@@ -48,7 +51,7 @@ def cumulative(likelihood, mean, var, y):
     return np.clip(np.concatenate([np.empty((len(y), 0)), *parts], axis=1), 0.0, 1.0)
 
 
-def quantiles(likelihood, mean, var, levels):
+def quantiles(likelihood: RegressionLikelihood, mean: Floats, var: Floats, levels: Floats) -> Floats:
     """The quantiles of the prediction at some levels.
 
     Parameters

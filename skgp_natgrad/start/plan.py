@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from sklearn.gaussian_process.kernels import Kernel
+
+from .._backend.types import Device, Devices, Floats
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
+from ..step.algorithm import SOLVERS, check
+from ..training.batches import is_full
+from ..training.long_table import AnyTable
+from ..training.schedules import Auto
 from ..training.settings import Settings
+from . import requirements
 
 
 class Plan(NamedTuple):
@@ -33,31 +41,63 @@ class Plan(NamedTuple):
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
     settings : Settings
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import likelihoods, svgp
+    >>> svgp.Plan(kernels=(RBF(),), likelihood=likelihoods.Poisson(), n_inducing=10).basis
+    'orthogonal'
     """
 
-    kernels: tuple | None = None
+    kernels: tuple[Kernel, ...] | None = None
     likelihood: Likelihood = Gaussian()
     n_classes: int = 0
     objective: Objective = ELBO()
-    n_inducing: int | str | None = 100
+    n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int = 0
-    inducing_init: object = "greedy_variance"
+    inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True
     jitter: float = 1e-8
-    device: str = "auto"
-    n_devices: int | str | None = None
+    device: Device = "auto"
+    n_devices: Devices = None
     settings: Settings = Settings()
 
     @property
-    def basis(self):
+    def basis(self) -> str:
         """Name of the basis."""
         return self.settings.algorithm.basis
 
     @property
-    def n_trained_mean_inducing(self):
+    def n_trained_mean_inducing(self) -> int:
         """Mean-only points that are trained; those of the exact mean are placed after training."""
         return 0 if self.settings.algorithm.mean_solver == "exact" else self.n_mean_inducing
 
-    def n_latent(self, table):
+    def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
         return self.likelihood.n_latent(table.n_targets, self.n_classes)
+
+
+def check_plan(plan: Plan, table: AnyTable) -> None:
+    """Raise ValueError if parts of a plan do not fit together, and MemoryError if it needs more memory than there is.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+    """
+    settings, solver = plan.settings, SOLVERS[plan.settings.algorithm.solver]
+    found_while_training = isinstance(settings.gamma_schedule, Auto) and solver.natural
+    if settings.algorithm.adaptive != found_while_training:
+        raise ValueError(
+            f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
+            f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
+        )
+    if solver.one_step and plan.n_mean_inducing:
+        raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
+        raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
+    full_batch = is_full(table.n_rows, settings.batch_size)
+    plan.objective.check(plan.likelihood)
+    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+    requirements.require(plan, table)

@@ -17,8 +17,19 @@ from ..variational.parameterizations import PARAMETERIZATIONS
 class Algorithm(NamedTuple):
     """Names of the algorithm's parts; hashable, and a static argument of every compiled program.
 
-    ``optimizer`` is a name, None, or an `optax.GradientTransformation`; ``adaptive`` tells whether the
-    natural gradient's step size is adapted while training.
+    Attributes
+    ----------
+    solver, parameterization, basis, mean_solver : str
+        As the estimators' arguments.
+    optimizer : str, optax.GradientTransformation or None
+    adaptive : bool
+        Whether the natural gradient's step size is adapted while training.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import svgp
+    >>> svgp.Algorithm(solver="adam", optimizer="yogi").mean_solver
+    'adam'
     """
 
     solver: str = "ngd"
@@ -29,7 +40,7 @@ class Algorithm(NamedTuple):
     adaptive: bool = False
 
     @property
-    def of_steps(self):
+    def of_steps(self) -> Algorithm:
         """The algorithm of the steps, for which the exact mean, that comes after them, makes no other program."""
         return self._replace(mean_solver="adam") if self.mean_solver == "exact" else self
 

@@ -64,10 +64,18 @@ class State(NamedTuple):
 
 
 class Report(NamedTuple):
-    """For each step the bound before it, the natural gradient's step size, and whether it failed.
+    """What each step reports.
 
-    A step is ``rejected`` if it was shortened, replaced, skipped or undone; it is ``clipped`` if it
-    was replaced by a step along the gradient without negative curvature.
+    Attributes
+    ----------
+    elbo : array of shape (n_steps,)
+        The bound before the step.
+    gamma : array of shape (n_steps,)
+        The natural gradient's step size.
+    rejected : array of bool of shape (n_steps,)
+        Whether the step was shortened, replaced, skipped or undone.
+    clipped : array of bool of shape (n_steps,)
+        Whether it was replaced by a step along the gradient without negative curvature.
     """
 
     elbo: jax.Array

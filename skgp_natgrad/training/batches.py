@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from .._backend import rows as _rows
 from .._backend.device import quick_jit
+from .._backend.types import Floats, NDArray
 from ..step.chunk import STEPS_PER_CALL
-from ..variational.model import Batch
+from ..variational.model import Batch, Constants
 from . import windows
 from .placed import placed
 
@@ -34,65 +36,73 @@ class Table(NamedTuple):
         Known parts of the latent functions, which are added to them.
     noise : ndarray of shape (T, N), optional
         Known variances, which are added to that of Gaussian noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import svgp
+    >>> table = svgp.Table(np.zeros((5, 2)), np.zeros((1, 5)), np.ones(5))
+    >>> table.n_rows, table.n_columns, table.n_targets
+    (5, 2, 1)
     """
 
-    X: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    offset: np.ndarray | None = None
-    noise: np.ndarray | None = None
+    X: Floats
+    y: Floats
+    weight: Floats
+    offset: Floats | None = None
+    noise: Floats | None = None
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Number of rows."""
         return len(self.weight)
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         """Number of columns of X."""
         return self.X.shape[1]
 
     @property
-    def n_targets(self):
+    def n_targets(self) -> int:
         """Number of targets."""
         return len(self.y)
 
     @property
-    def total_weight(self):
+    def total_weight(self) -> float:
         """Sum of the rows' weights."""
         return float(self.weight.sum())
 
     @property
-    def has_offset(self):
+    def has_offset(self) -> bool:
         """Whether parts of the latent functions are known."""
         return self.offset is not None
 
     @property
-    def has_noise(self):
+    def has_noise(self) -> bool:
         """Whether variances of the noise are known."""
         return self.noise is not None
 
     @property
-    def y_is_constant(self):
+    def y_is_constant(self) -> bool:
         """Whether each target has one value in all rows."""
         return all(np.nanmin(y) == np.nanmax(y) for y in self.y)
 
     @property
-    def n_distinct(self):
+    def n_distinct(self) -> int:
         """Number of distinct rows of X."""
         return len(np.unique(self.X, axis=0))
 
     @property
-    def sample(self):
+    def sample(self) -> Table:
         """The rows from which whatever needs no more than some is chosen: all, of a table in memory."""
         return self
 
     @property
-    def starts(self):
+    def starts(self) -> NDArray[np.intp]:
         """The first row of each block."""
         return np.arange(0, self.n_rows, _rows.BLOCK_ROWS)
 
-    def check_shapes(self):
+    def check_shapes(self) -> None:
         """Raise ValueError if the arrays do not belong to the same rows."""
         if not np.shape(self.y)[1:] == np.shape(self.weight) == np.shape(self.X)[:1]:
             raise ValueError(
@@ -100,43 +110,43 @@ class Table(NamedTuple):
                 "shapes (N, D), (T, N) and (N,)."
             )
 
-    def rows(self, index):
+    def rows(self, index: Any) -> Table:
         """The table of some rows."""
         return Table(self.X[index], *(None if each is None else each[..., index] for each in self[1:]))
 
-    def blocks(self, size):
+    def blocks(self, size: int) -> Iterator[Table]:
         """Tables of at most ``size`` successive rows each, until there are no more."""
         return (self.rows(slice(start, start + size)) for start in range(0, self.n_rows, size))
 
-    def mapped(self, function):
+    def mapped(self, function: Callable[[Table], Table]) -> Table:
         """The table that ``function`` makes of this one; it must treat each row alone."""
         return function(self)
 
-    def in_memory(self):
+    def in_memory(self) -> Table:
         """The table in memory."""
         return self
 
-    def reader(self):
+    def reader(self) -> windows.InMemory:
         """What gives the rows of minibatches: see `windows.ReadAhead`."""
         return windows.InMemory(self)
 
-    def prior_mean(self, constants):
+    def prior_mean(self, constants: Constants) -> Floats:
         """The prior mean at the rows: (K, 1) or (K, N)."""
         prior_mean = np.asarray(constants.prior_mean)
         return prior_mean if self.offset is None else prior_mean + self.offset
 
     @property
-    def per_target(self):
+    def per_target(self) -> bool:
         """Whether the rows' weights differ between targets: some are missing, or have known noise."""
         return self.noise is not None or bool(np.isnan(self.y).any())
 
-    def target(self, k):
+    def target(self, k: int) -> Table:
         """The table of one target: the rows in which it is not missing."""
         rows = self.rows(~np.isnan(self.y[k]))
         return rows._replace(y=rows.y[k : k + 1], noise=None if self.noise is None else rows.noise[k : k + 1])
 
     @property
-    def filled_y(self):
+    def filled_y(self) -> Floats:
         """The targets, those that are missing replaced by the others in turn."""
         return np.stack([np.where(np.isnan(y), np.resize(y[~np.isnan(y)], len(y)), y) for y in self.y])
 
@@ -303,7 +313,7 @@ class BatchStream:
         return np.moveaxis(values.reshape(*values.shape[:-1], STEPS_PER_CALL, self.size), -2, 0)
 
 
-def batch(table):
+def batch(table: Table) -> Batch:
     """Return all rows of a table as one batch; if the table is a part of a larger one, this is a minibatch.
 
     Parameters

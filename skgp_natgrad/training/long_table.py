@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .._backend import rows as _rows
+from .._backend.types import Floats, NDArray
 from . import windows
 from .batches import Table
 from .facts import Facts
@@ -50,7 +53,10 @@ class LongTable:
     [4000, 4000, 2000]
     """
 
-    def __init__(self, read, n_given):
+    n_rows: int
+    starts: NDArray[np.intp]
+
+    def __init__(self, read: Callable[[int, int], Table], n_given: int) -> None:
         self.facts = Facts(read, n_given)
         self._source, self._functions = _Source(read, self.facts.counts, n_given), ()
         ends = np.cumsum(self.facts.counts)
@@ -63,12 +69,12 @@ class LongTable:
     has_noise = property(lambda self: self.facts.has_noise, doc="Whether variances of the noise are known.")
 
     @property
-    def per_target(self):
+    def per_target(self) -> bool:
         """Whether the rows' weights differ between targets: some are missing, or have known noise."""
         return self.has_noise or bool(self.facts.missing.any())
 
     @property
-    def extremes(self):
+    def extremes(self) -> Table:
         """A `Table` of two rows, the least and the largest value of each column."""
         X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
         none = np.zeros((self.n_targets, 2))
@@ -76,19 +82,19 @@ class LongTable:
         return self._made(Table(X, y.T.copy(), np.ones(2), *known))
 
     @property
-    def y_is_constant(self):
+    def y_is_constant(self) -> bool:
         """Whether each target has one value in all rows."""
         return self.extremes.y_is_constant
 
-    def check_shapes(self):
+    def check_shapes(self) -> None:
         """Every table that is read has the shapes of one."""
 
     @property
-    def n_distinct(self):
+    def n_distinct(self) -> int:
         """The largest number of distinct rows of X that there may be."""
         return self.n_rows
 
-    def mapped(self, function):
+    def mapped(self, function: Callable[[Table], Table]) -> LongTable:
         """The table whose rows are what ``function`` makes of this one's as they are read; it must treat each alone."""
         found = object.__new__(type(self))
         vars(found).update(vars(self), _functions=(*self._functions, function))
@@ -100,15 +106,15 @@ class LongTable:
             table = function(table)
         return table
 
-    def block_of(self, index):
+    def block_of(self, index: Any) -> NDArray[np.intp]:
         """The block of each row."""
         return np.searchsorted(self.starts, index, side="right") - 1
 
-    def block(self, number):
+    def block(self, number: int) -> Table:
         """The `Table` of a block."""
         return self._made(self._source.block(number))
 
-    def blocks(self, size=None):
+    def blocks(self, size: int | None = None) -> Iterator[Table]:
         """Tables of ``size`` successive rows each, the last one of fewer; the next is read while one is used."""
         size, held = size or _rows.BLOCK_ROWS, []
         for block in _rows.ahead(self.block, np.flatnonzero(self._source.counts).tolist()):
@@ -122,7 +128,7 @@ class LongTable:
         if held:
             yield windows.joined(held)
 
-    def rows(self, index):
+    def rows(self, index: Any) -> Table:
         """The `Table` of some rows."""
         return self._made(self._given(np.asarray(index)))
 
@@ -131,7 +137,7 @@ class LongTable:
         return windows.gathered(self._source.block, index, self.block_of(index), self.starts)
 
     @functools.cached_property
-    def sample(self):
+    def sample(self) -> Table:
         """A random part in memory: what needs no more than some rows takes them from here, in one pass for all."""
         if self._source.sample is None:
             # Its own random numbers, drawn without a permutation of all rows.
@@ -141,20 +147,23 @@ class LongTable:
         return self._made(self._source.sample)
 
     @property
-    def filled_y(self):
+    def filled_y(self) -> Floats:
         """Targets of the sample, missing ones filled as in `Table`, and the extreme values of all rows."""
         y, ends = self.sample.y, self.extremes.y
         unseen = np.isnan(y).all(1)[:, None]
         known = self.sample._replace(y=np.where(unseen, ends[:, :1], y))
         return np.concatenate([known.filled_y, ends], axis=1)
 
-    def in_memory(self):
+    def in_memory(self) -> Table:
         """The `Table` of all rows."""
         return windows.joined(list(self.blocks()))
 
-    def reader(self):
+    def reader(self) -> windows.ReadAhead:
         """What gives the rows of minibatches."""
         return windows.ReadAhead(self)
+
+
+AnyTable: TypeAlias = Table | LongTable
 
 
 class _Source:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from .._backend import placement, processes
 from ..step.state import Report, State
@@ -14,6 +15,9 @@ from .monitor import Monitor
 from .settings import counted_iterations
 from .shares import filled_up, total
 from .stopping import StoppingRule, Trend
+
+# Called after each chunk of iterations; a true answer ends training.
+Callbacks: TypeAlias = Sequence[Callable[[Monitor, State], Any]]
 
 
 class Result(NamedTuple):

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from scipy import optimize
 from sklearn.base import BaseEstimator
+
+from .._backend.types import ArrayLike, Floats
 
 __all__ = ["Auto", "Constant", "Cosine", "LineSearch", "Linear", "LogLinear", "Schedule"]
 
@@ -23,10 +26,22 @@ class Schedule(BaseEstimator, ABC):
 
     To write your own schedule, subclass it, store the parameters under their own
     names in ``__init__`` and define ``__call__``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skgp_natgrad import Schedule
+    >>> class Harmonic(Schedule):
+    ...     def __init__(self, first=0.1):
+    ...         self.first = first
+    ...     def __call__(self, iteration):
+    ...         return self.first / (1.0 + np.asarray(iteration))
+    >>> Harmonic(first=0.6)(np.arange(3)).round(2).tolist()
+    [0.6, 0.3, 0.2]
     """
 
     @abstractmethod
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         """Return the value at ``iteration`` (int or integer array, from 0)."""
 
     def _fraction(self, iteration):
@@ -54,10 +69,10 @@ class Constant(Schedule):
     0.5
     """
 
-    def __init__(self, value=0.1):
+    def __init__(self, value: float = 0.1) -> None:
         self.value = value
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         return np.full(np.shape(iteration), self.value, dtype=float)
 
 
@@ -80,12 +95,12 @@ class Linear(Schedule):
     [0.0, 0.025, 0.05, 0.075, 0.1, 0.1]
     """
 
-    def __init__(self, initial=1e-5, final=0.1, n_steps=100):
+    def __init__(self, initial: float = 1e-5, final: float = 0.1, n_steps: int = 100) -> None:
         self.initial = initial
         self.final = final
         self.n_steps = n_steps
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         return self.initial + (self.final - self.initial) * self._fraction(iteration)
 
 
@@ -112,12 +127,12 @@ class LogLinear(Schedule):
     [0.0001, 0.001, 0.01, 0.1, 0.1]
     """
 
-    def __init__(self, initial=1e-3, final=0.1, n_steps=20):
+    def __init__(self, initial: float = 1e-3, final: float = 0.1, n_steps: int = 20) -> None:
         self.initial = initial
         self.final = final
         self.n_steps = n_steps
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         if not (self.initial > 0 and self.final > 0):
             raise ValueError(
                 f"LogLinear(initial={self.initial!r}, final={self.final!r}): both values "
@@ -145,12 +160,12 @@ class Cosine(Schedule):
     [1.0, 0.5, 0.0, 0.0]
     """
 
-    def __init__(self, initial=0.02, final=0.0, n_steps=1000):
+    def __init__(self, initial: float = 0.02, final: float = 0.0, n_steps: int = 1000) -> None:
         self.initial = initial
         self.final = final
         self.n_steps = n_steps
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         remaining = 0.5 * (1.0 + np.cos(np.pi * self._fraction(iteration)))
         return self.final + (self.initial - self.final) * remaining
 
@@ -175,10 +190,10 @@ class Auto(Schedule):
     NGDSVGPRegressor(gamma_schedule=Auto(maximum=0.5))
     """
 
-    def __init__(self, maximum=1.0):
+    def __init__(self, maximum: float = 1.0) -> None:
         self.maximum = maximum
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         return np.full(np.shape(iteration), self.maximum, dtype=float)
 
 
@@ -205,12 +220,12 @@ class LineSearch(Schedule):
     0.3
     """
 
-    def __init__(self, maximum=1.0, minimum=1e-8, precision=1e-2):
+    def __init__(self, maximum: float = 1.0, minimum: float = 1e-8, precision: float = 1e-2) -> None:
         self.maximum = maximum
         self.minimum = minimum
         self.precision = precision
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         if not 0 < self.minimum < self.maximum:
             raise ValueError(
                 f"LineSearch(maximum={self.maximum!r}, minimum={self.minimum!r}): give two positive numbers, the "
@@ -218,7 +233,7 @@ class LineSearch(Schedule):
             )
         return np.full(np.shape(iteration), self.maximum, dtype=float)
 
-    def best(self, bound):
+    def best(self, bound: Callable[[float], float]) -> float:
         """Return the step size of the largest ``bound(size)``; values that are not finite are ignored."""
 
         def loss(log_size):
@@ -245,10 +260,10 @@ class FromFunction(Schedule):
     [0.1, 0.05]
     """
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[[int], float]) -> None:
         self.function = function
 
-    def __call__(self, iteration):
+    def __call__(self, iteration: ArrayLike) -> Floats:
         values = [self.function(int(i)) for i in np.ravel(iteration)]
         try:
             numbers_ = np.array(values, dtype=float)

@@ -32,6 +32,12 @@ class Settings(NamedTuple):
         Number of iterations over which the bound is averaged for this comparison.
     dtype : str
         Type of the arrays that grow with the batch.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import LogLinear, svgp
+    >>> svgp.Settings(gamma_schedule=LogLinear(1e-4, 0.1), max_iter=200).algorithm.solver
+    'ngd'
     """
 
     algorithm: Algorithm = Algorithm()
@@ -45,7 +51,7 @@ class Settings(NamedTuple):
     dtype: str = "float64"
 
     @property
-    def searched(self):
+    def searched(self) -> LineSearch | None:
         """The schedule that is a line search, if there is one; else None."""
         used = SOLVERS[self.algorithm.solver].step_sizes[:1]
         schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
