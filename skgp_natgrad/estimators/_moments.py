@@ -16,8 +16,8 @@ class TargetMoments(TargetDistribution):
         """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
 
-    @by_blocks("offset")
-    def predict(self, X, return_std=False, return_cov=False, offset=None, out=None):
+    @by_blocks("offset", "alpha", "trials")
+    def predict(self, X, return_std=False, return_cov=False, offset=None, out=None, *, alpha=None, trials=None):
         """Predict the mean of y, and on request its standard deviation or covariance.
 
         Parameters
@@ -30,6 +30,10 @@ class TargetMoments(TargetDistribution):
             Also return the joint predictive covariance of y, noise included.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
             Where to write what is returned, such as a `numpy.memmap`; by default new arrays. Rows of an X in a file
             are read, predicted and written by blocks.
@@ -51,15 +55,15 @@ class TargetMoments(TargetDistribution):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
-        offset = self._latent_offset(X, offset)
+        known = self._known(X, offset, alpha=alpha, trials=trials)
         if return_cov and not self.likelihood_.additive_noise:
             raise ValueError(
                 f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
                 "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
             )
         if not (return_std or return_cov):
-            return self._shaped(self._y_scale.backward(self._predict("target_mean", X, offset=offset).T))
-        mean, var = (moment.T for moment in self._predict("target_moments", X, offset=offset))
+            return self._shaped(self._y_scale.backward(self._predict("target_mean", X, **known).T))
+        mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
@@ -69,7 +73,7 @@ class TargetMoments(TargetDistribution):
         covariance *= self._y_scale.scale**2
         return y_mean, self._shaped(covariance)
 
-    def score(self, X, y, sample_weight=None, offset=None):
+    def score(self, X, y, sample_weight=None, offset=None, *, alpha=None, trials=None):
         """Coefficient of determination of the predicted mean.
 
         Parameters
@@ -81,10 +85,15 @@ class TargetMoments(TargetDistribution):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
         score : float
             R^2, averaged over the outputs.
         """
-        return r2_score(y, self.predict(X, offset=offset), sample_weight=sample_weight)
+        mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
+        return r2_score(y, mean, sample_weight=sample_weight)

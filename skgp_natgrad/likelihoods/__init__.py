@@ -13,6 +13,7 @@ from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli
 from .beta import Beta
+from .binomial import Binomial
 from .chained_beta import ChainedBeta
 from .exponential import Exponential
 from .gamma import Gamma
@@ -30,6 +31,7 @@ from .zero_inflated_poisson import ZeroInflatedPoisson
 __all__ = [
     "Bernoulli",
     "Beta",
+    "Binomial",
     "ChainedBeta",
     "ClassLikelihood",
     "Exponential",

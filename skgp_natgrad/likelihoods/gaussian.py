@@ -32,6 +32,7 @@ class Gaussian(LocationLikelihood):
     name = "gaussian"
     conjugate = True
     parameters = ("variance",)
+    known = ("alpha",)
 
     def __init__(self, variance=0.1, variance_bounds=(1e-6, 1e3)):
         self.variance = variance
@@ -52,9 +53,12 @@ class Gaussian(LocationLikelihood):
         total = var + self.variance
         return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
 
-    def with_noise(self, noise):
+    def given(self, known):
         """Return the likelihood with known variances (T, B) added to that of the noise."""
-        return self.with_leaves([self.variance + noise])
+        return self if known is None else self.with_leaves([self.variance + known])
+
+    def known_in_units(self, known, offset, scale):
+        return known / scale[:, None] ** 2
 
     def noise_variance(self):
         return self.variance

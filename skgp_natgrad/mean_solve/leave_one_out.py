@@ -69,7 +69,7 @@ def _quadratic_forms(factor, A):
 
 @jax.jit
 def _held_out_density(raw_likelihood, mean, var, batch):
-    each = raw_likelihood.from_raw().log_predictive_density(mean, var, batch.y)
+    each = raw_likelihood.from_raw().given(batch.known).log_predictive_density(mean, var, batch.y)
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum() / batch.weight.sum()
 
 

@@ -101,7 +101,7 @@ class DistributionScorer(BaseEstimator):
 
     Notes
     -----
-    ``sample_weight`` and ``offset`` are passed by metadata routing: with
+    ``sample_weight``, ``offset``, ``alpha`` and ``trials`` are passed by metadata routing: with
     ``sklearn.set_config(enable_metadata_routing=True)`` after ``scorer.set_score_request(sample_weight=True)`` (on a
     `sklearn.base.clone`: the ready-made scorers are shared).
 
@@ -126,7 +126,7 @@ class DistributionScorer(BaseEstimator):
     True
     """
 
-    # Only weights and offsets are metadata.
+    # Only weights and what is known of rows are metadata.
     __metadata_request__score: ClassVar[dict] = {"estimator": UNUSED}
 
     def __init__(self, metric="nlpd", coverage=0.9, n_draws=1000):
@@ -134,11 +134,11 @@ class DistributionScorer(BaseEstimator):
         self.coverage = coverage
         self.n_draws = n_draws
 
-    def __call__(self, estimator, X, y, sample_weight=None, offset=None):
+    def __call__(self, estimator, X, y, sample_weight=None, offset=None, alpha=None, trials=None):
         """Return the score of a fitted estimator: see `score`."""
-        return self.score(estimator, X, y, sample_weight, offset)
+        return self.score(estimator, X, y, sample_weight, offset, alpha, trials)
 
-    def score(self, estimator, X, y, sample_weight=None, offset=None):
+    def score(self, estimator, X, y, sample_weight=None, offset=None, alpha=None, trials=None):
         """Return the score of a fitted estimator.
 
         Parameters
@@ -150,6 +150,10 @@ class DistributionScorer(BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `NGDSVGPRegressor.predict`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials.
 
         Returns
         -------
@@ -159,7 +163,7 @@ class DistributionScorer(BaseEstimator):
         if self.metric not in _OF_REGRESSORS:
             raise ValueError(f"metric={self.metric!r} must be one of {', '.join(map(repr, _OF_REGRESSORS))}.")
         probability("coverage", self.coverage)
-        found = predictions_of(estimator, X, offset)
+        found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if not isinstance(found, tuple):
             y = np.asarray(y, dtype=float)
             # A single column is a vector, as estimators take it.

@@ -95,7 +95,7 @@ def condition(state, constants, plan):
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
-def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devices=None, offset=None):
+def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devices=None, offset=None, known=None):
     """Evaluate the model at every row of a table.
 
     Parameters
@@ -114,6 +114,8 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devi
         Devices that share the rows.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -138,10 +140,11 @@ def predict(model, X, quantity="latent_moments", *targets, device="auto", n_devi
     function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
-    if offset is not None:
+    if offset is not None or known is not None:
         mean, var = predict(model, X, device=device, n_devices=n_devices)
+        mean = mean if offset is None else mean + offset
         with _device.computation(device, n_devices, required=False):
-            return evaluate.at_moments(function, likelihood, mean + offset, var, *targets)
+            return evaluate.at_moments(function, likelihood, mean, var, *targets, known=known)
     few = len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
     with _device.computation(device, n_devices, required=False, in_fork=without_jax):
@@ -288,7 +291,7 @@ def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
     return samples.draws(mean, covariance(model, X, device), n_samples, random_state)
 
 
-def sample_targets(model, X, n_samples, random_state, device="auto", joint=True, offset=None):
+def sample_targets(model, X, n_samples, random_state, device="auto", joint=True, offset=None, known=None):
     """Return draws of the targets at the rows of ``X``, noise included.
 
     Parameters
@@ -303,6 +306,8 @@ def sample_targets(model, X, n_samples, random_state, device="auto", joint=True,
         As for `sample_latent`.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -332,7 +337,8 @@ def sample_targets(model, X, n_samples, random_state, device="auto", joint=True,
         mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
         f = of_mean * mean + of_deviation * (f - mean)
     with _device.computation(device, required=False):
-        y = model.likelihood.sample(f.reshape(len(f), -1), random_state)
+        likelihood = model.likelihood.given(None if known is None else np.repeat(known, n_samples, axis=1))
+        y = likelihood.sample(f.reshape(len(f), -1), random_state)
     return np.reshape(y, (-1, *f.shape[1:]))
 
 

@@ -32,15 +32,15 @@ class Table(NamedTuple):
     weight : ndarray of shape (N,)
     offset : ndarray of shape (K, N), optional
         Known parts of the latent functions, which are added to them.
-    noise : ndarray of shape (T, N), optional
-        Known variances, which are added to that of Gaussian noise.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows, as variances of Gaussian noise: see `likelihoods.Likelihood.given`.
     """
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
     offset: np.ndarray | None = None
-    noise: np.ndarray | None = None
+    known: np.ndarray | None = None
 
     @property
     def n_rows(self):
@@ -68,9 +68,14 @@ class Table(NamedTuple):
         return self.offset is not None
 
     @property
-    def has_noise(self):
-        """Whether variances of the noise are known."""
-        return self.noise is not None
+    def added(self):
+        """What is added to the latent functions: the offset, or zeros for each target."""
+        return np.zeros_like(self.y) if self.offset is None else self.offset
+
+    @property
+    def has_known(self):
+        """Whether something else is known of the rows."""
+        return self.known is not None
 
     @property
     def y_is_constant(self):
@@ -127,13 +132,13 @@ class Table(NamedTuple):
 
     @property
     def per_target(self):
-        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
-        return self.noise is not None or bool(np.isnan(self.y).any())
+        """Whether the rows' weights differ between targets: some are missing, or more is known of them."""
+        return self.known is not None or bool(np.isnan(self.y).any())
 
     def target(self, k):
         """The table of one target: the rows in which it is not missing."""
         rows = self.rows(~np.isnan(self.y[k]))
-        return rows._replace(y=rows.y[k : k + 1], noise=None if self.noise is None else rows.noise[k : k + 1])
+        return rows._replace(y=rows.y[k : k + 1], known=None if self.known is None else rows.known[k :: len(self.y)])
 
     @property
     def filled_y(self):
@@ -173,7 +178,7 @@ def padded(rows, size, n_columns=0):
         np.arange(n_columns),
         np.zeros(()),
         filled_up(rows.offset),
-        filled_up(rows.noise),
+        filled_up(rows.known),
     )
 
 
@@ -295,8 +300,8 @@ class BatchStream:
         correlation = noise_correlation(n_rows, self.size, seen)
         rows = self.reader.rows(index)
         X = rows.X.reshape(STEPS_PER_CALL, self.size, rows.n_columns)
-        y, weight, offset, noise = (None if each is None else self._by_batch(each) for each in rows[1:])
-        return Batch(X, y, weight, columns, correlation, offset, noise)
+        y, weight, offset, known = (None if each is None else self._by_batch(each) for each in rows[1:])
+        return Batch(X, y, weight, columns, correlation, offset, known)
 
     def _by_batch(self, values):
         """Values (..., rows) with a leading axis of batches."""
