@@ -70,6 +70,8 @@ class Likelihood(BaseEstimator):
         The allowed values of a continuous y: `unconstrained`, `positive` or `unit_interval`.
     discrete : bool
         Whether y is one of the integers 0, 1, 2, ...
+    atom : float or None
+        The least value of a continuous y, if y has it with positive probability.
     known : tuple of str
         Arguments of the estimator's methods that hold what is known of each row, besides X and y.
     rows : tuple of arrays of shape (T, B), or None
@@ -87,6 +89,7 @@ class Likelihood(BaseEstimator):
     mean_needs_variance: ClassVar[bool] = True
     support: ClassVar = unconstrained
     discrete: ClassVar[bool] = False
+    atom: ClassVar[float | None] = None
     known: ClassVar[tuple] = ()
     rows = None
 

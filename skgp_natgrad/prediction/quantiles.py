@@ -106,7 +106,14 @@ def _quantile(likelihood, mean, var, known, level):
         return cumulative(likelihood, mean[:, row], var[:, row], y[None], _some(known, row))[0] - level
 
     row = np.arange(mean.shape[1], dtype=float)
-    return _integer_root(excess, row) if likelihood.discrete else _root(excess, row, likelihood.support, mean, var)
+    if likelihood.discrete:
+        return _integer_root(excess, row)
+    if likelihood.atom is None:
+        return _root(excess, row, likelihood.support, mean, var)
+    found = np.full(len(row), likelihood.atom)
+    rest = np.flatnonzero(excess(found, row) < 0.0)
+    found[rest] = _root(excess, row[rest], likelihood.support, mean[:, rest], var[:, rest])
+    return found
 
 
 def _root(excess, row, support, mean, var):
