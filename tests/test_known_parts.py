@@ -71,11 +71,11 @@ def test_known_noise_that_all_rows_share_is_noise(noise, ratio):
 
 def test_evidence_with_known_noise_and_missing_targets_is_that_of_scikit_learn(x64):
     y = np.stack([Y - 10.0, np.where(np.arange(50) % 3 == 0, np.nan, np.cos(X[:, 0]))])
-    rows = svgp.Table(np.column_stack([X, X**2, X**3]), y, np.ones(50), noise=np.stack([ALPHA, 0.5 * ALPHA]))
+    rows = svgp.Table(np.column_stack([X, X**2, X**3]), y, np.ones(50), known=np.stack([ALPHA, 0.5 * ALPHA]))
     kernel, expected, slopes = ConstantKernel(1.3) * RBF([0.5, 2.0, 3.0]), 0.0, 0.0
     for k in range(2):
         seen = ~np.isnan(y[k])
-        process = GaussianProcessRegressor(kernel + WhiteKernel(0.07), alpha=rows.noise[k, seen], optimizer=None)
+        process = GaussianProcessRegressor(kernel + WhiteKernel(0.07), alpha=rows.known[k, seen], optimizer=None)
         process.fit(rows.X[seen], y[k, seen])
         value, slope = process.log_marginal_likelihood(process.kernel_.theta, eval_gradient=True)
         expected, slopes = expected + value, slopes + slope
@@ -90,7 +90,7 @@ def test_evidence_with_known_noise_and_missing_targets_is_that_of_scikit_learn(x
         process = GaussianProcessRegressor(kernel, alpha=ALPHA[rest] + 0.07, optimizer=None)
         mean, std = process.fit(rows.X[rest], y[0, rest]).predict(rows.X[[i]], return_std=True)
         each.append(_log_density(y[0, i], mean[0], std[0] ** 2 + ALPHA[i] + 0.07))
-    first = rows._replace(y=y[:1], noise=rows.noise[:1])
+    first = rows._replace(y=y[:1], known=rows.known[:1])
     density = evidence.leave_one_out_density(hyperparameters_of(kernel)[0], first)
     assert density == pytest.approx(np.mean(each), rel=1e-6)
 
@@ -117,8 +117,6 @@ def test_known_noise_is_refused_where_there_is_none_to_add_it_to():
     counts = np.arange(50)
     with pytest.raises(ValueError, match="alpha holds known variances of Gaussian noise, but likelihood Poisson"):
         regressor("poisson").fit(X, counts, alpha=1.0)
-    with pytest.raises(ValueError, match="alpha is not available with mean_solver='exact'"):
-        regressor(mean_solver="exact", n_mean_inducing=5, n_inducing=5).fit(X, Y, alpha=1.0)
     with pytest.raises(ValueError, match=r"alpha\[3\]=-1 must be a finite number of at least 0"):
         regressor().fit(X, Y, alpha=np.where(np.arange(50) == 3, -1.0, 1.0))
     with pytest.raises(ValueError, match=r"alpha has the shape \(49,\); give a number, or one value"):
@@ -269,7 +267,7 @@ def test_offsets_on_minibatches_and_in_the_exact_mean():
 
 def test_known_parts_are_routed_as_metadata():
     with sklearn.config_context(enable_metadata_routing=True):
-        reg = regressor().set_fit_request(alpha=True, offset=True).set_score_request(offset=True)
+        reg = regressor().set_fit_request(alpha=True, offset=True).set_score_request(alpha=True, offset=True)
         line = 40.0 * X[:, 0]
         found = cross_validate(
             reg, X, Y + line, cv=2, params={"alpha": ALPHA, "offset": line}, error_score="raise", return_estimator=True

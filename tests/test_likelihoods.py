@@ -16,6 +16,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     ChainedBeta,
     Exponential,
     Gamma,
@@ -100,7 +101,7 @@ class Case(NamedTuple):
 
 COUNTS, POSITIVE, FRACTIONS, REALS = (0.0, 1.0, 7.0), (0.01, 0.8, 5.0), (0.02, 0.5, 0.97), (-3.0, 0.0, 1.2)
 NOT_COUNTS, NOT_POSITIVE, NOT_FRACTIONS, NOT_LEVELS = (-1.0, 0.5), (0.0, -2.0), (0.0, 1.0, 3.0), (-1.0, 0.5, 5.0)
-COUNTED = ("poisson", "negative_binomial", "zero_inflated_poisson")
+COUNTED = ("poisson", "negative_binomial", "zero_inflated_poisson", "binomial")
 LEVELS = (0.0, 1.0, 3.0, 4.0)
 LEARNED = np.cumsum([0.0, 0.4, 1.1, 0.7]) - 1.1
 
@@ -126,6 +127,8 @@ CASES = [
     Case(ChainedBeta(), lambda f, g: stats.beta(np.exp(f), np.exp(g)), FRACTIONS, NOT_FRACTIONS, log_concave=False),
     Case(Ordinal(scale=0.7, n_levels=5), lambda f: Levels(f, np.linspace(-2, 2, 4), 0.7), LEVELS, NOT_LEVELS),
     Case(Ordinal("learned", n_levels=5, widths=[0.4, 1.1, 0.7]), lambda f: Levels(f, LEARNED, 0.5), LEVELS, NOT_LEVELS),
+    Case(Binomial(), lambda f: Levels(f, [0.0], 1.0), (0.0, 1.0), NOT_COUNTS),
+    Case(Binomial("logit"), lambda f: stats.binom(1, special.expit(f)), (0.0, 1.0), NOT_COUNTS),
     Case(Bernoulli(), lambda f: Levels(f, [0.0], 1.0), (0.0, 1.0)),
     Case(Bernoulli("logit"), lambda f: stats.bernoulli(special.expit(f)), (0.0, 1.0)),
 ]

@@ -294,19 +294,6 @@ def check_kernels(kernel, n_latent):
         )
 
 
-def check_noise(plan, table):
-    """Refuse known variances of the noise where they could not be added to it."""
-    if not table.has_noise:
-        return
-    if not hasattr(plan.likelihood, "with_noise"):
-        raise ValueError(
-            f"alpha holds known variances of Gaussian noise, but likelihood {type(plan.likelihood).__name__} has none; "
-            "use likelihood='gaussian', or leave alpha out."
-        )
-    if plan.settings.algorithm.mean_solver == "exact":
-        raise ValueError("alpha is not available with mean_solver='exact'; use mean_solver='adam', or leave alpha out.")
-
-
 def with_points(plan, estimator, n_features, scale):
     """The plan with ``inducing_init`` checked and the user's points in the units of the model."""
     if isinstance(plan.inducing_init, str):

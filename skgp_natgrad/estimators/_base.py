@@ -150,8 +150,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     @with_callbacks
     def _take_over(self, X, y, sample_weight, **options):
         """Fit a copy, and take over its attributes; return the `Outcome`."""
-        offset = options.get("offset")
-        hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, offset=offset), copy.copy(self)
+        known = {name: value for name, value in options.items() if name != "streams"}
+        hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):
             outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
         hooks.finish(learner)
@@ -222,11 +222,11 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
             )
         return X
 
-    def _predict(self, quantity, X, *targets, offset=None):
+    def _predict(self, quantity, X, *targets, **known):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
         model = _fitted.model_of(self)
         where = {"device": self.device, "n_devices": self.n_devices}
-        return self._defined(svgp.predict(model, X, quantity, *targets, offset=offset, **where))
+        return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where))
 
     def _defined(self, values):
         """Return predicted values, if none is NaN."""
@@ -237,13 +237,12 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
             )
         return values
 
-    def _sample_targets(self, X, n_samples, random_state, joint, offset=None):
+    def _sample_targets(self, X, n_samples, random_state, joint, **known):
         """Draws of the targets at standardised rows: (T, N, n_samples)."""
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
         # Refused where the kernel is not defined: a draw of a class would not show it.
         self._predict("latent_mean", X)
-        return svgp.sample_targets(
-            _fitted.model_of(self), X, n_samples, check_random_state(random_state), self.device, joint, offset
-        )
+        random_state = check_random_state(random_state)
+        return svgp.sample_targets(_fitted.model_of(self), X, n_samples, random_state, self.device, joint, **known)

@@ -7,7 +7,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from .. import svgp
 from .._backend.types import ArrayLike, Floats, Seed
-from . import _checks, _fitted, _inputs
+from . import _checks, _fitted, _inputs, _known
 from ._by_blocks import by_blocks
 from ._latent import LatentDistribution
 from ._table import latent_offset
@@ -30,16 +30,24 @@ class TargetDistribution(LatentDistribution):
             )
         return y
 
-    def _latent_offset(self, X, offset):
-        """What the argument ``offset`` adds to the latent functions at the rows ``X``: (K, N), or None."""
-        offset = _inputs.known("offset", offset, len(X), len(self._y_scale.scale))
-        return None if offset is None else latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
+    def _known(self, X, offset, **arguments):
+        """What is known of the rows ``X`` in the units of the model: ``offset`` (K, N) and ``known`` (P T, N), or None.
 
-    def _latent_moments(self, X, offset):
-        """Mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
+        The first is added to the latent functions; the second is for the likelihood.
+        """
+        shape = len(X), len(self._y_scale.scale)
+        offset = _inputs.known("offset", offset, *shape)
+        if offset is not None:
+            offset = latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
+        known = _known.of_rows(self.likelihood_, arguments, *shape)
+        if known is not None:
+            known = self.likelihood_.known_in_units(known.T, *self._y_scale[:2])
+        return {"offset": offset, "known": known}
+
+    def _distribution_at(self, X, offset, known):
+        """The likelihood, mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
         mean, var = self._predict("latent_moments", X)
-        offset = self._latent_offset(X, offset)
-        return mean if offset is None else mean + offset, var
+        return _fitted.model_of(self).likelihood, mean if offset is None else mean + offset, var
 
     def _by_row(self, values):
         """Values (T, N, ...) with the rows first, and without the axis of the outputs if y had none."""
@@ -50,8 +58,10 @@ class TargetDistribution(LatentDistribution):
         offset, scale = (np.reshape(x, (-1,) + (1,) * (values.ndim - 1)) for x in self._y_scale[:2])
         return self._by_row(values * scale + offset)
 
-    @by_blocks("y", "offset")
-    def predict_log_density(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
+    @by_blocks("y", "offset", "alpha", "trials")
+    def predict_log_density(
+        self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
+    ) -> Floats:
         """Log density of each row's target under the prediction.
 
         Parameters
@@ -60,6 +70,10 @@ class TargetDistribution(LatentDistribution):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -80,12 +94,16 @@ class TargetDistribution(LatentDistribution):
         """
         X = self._check_rows(X)
         y = self._check_targets(X, y)
+        known = self._known(X, offset, alpha=alpha, trials=trials)
         self.likelihood_.check_targets(y.T)
-        standardised, offset = self._y_scale.forward(y).T, self._latent_offset(X, offset)
-        return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
+        standardised = self._y_scale.forward(y).T
+        _fitted.model_of(self).likelihood.given(known["known"]).check_rows(standardised)
+        return self._predict("log_density", X, standardised, **known) - np.log(self._y_scale.scale).sum()
 
-    @by_blocks("y", "offset")
-    def predict_cdf(self, X: ArrayLike, y: ArrayLike, offset: PerRow = None) -> Floats:
+    @by_blocks("y", "offset", "alpha", "trials")
+    def predict_cdf(
+        self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
+    ) -> Floats:
         """Probability that each row's target is at most y: the probability integral transform.
 
         Parameters
@@ -94,6 +112,10 @@ class TargetDistribution(LatentDistribution):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -113,11 +135,13 @@ class TargetDistribution(LatentDistribution):
         """
         X = self._check_rows(X)
         y = self._y_scale.forward(self._check_targets(X, y)).T
-        moments = self._latent_moments(X, offset)
-        return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
+        known = self._known(X, offset, alpha=alpha, trials=trials)
+        return self._by_row(svgp.cumulative(*self._distribution_at(X, **known), y, known["known"]))
 
-    @by_blocks("offset")
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, offset: PerRow = None) -> Floats:
+    @by_blocks("offset", "alpha", "trials")
+    def predict_quantiles(
+        self, X: ArrayLike, q: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
+    ) -> Floats:
         """Quantiles of y under the prediction, noise included.
 
         Parameters
@@ -128,6 +152,10 @@ class TargetDistribution(LatentDistribution):
             Probabilities of the quantiles, strictly between 0 and 1.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -160,11 +188,15 @@ class TargetDistribution(LatentDistribution):
         True
         """
         levels = _checks.levels("q", q)
-        moments = self._latent_moments(self._check_rows(X), offset)
-        found = self._in_units(svgp.quantiles(_fitted.model_of(self).likelihood, *moments, np.ravel(levels)))
+        X = self._check_rows(X)
+        known = self._known(X, offset, alpha=alpha, trials=trials)
+        found = svgp.quantiles(*self._distribution_at(X, **known), np.ravel(levels), known["known"])
+        found = self._in_units(found)
         return found if np.ndim(levels) else found[..., 0]
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None) -> tuple[Floats, Floats]:
+    def predict_interval(
+        self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
+    ) -> tuple[Floats, Floats]:
         """Predictive interval of y, with equal probability on both sides of it.
 
         Parameters
@@ -176,6 +208,10 @@ class TargetDistribution(LatentDistribution):
             that, as the ends are integers.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -195,7 +231,8 @@ class TargetDistribution(LatentDistribution):
         True
         """
         coverage = _checks.levels("coverage", coverage, several=False)
-        both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], offset)
+        levels = [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]
+        both = self.predict_quantiles(X, levels, offset, alpha=alpha, trials=trials)
         return both[..., 0], both[..., 1]
 
     def sample_y(
@@ -205,6 +242,9 @@ class TargetDistribution(LatentDistribution):
         random_state: Seed = 0,
         joint: bool = True,
         offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> Floats:
         """Draw targets from the prediction, noise included.
 
@@ -219,6 +259,10 @@ class TargetDistribution(LatentDistribution):
             every row is drawn by itself, in memory that is proportional to their number.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -237,5 +281,5 @@ class TargetDistribution(LatentDistribution):
         """
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
-        joint, offset = _checks.boolean("joint", joint), self._latent_offset(X, offset)
-        return self._in_units(self._sample_targets(X, n_samples, random_state, joint, offset))
+        joint, known = _checks.boolean("joint", joint), self._known(X, offset, alpha=alpha, trials=trials)
+        return self._in_units(self._sample_targets(X, n_samples, random_state, joint, **known))

@@ -140,6 +140,10 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
 
 def model_of(estimator):
     """The `svgp.Model` that a fitted estimator predicts with."""
-    likelihood = estimator.likelihood_.value_and_bounds(len(estimator._y_scale.scale))[0]
+    offset, scale = estimator._y_scale[:2]
+    likelihood, everywhere = estimator.likelihood_, estimator.likelihood_.known_everywhere(len(scale))
+    if everywhere is not None:
+        everywhere = likelihood.known_in_units(everywhere, offset, scale)
+    likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
     return svgp.Model(kernels, likelihood, estimator._posterior, getattr(estimator, "_calibration", None))

@@ -189,7 +189,7 @@ def weighted(X, types, targets, batch_size):
 
     def read(start, stop):
         y, w = targets.columns.read(start, stop), weight.read(start, stop)
-        rest = (None if each is None else each.read(start, stop).T for each in (targets.offset, targets.noise))
+        rest = (None if each is None else each.read(start, stop).T for each in (targets.offset, targets.known))
         part = svgp.Table(X.read(start, stop), y.T, w, *rest)
         used = (w > 0) & ~np.isnan(y).all(1)
         return part if used.all() else part.rows(used)

@@ -32,6 +32,9 @@ class TargetMoments(TargetDistribution):
         return_cov: Literal[False] = False,
         offset: PerRow = None,
         out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> Floats: ...
 
     @overload
@@ -42,6 +45,9 @@ class TargetMoments(TargetDistribution):
         return_cov: Literal[False] = False,
         offset: PerRow = None,
         out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> tuple[Floats, Floats]: ...
 
     @overload
@@ -52,11 +58,22 @@ class TargetMoments(TargetDistribution):
         return_cov: bool = False,
         offset: PerRow = None,
         out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]: ...
 
-    @by_blocks("offset")
+    @by_blocks("offset", "alpha", "trials")
     def predict(
-        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False, offset: PerRow = None, out: Out = None
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: PerRow = None,
+        out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
 
@@ -70,6 +87,10 @@ class TargetMoments(TargetDistribution):
             Also return the joint predictive covariance of y, noise included.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
             Where to write what is returned, such as a `numpy.memmap`; by default new arrays. Rows of an X in a file
             are read, predicted and written by blocks.
@@ -105,12 +126,12 @@ class TargetMoments(TargetDistribution):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std and return_cov can be requested.")
         X = self._check_rows(X)
-        offset = self._latent_offset(X, offset)
+        known = self._known(X, offset, alpha=alpha, trials=trials)
         if return_cov:
             self._require_additive_noise()
         if not (return_std or return_cov):
-            return self._shaped(self._y_scale.backward(self._predict("target_mean", X, offset=offset).T))
-        mean, var = (moment.T for moment in self._predict("target_moments", X, offset=offset))
+            return self._shaped(self._y_scale.backward(self._predict("target_mean", X, **known).T))
+        mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
@@ -178,6 +199,9 @@ class TargetMoments(TargetDistribution):
         y: ArrayLike,
         sample_weight: PerRow = None,
         offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
     ) -> float:
         """Coefficient of determination of the predicted mean.
 
@@ -190,6 +214,10 @@ class TargetMoments(TargetDistribution):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
@@ -207,4 +235,5 @@ class TargetMoments(TargetDistribution):
         >>> bool(reg.score(X, y) > 0.95)
         True
         """
-        return r2_score(y, self.predict(X, offset=offset), sample_weight=sample_weight)
+        mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
+        return r2_score(y, mean, sample_weight=sample_weight)

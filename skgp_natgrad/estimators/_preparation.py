@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from .. import svgp
 from .._backend import processes
+from .._backend.rows import BLOCK_ROWS
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
 from ..training.rungs import Rung
@@ -99,8 +100,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = plan._replace(likelihood=plan.likelihood.prepare(some.filled_y, plan.n_classes))
     if isinstance(table, svgp.LongTable):
         _long.check_targets(plan.likelihood, table)
+    _check_rows(plan.likelihood, table)
     svgp.check_plan(plan, table)
-    _arguments.check_noise(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = estimator.get_params(deep=False)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
@@ -113,8 +114,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
-    of_one, table = some is table, _table.scaled(table, scales, plan.settings.dtype, plan.n_latent(table))
-    some = table if of_one else _table.scaled(some, scales, plan.settings.dtype, plan.n_latent(table))
+    units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
+    of_one, table = some is table, _table.scaled(table, *units)
+    some = table if of_one else _table.scaled(some, *units)
     plan = _complete(estimator, plan, some, scales.x, previous, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     if previous is not None:
@@ -123,6 +125,13 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes)
+
+
+def _check_rows(likelihood, table):
+    """Refuse targets that are impossible under what is known of their rows."""
+    if table.has_known:
+        for part in table.blocks(BLOCK_ROWS):
+            likelihood.given(part.known).check_rows(part.y)
 
 
 def _refuse_other_arguments(estimator):
@@ -140,7 +149,8 @@ def _chosen(plan, table, choice, random_state):
     if plan.kernels is not None:
         return choice[0], plan
     rows = svgp.some_rows(table, random_state)
-    tables = [_table.scaled(rows, scales, plan.settings.dtype, plan.n_latent(rows)) for scales in choice]
+    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
+    tables = [_table.scaled(rows, scales, *units) for scales in choice]
     index, plan = svgp.choose_kernel(plan, tables, random_state)
     return choice[index], plan
 

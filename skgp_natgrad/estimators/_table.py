@@ -35,7 +35,7 @@ def weighted(X, types, targets, batch_size):
     tables = X[used], targets.columns[used]
     spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
     X, y = map(snapped, tables, spans)
-    known = (None if each is None else each[used].T for each in (targets.offset, targets.noise))
+    known = (None if each is None else each[used].T for each in (targets.offset, targets.known))
     table = Table(X, y.T, weight[used], *known)
     return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
 
@@ -58,7 +58,7 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     return [Scales(x, y) for x in found]
 
 
-def scaled(table, scales, dtype, n_latent):
+def scaled(table, scales, dtype, likelihood, n_latent):
     """The table in the units of the model, whose latent functions may be several for each target.
 
     Raises
@@ -67,8 +67,8 @@ def scaled(table, scales, dtype, n_latent):
         If some values are too large to be squared in this type.
     """
     if isinstance(table, LongTable):
-        scaled(table.extremes, scales, dtype, n_latent)
-        return table.mapped(lambda part: scaled(part, scales, dtype, n_latent))
+        scaled(table.extremes, scales, dtype, likelihood, n_latent)
+        return table.mapped(lambda part: scaled(part, scales, dtype, likelihood, n_latent))
     with np.errstate(over="ignore"):
         X = scales.x.forward(table.X)
     largest = np.abs(X).max()
@@ -77,9 +77,9 @@ def scaled(table, scales, dtype, n_latent):
             f"X holds values up to {largest:g} in the units of the model, which dtype={dtype!r} cannot "
             "square; rescale X (normalize_X=True does), or use dtype='float64'."
         )
-    noise = None if table.noise is None else table.noise / scales.y.scale[:, None] ** 2
+    known = None if table.known is None else likelihood.known_in_units(table.known, *scales.y[:2])
     offset = None if table.offset is None else latent_offset(table.offset, scales.y, n_latent)
-    return Table(X, scales.y.forward(table.y.T).T, table.weight, offset, noise)
+    return Table(X, scales.y.forward(table.y.T).T, table.weight, offset, known)
 
 
 def latent_offset(offset, scale, n_latent):
@@ -93,7 +93,7 @@ def distinct(table):
     A repeated row and a row of twice the weight then give the same table, to the bit,
     and so does every order of the rows.
     """
-    known = [each.T for each in (table.y, table.offset, table.noise) if each is not None]
+    known = [each.T for each in (table.y, table.offset, table.known) if each is not None]
     columns = np.column_stack([table.X, *known])
     # lexsort's last key is the primary one: columns from the left, then weights for a fixed order of sums.
     order = np.lexsort(np.vstack([table.weight, columns.T[::-1]]))

@@ -34,7 +34,7 @@ class Targets(NamedTuple):
     Attributes
     ----------
     columns : ndarray of shape (N, T)
-        Of many rows this, the weight, the offset and the noise are `Rows`.
+        Of many rows this, the weight, the offset and what is known are `Rows`.
     weight : array-like of shape (N,) or None
         The user's weights, multiplied by those of the classes.
     types : list of numpy.dtype
@@ -46,8 +46,10 @@ class Targets(NamedTuple):
         Whether the columns may be standardised.
     attributes : dict
         Fitted attributes that prediction needs.
-    offset, noise : ndarray of shape (N, T) or None
-        Known parts of the latent functions, and known variances of the noise.
+    offset : ndarray of shape (N, T) or None
+        Known parts of the latent functions.
+    known : ndarray of shape (N, P T) or None
+        What else is known of the rows: see `_known.of_rows`.
     """
 
     columns: np.ndarray
@@ -58,7 +60,7 @@ class Targets(NamedTuple):
     scale: bool
     attributes: dict
     offset: np.ndarray | None = None
-    noise: np.ndarray | None = None
+    known: np.ndarray | None = None
 
 
 def likelihood_of(task, argument, default):

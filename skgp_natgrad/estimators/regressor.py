@@ -11,12 +11,12 @@ from sklearn.utils.validation import validate_data
 
 from .._backend.types import ArrayLike, Device, Devices, Seed
 from ..likelihoods import Likelihood
-from . import _inputs, _long
+from . import _inputs, _known, _long
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
 from ._streams import streaming
-from ._targets import REGRESSION, Targets
+from ._targets import REGRESSION, Targets, likelihood_of
 from ._types import (
     Basis,
     Callback,
@@ -34,6 +34,7 @@ from ._types import (
     Steps,
 )
 
+_DEFAULT = "gaussian"
 # Names in the constructor's scope that are not arguments shared with the classifier.
 _NOT_SHARED = ("self", "__class__", "missing_targets")
 
@@ -133,7 +134,14 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         self.missing_targets = missing_targets
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        offset: PerRow = None,
+        trials: PerRow = None,
     ) -> Self:
         """Fit the Gaussian process.
 
@@ -148,10 +156,13 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
-            as in scikit-learn's GaussianProcessRegressor.
+            as in scikit-learn's GaussianProcessRegressor. Predictions of y include the variances that they are given.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known values that are added to the latent function: with counts the logarithm of the exposure, with
             Gaussian noise a mean function. Give it in predictions, too.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, of which y counts the successes, with ``likelihood="binomial"``; one for each row without
+            it. Give it in predictions, too: without it they are those of one trial, the mean a probability.
 
         Returns
         -------
@@ -169,11 +180,18 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         >>> bool(reg.fit(X, y, sample_weight=np.r_[2.0, np.ones(99)], alpha=np.full(100, 0.01)).score(X, y) > 0.99)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset)
+        return self._all_or_nothing(X, y, sample_weight, offset=offset, alpha=alpha, trials=trials)
 
     @streaming
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None, *, alpha: PerRow = None, offset: PerRow = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        offset: PerRow = None,
+        trials: PerRow = None,
     ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
@@ -193,10 +211,13 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
-            as in scikit-learn's GaussianProcessRegressor.
+            as in scikit-learn's GaussianProcessRegressor. Predictions of y include the variances that they are given.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known values that are added to the latent function: with counts the logarithm of the exposure, with
             Gaussian noise a mean function. Give it in predictions, too.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, of which y counts the successes, with ``likelihood="binomial"``; one for each row without
+            it. Give it in predictions, too: without it they are those of one trial, the mean a probability.
 
         Returns
         -------
@@ -231,18 +252,20 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         >>> bool(reg.score(X[:200], y[:200]) > 0.95), bool(reg.score(X[200:], y[200:]) > 0.95)
         (True, True)
         """
-        return self._all_or_nothing(X, y, sample_weight, alpha=alpha, offset=offset, streams=True)
+        return self._all_or_nothing(X, y, sample_weight, offset=offset, streams=True, alpha=alpha, trials=trials)
 
-    def _learn(self, X, y, sample_weight, hooks, alpha=None, offset=None, streams=False):
+    def _learn(self, X, y, sample_weight, hooks, offset=None, streams=False, **known):
         _inputs.refuse_sparse(self, X)
         if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
             y = y.astype(float).filled(np.nan)
-        arguments = {"y": y, "sample_weight": sample_weight, "alpha": alpha, "offset": offset}
-        is_long, *given = _long.opened(X, **arguments)
-        X, types, targets = (self._checked_long if is_long else self._checked)(*given, streams)
+        is_long, X, y, sample_weight, offset, *values = _long.opened(
+            X, y=y, sample_weight=sample_weight, offset=offset, **known
+        )
+        known, checked = dict(zip(known, values, strict=True)), self._checked_long if is_long else self._checked
+        X, types, targets = checked(X, y, sample_weight, offset, known, streams)
         return self._fit(X, types, targets, streams, hooks)
 
-    def _checked(self, X, y, sample_weight, alpha, offset, streams):
+    def _checked(self, X, y, sample_weight, offset, known, streams):
         """X, the types of its columns, and the `Targets`."""
         first, given = self._previous(streams) is None, (X, y)
         ignores_missing = self.missing_targets == "ignore" and y is not None
@@ -254,34 +277,33 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
                 X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
                 y = _inputs.targets(y, False)
         columns, types = y.reshape(len(y), -1), _inputs.column_types(given[1])
-        known = (
-            _inputs.known("offset", offset, *columns.shape),
-            _inputs.known("alpha", alpha, *columns.shape, minimum=0.0),
-        )
-        targets = self._targets(columns, sample_weight, types, y.ndim == 1, known, streams)
+        offset = _inputs.known("offset", offset, *columns.shape)
+        targets = self._targets(columns, sample_weight, types, y.ndim == 1, offset, known, streams)
         return X, _inputs.column_types(given[0]), targets
 
-    def _checked_long(self, X, y, sample_weight, alpha, offset, streams):
+    def _checked_long(self, X, y, sample_weight, offset, known, streams):
         """The same for many rows, which are checked as they are read."""
         X, types = _long.inputs(self, X, y, reset=self._previous(streams) is None)
         y, types_of_y, single = _long.numbers_of_y(y, len(X), self.missing_targets == "ignore")
-        known = _long.known("offset", offset, *y.shape), _long.known("alpha", alpha, *y.shape, minimum=0.0)
+        offset = _long.known("offset", offset, *y.shape)
         weight = _long.weights(sample_weight, len(X))
-        return X, types, self._targets(y, weight, types_of_y, single, known, streams)
+        return X, types, self._targets(y, weight, types_of_y, single, offset, known, streams)
 
-    def _targets(self, columns, weight, types, single, known, streams):
+    def _targets(self, columns, weight, types, single, offset, known, streams):
+        likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
+        known = _known.of_rows(likelihood, known, *columns.shape)
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
         return Targets(
             columns=columns,
             weight=weight,
             types=types,
-            default_likelihood="gaussian",
+            default_likelihood=_DEFAULT,
             n_classes=0,
             scale=self.normalize_y,
             attributes={"_single_output": self._single_output if goes_on else single},
-            offset=known[0],
-            noise=known[1],
+            offset=offset,
+            known=_known.of_all_rows(likelihood, *columns.shape) if known is None else known,
         )
 
     def __sklearn_tags__(self):

@@ -15,6 +15,8 @@ from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from .bernoulli import Bernoulli
 from .beta import Beta
+from .binomial import Binomial
+from .censored import Censored
 from .chained_beta import ChainedBeta
 from .exponential import Exponential
 from .gamma import Gamma
@@ -27,11 +29,14 @@ from .poisson import Poisson
 from .robust_max import RobustMax
 from .softmax import Softmax
 from .student_t import StudentT
+from .tweedie import Tweedie
 from .zero_inflated_poisson import ZeroInflatedPoisson
 
 __all__ = [
     "Bernoulli",
     "Beta",
+    "Binomial",
+    "Censored",
     "ChainedBeta",
     "ClassLikelihood",
     "Exponential",
@@ -50,6 +55,7 @@ __all__ = [
     "Softmax",
     "StudentT",
     "Transform",
+    "Tweedie",
     "TwoLatentLikelihood",
     "ZeroInflatedPoisson",
     "by_name",

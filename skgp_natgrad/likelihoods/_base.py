@@ -72,6 +72,12 @@ class Likelihood(BaseEstimator):
         The allowed values of a continuous y: `unconstrained`, `positive` or `unit_interval`.
     discrete : bool
         Whether y is one of the integers 0, 1, 2, ...
+    atom : float or None
+        The least value of a continuous y, if y has it with positive probability.
+    known : tuple of str
+        Arguments of the estimator's methods that hold what is known of each row, besides X and y.
+    rows : tuple of arrays of shape (T, B), or None
+        Their values at some rows: see `given`.
     """
 
     name: ClassVar[str] = ""
@@ -85,6 +91,9 @@ class Likelihood(BaseEstimator):
     mean_needs_variance: ClassVar[bool] = True
     support: ClassVar[Transform] = unconstrained
     discrete: ClassVar[bool] = False
+    atom: ClassVar[float | None] = None
+    known: ClassVar[tuple] = ()
+    rows = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -132,6 +141,31 @@ class Likelihood(BaseEstimator):
                 f"likelihood {type(self).__name__}: y must hold {range_}, but has the value {bad[0]:g}; {remedy}."
             )
 
+    def given(self, known: Array | None) -> Self:
+        """Return the likelihood at rows of which something is known.
+
+        Parameters
+        ----------
+        known : array of shape (P T, B) or (P T, 1), or None
+            In the units of the model, the P quantities of ``known`` one after the other; nothing is known with None.
+        """
+        if known is None:
+            return self
+        found = self.with_leaves([getattr(self, name) for name in self.parameters])
+        n_targets = len(known) // len(self.known)
+        found.rows = tuple(known[i * n_targets : (i + 1) * n_targets] for i in range(len(self.known)))
+        return found
+
+    def known_everywhere(self, n_targets: int) -> Floats | None:
+        """What is known of all rows, unless it is given for each: (P T, 1) in the units of y, or None."""
+
+    def known_in_units(self, known: Floats, offset: Floats, scale: Floats) -> Floats:
+        """``known`` (P T, B) in the units of the model, from those of y; ``offset`` and ``scale`` (T,) standardise y."""
+        return known
+
+    def check_rows(self, y: Floats) -> None:
+        """Raise ValueError if an element of ``y`` (T, N), NaN apart, is impossible under what is known of its row."""
+
     def initial_latent(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
         """Constants for the prior means of the latent functions, chosen from the data: (K,).
 
@@ -145,13 +179,13 @@ class Likelihood(BaseEstimator):
         return np.zeros(self.n_latent(len(y), n_classes))
 
     def without_offset(self, y: Floats, weight: Floats, offset: Floats) -> tuple[Floats, Floats]:
-        """Targets and weights as they might be if nothing were added to the latent functions, to start from.
+        """Targets and weights as they might be if nothing were known of the rows, to start from.
 
         Parameters
         ----------
         y, weight : ndarray of shape (T, N)
         offset : ndarray of shape (K, N)
-            Added to the latent functions.
+            Added to the latent functions. What else is known is in ``rows``.
         """
         return y, weight
 
@@ -190,7 +224,7 @@ class Likelihood(BaseEstimator):
 
     def with_leaves(self, leaves: Sequence[Any]) -> Self:
         """Return the likelihood with other parameter values (the pytree's leaves)."""
-        return _unflatten(type(self), tuple(getattr(self, name) for name in self.options), leaves)
+        return _unflatten(type(self), tuple(getattr(self, name) for name in self.options), (*leaves, self.rows))
 
     def value_and_bounds(self, n_targets: int) -> tuple[Self, Self, Self]:
         """Values and bounds of the parameters, as three pytrees of NumPy leaves.
@@ -280,7 +314,7 @@ class Likelihood(BaseEstimator):
 
 def _flatten(likelihood):
     leaves = tuple(getattr(likelihood, name) for name in likelihood.parameters)
-    return leaves, tuple(getattr(likelihood, name) for name in likelihood.options)
+    return (*leaves, likelihood.rows), tuple(getattr(likelihood, name) for name in likelihood.options)
 
 
 def _unflatten(cls, aux, leaves):
@@ -288,7 +322,7 @@ def _unflatten(cls, aux, leaves):
     likelihood = object.__new__(cls)
     for name, value in zip(cls.options, aux, strict=True):
         object.__setattr__(likelihood, name, value)
-    for name, value in zip(cls.parameters, leaves, strict=True):
+    for name, value in zip((*cls.parameters, "rows"), leaves, strict=True):
         object.__setattr__(likelihood, name, value)
     return likelihood
 
@@ -323,9 +357,8 @@ def over_observed(each, mean, var, y):
 
 
 def with_axes(likelihood, n_axes, xp=jnp):
-    """The same likelihood, with its (T, 1) parameters broadcast to further last axes of nodes."""
-    leaves = [xp.asarray(leaf) for leaf in _flatten(likelihood)[0]]
-    return likelihood.with_leaves([leaf.reshape(leaf.shape + n_axes * (1,)) for leaf in leaves])
+    """The same likelihood, its parameters (T, 1) and ``rows`` broadcast to further last axes of nodes."""
+    return jax.tree.map(lambda leaf: xp.reshape(leaf, xp.shape(leaf) + n_axes * (1,)), likelihood)
 
 
 class RegressionLikelihood(ScalarLikelihood):

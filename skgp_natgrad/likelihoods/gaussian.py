@@ -33,6 +33,7 @@ class Gaussian(LocationLikelihood):
     name = "gaussian"
     conjugate = True
     parameters = ("variance",)
+    known = ("alpha",)
 
     def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-6, 1e3)) -> None:
         self.variance = variance
@@ -53,9 +54,12 @@ class Gaussian(LocationLikelihood):
         total = var + self.variance
         return -0.5 * (_LOG_2PI + jnp.log(total) + (y - mean) ** 2 / total)
 
-    def with_noise(self, noise: Array) -> Gaussian:
+    def given(self, known: Array | None) -> Gaussian:
         """Return the likelihood with known variances (T, B) added to that of the noise."""
-        return self.with_leaves([self.variance + noise])
+        return self if known is None else self.with_leaves([self.variance + known])
+
+    def known_in_units(self, known, offset, scale):
+        return known / scale[:, None] ** 2
 
     def noise_variance(self):
         return self.variance

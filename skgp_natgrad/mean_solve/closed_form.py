@@ -147,10 +147,10 @@ def _weights(table, parameters, per_target):
     if not per_target:
         return y, table.weight[None], table.weight[None]
     weight = np.where(seen, table.weight, 0.0)
-    if table.noise is None:
+    if table.known is None:
         return y, weight, weight
     variance = np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
-    return y, weight, weight / (1.0 + table.noise / variance)
+    return y, weight, weight / (1.0 + table.known / variance)
 
 
 def sums_of(parameters, prior, constants, table):
@@ -313,7 +313,7 @@ def solve(parameters, constants, table, random_state):
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    if table.has_noise:
+    if table.has_known:
         # Known variances give the scale; the rest of the noise is that of the evidence.
         bounds = [(each, each) for each in start]
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)

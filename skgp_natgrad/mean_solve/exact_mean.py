@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from .._backend.flat import flat
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from . import leave_one_out
-from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, target
+from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, rescaled, target
 
 _MAX_PASSES = 30
 _NEWTON_HALVINGS = 10
@@ -64,7 +65,8 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     if trains_likelihood and np.any(np.less(*leave_one_out.limits(constants))):
         held_out = leave_one_out.some_rows(some, random_state)
         if model.has_closed_form(parameters, constants):
-            parameters, position = leave_one_out.search_noise(parameters, prior, statistics, constants, held_out)
+            of = functools.partial(_statistics_of, parameters, prior, solved, statistics, constants, rows)
+            parameters, position = leave_one_out.search_noise(parameters, prior, of, constants, held_out)
         else:
             parameters, position = _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out)
     candidates = [(trained.raw_likelihood, at) for at in (start, solved)] + [(parameters.raw_likelihood, position)]
@@ -107,6 +109,14 @@ def optimum(parameters, prior, position, constants, rows, tol):
         if not rise > tol * float(constants.weight):
             break
     return position, statistics
+
+
+def _statistics_of(parameters, prior, position, statistics, constants, rows, tried):
+    """The statistics of a conjugate likelihood under the parameters ``tried``, from those under ``parameters``."""
+    if rows.has_known:
+        # The curvatures of rows whose noise is known in part are not proportional.
+        return pass_over(tried, prior, position, constants, rows)
+    return rescaled(statistics, parameters, tried, constants)
 
 
 def _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out):

@@ -19,7 +19,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
 from ..training.batches import bucket, padded
-from .mean_system import latent, rescaled, rows_of, slopes, target
+from .mean_system import latent, rows_of, slopes, target
 
 # Number of rows whose leave-one-out predictions are formed.
 _HELD_OUT_ROWS = 4000
@@ -69,7 +69,7 @@ def _quadratic_forms(factor, A):
 
 @jax.jit
 def _held_out_density(raw_likelihood, mean, var, batch):
-    each = raw_likelihood.from_raw().log_predictive_density(mean, var, batch.y)
+    each = raw_likelihood.from_raw().given(batch.known).log_predictive_density(mean, var, batch.y)
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum() / batch.weight.sum()
 
 
@@ -90,17 +90,18 @@ def limits(constants):
     return [flat(likelihood) for _, likelihood in constants.log_bounds]
 
 
-def search_noise(parameters, prior, statistics, constants, held_out):
+def search_noise(parameters, prior, statistics_of, constants, held_out):
     """Search for the noise with the largest leave-one-out density; the system is solved anew for each trial.
 
-    It compensates for a predicted variance that is too large, and can be smaller than
-    the noise of the data. Parameters that are not positive are not noise, and keep their values.
+    ``statistics_of`` gives the statistics of all rows under other parameters. The noise
+    that is found compensates for a predicted variance that is too large, and can be
+    smaller than the noise of the data. Parameters that are not positive are not noise, and keep their values.
     """
     (lower, upper), best = limits(constants), flat(parameters.raw_likelihood)
 
     def solved(x):
         tried = parameters._replace(raw_likelihood=rebuilt(x, parameters.raw_likelihood))
-        return tried, *target(rescaled(statistics, parameters, tried, constants))
+        return tried, *target(statistics_of(tried))
 
     def loss(value, i):
         x = best.copy()

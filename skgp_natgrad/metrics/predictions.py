@@ -80,13 +80,13 @@ class RegressionPredictions:
         Rows as the regressor sees them.
     transformers : list
         Fitted transformers of the targets, the outermost first.
-    offset : array-like, optional
-        Of the regressor's latent functions.
+    **known : array-like
+        What is known of the rows, by the argument of the regressor's methods; None is left out.
     """
 
-    def __init__(self, regressor, X, transformers, offset=None):
+    def __init__(self, regressor, X, transformers, **known):
         self.regressor, self.X, self.transformers = regressor, X, transformers
-        self.known = {} if offset is None else {"offset": offset}
+        self.known = {name: value for name, value in known.items() if value is not None}
         likelihood = getattr(regressor, "likelihood_", None)
         self.is_normal = likelihood is None or likelihood.name == "gaussian"
         self.is_discrete = likelihood is not None and likelihood.discrete
@@ -181,7 +181,7 @@ def _slopes(forward, y):
     return slopes if error <= _ROUNDING * np.abs(found - origin).max() else None
 
 
-def predictions_of(estimator, X, offset=None):
+def predictions_of(estimator, X, **known):
     """The predicted distributions of an estimator at the rows of ``X``.
 
     Parameters
@@ -191,8 +191,8 @@ def predictions_of(estimator, X, offset=None):
         others, nested in any way.
     X : array-like
         Rows as ``estimator`` takes them.
-    offset : array-like, optional
-        Of the latent functions of a regressor.
+    **known : array-like
+        What is known of the rows: see `RegressionPredictions`.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def predictions_of(estimator, X, offset=None):
     found, X, transformers = unwrapped(estimator, X)
     if is_classifier(found):
         return found, X
-    return RegressionPredictions(_with_density(found, estimator), X, transformers, offset)
+    return RegressionPredictions(_with_density(found, estimator), X, transformers, **known)
 
 
 def unwrapped(estimator, X=None):

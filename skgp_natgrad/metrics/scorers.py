@@ -104,7 +104,7 @@ class DistributionScorer(BaseEstimator):
 
     Notes
     -----
-    ``sample_weight`` and ``offset`` are passed by metadata routing: with
+    ``sample_weight``, ``offset``, ``alpha`` and ``trials`` are passed by metadata routing: with
     ``sklearn.set_config(enable_metadata_routing=True)`` after ``scorer.set_score_request(sample_weight=True)`` (on a
     `sklearn.base.clone`: the ready-made scorers are shared).
 
@@ -129,7 +129,7 @@ class DistributionScorer(BaseEstimator):
     True
     """
 
-    # Only weights and offsets are metadata.
+    # Only weights and what is known of rows are metadata.
     __metadata_request__score: ClassVar[dict] = {"estimator": UNUSED}
 
     def __init__(self, metric: Metric = "nlpd", coverage: float = 0.9, n_draws: int = 1000) -> None:
@@ -144,9 +144,11 @@ class DistributionScorer(BaseEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
+        alpha: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> float:
         """Return the score of a fitted estimator: see `score`."""
-        return self.score(estimator, X, y, sample_weight, offset)
+        return self.score(estimator, X, y, sample_weight, offset, alpha, trials)
 
     def score(
         self,
@@ -155,6 +157,8 @@ class DistributionScorer(BaseEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
+        alpha: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> float:
         """Return the score of a fitted estimator.
 
@@ -167,6 +171,10 @@ class DistributionScorer(BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `NGDSVGPRegressor.predict`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials.
 
         Returns
         -------
@@ -176,7 +184,7 @@ class DistributionScorer(BaseEstimator):
         if self.metric not in _OF_REGRESSORS:
             raise ValueError(f"metric={self.metric!r} must be one of {', '.join(map(repr, _OF_REGRESSORS))}.")
         probability("coverage", self.coverage)
-        found = predictions_of(estimator, X, offset)
+        found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if not isinstance(found, tuple):
             y = np.asarray(y, dtype=float)
             # A single column is a vector, as estimators take it.

@@ -116,6 +116,7 @@ def predict(
     device: Device = "auto",
     n_devices: Devices = None,
     offset: Floats | None = None,
+    known: Floats | None = None,
 ) -> Any:
     """Evaluate the model at every row of a table.
 
@@ -134,6 +135,8 @@ def predict(
         Devices that share the rows.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -158,10 +161,11 @@ def predict(
     function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
-    if offset is not None:
+    if offset is not None or known is not None:
         mean, var = predict(model, X, device=device, n_devices=n_devices)
+        mean = mean if offset is None else mean + offset
         with _device.computation(device, n_devices, required=False):
-            return evaluate.at_moments(function, likelihood, mean + offset, var, *targets)
+            return evaluate.at_moments(function, likelihood, mean, var, *targets, known=known)
     few = len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
     with _device.computation(device, n_devices, required=False, in_fork=without_jax):
@@ -337,6 +341,7 @@ def sample_targets(
     device: Device = "auto",
     joint: bool = True,
     offset: Floats | None = None,
+    known: Floats | None = None,
 ) -> NDArray[Any]:
     """Return draws of the targets at the rows of ``X``, noise included.
 
@@ -352,6 +357,8 @@ def sample_targets(
         As for `sample_latent`.
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -381,7 +388,8 @@ def sample_targets(
         mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
         f = of_mean * mean + of_deviation * (f - mean)
     with _device.computation(device, required=False):
-        y = model.likelihood.sample(f.reshape(len(f), -1), random_state)
+        likelihood = model.likelihood.given(None if known is None else np.repeat(known, n_samples, axis=1))
+        y = likelihood.sample(f.reshape(len(f), -1), random_state)
     return np.reshape(y, (-1, *f.shape[1:]))
 
 

@@ -6,6 +6,7 @@ smallest y at which it reaches a level: in closed form, or else by a search betw
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 from scipy.optimize import elementwise
 
@@ -21,7 +22,9 @@ _FIRST_REACH = 2.0, 0.1
 _LARGEST_COUNT = 1e300
 
 
-def cumulative(likelihood: RegressionLikelihood, mean: Floats, var: Floats, y: Floats) -> Floats:
+def cumulative(
+    likelihood: RegressionLikelihood, mean: Floats, var: Floats, y: Floats, known: Floats | None = None
+) -> Floats:
     """P(Y <= y), the distribution function of the prediction.
 
     Parameters
@@ -31,6 +34,8 @@ def cumulative(likelihood: RegressionLikelihood, mean: Floats, var: Floats, y: F
     mean, var : ndarray of shape (K, N)
         Latent moments.
     y : ndarray of shape (T, N)
+    known : ndarray of shape (P T, N), optional
+        What is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -46,12 +51,20 @@ def cumulative(likelihood: RegressionLikelihood, mean: Floats, var: Floats, y: F
     """
     chunks = range(0, y.shape[1], _CHUNK_ROWS)
     slices = [slice(start, start + _CHUNK_ROWS) for start in chunks]
-    parts = [likelihood.predictive_cdf(mean[:, rows], var[:, rows], y[:, rows]) for rows in slices]
+    parts = [
+        likelihood.given(_some(known, rows)).predictive_cdf(mean[:, rows], var[:, rows], y[:, rows]) for rows in slices
+    ]
     # Weights of a quadrature sum to one up to rounding.
     return np.clip(np.concatenate([np.empty((len(y), 0)), *parts], axis=1), 0.0, 1.0)
 
 
-def quantiles(likelihood: RegressionLikelihood, mean: Floats, var: Floats, levels: Floats) -> Floats:
+def _some(known, rows):
+    return None if known is None else known[:, rows]
+
+
+def quantiles(
+    likelihood: RegressionLikelihood, mean: Floats, var: Floats, levels: Floats, known: Floats | None = None
+) -> Floats:
     """The quantiles of the prediction at some levels.
 
     Parameters
@@ -62,6 +75,8 @@ def quantiles(likelihood: RegressionLikelihood, mean: Floats, var: Floats, level
         Latent moments.
     levels : ndarray of shape (Q,)
         Strictly between 0 and 1.
+    known : ndarray of shape (P T, N), optional
+        What is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -76,29 +91,36 @@ def quantiles(likelihood: RegressionLikelihood, mean: Floats, var: Floats, level
     array([[[ 3.,  7., 15.]]])
     """
     n_targets = len(mean) // likelihood.n_latent(1, 0)
-    each = [_of_target(likelihood, mean, var, t, n_targets) for t in range(n_targets)]
+    each = [_of_target(likelihood, mean, var, known, t, n_targets) for t in range(n_targets)]
     return np.stack([np.stack([_quantile(*target, level) for level in levels], axis=-1) for target in each])
 
 
-def _of_target(likelihood, mean, var, t, n_targets):
-    """The likelihood of one target, and the moments of its latent functions."""
-    leaves = [np.asarray(getattr(likelihood, name))[t : t + 1] for name in likelihood.parameters]
-    return likelihood.with_leaves(leaves), mean[t::n_targets], var[t::n_targets]
+def _of_target(likelihood, mean, var, known, t, n_targets):
+    """The likelihood of one target, the moments of its latent functions, and what is known of its rows."""
+    likelihood = jax.tree.map(lambda leaf: np.asarray(leaf)[t : t + 1], likelihood)
+    return likelihood, mean[t::n_targets], var[t::n_targets], None if known is None else known[t::n_targets]
 
 
-def _quantile(likelihood, mean, var, level):
+def _quantile(likelihood, mean, var, known, level):
     """One quantile of one target (N,), from its latent moments (1 or 2, N)."""
-    closed = likelihood.predictive_quantile(mean, var, level)
+    closed = likelihood.given(known).predictive_quantile(mean, var, level)
     if closed is not None:
         return closed[0]
 
     def excess(y, row):
         """P(Y <= y) less the level, for values y (n,) of some rows."""
         row = row.astype(int)
-        return cumulative(likelihood, mean[:, row], var[:, row], y[None])[0] - level
+        return cumulative(likelihood, mean[:, row], var[:, row], y[None], _some(known, row))[0] - level
 
     row = np.arange(mean.shape[1], dtype=float)
-    return _integer_root(excess, row) if likelihood.discrete else _root(excess, row, likelihood.support, mean, var)
+    if likelihood.discrete:
+        return _integer_root(excess, row)
+    if likelihood.atom is None:
+        return _root(excess, row, likelihood.support, mean, var)
+    found = np.full(len(row), likelihood.atom)
+    rest = np.flatnonzero(excess(found, row) < 0.0)
+    found[rest] = _root(excess, row[rest], likelihood.support, mean[:, rest], var[:, rest])
+    return found
 
 
 def _root(excess, row, support, mean, var):

@@ -188,7 +188,7 @@ def maximise_evidence(plan, table, random_state):
         logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
         noises = [each[targets].mean() for each in noise]
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
-        of_targets = rows._replace(y=rows.y[targets], noise=None if rows.noise is None else rows.noise[targets])
+        of_targets = rows._replace(y=rows.y[targets], known=None if rows.known is None else rows.known[targets])
         best = evidence.maximise(start, bounds, of_targets, _ITERATIONS)
         if np.isfinite(best.evidence):
             start = best.hyperparameters

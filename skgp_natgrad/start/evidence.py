@@ -96,7 +96,7 @@ def _groups(*tables):
 
 def _noise(log_noise, rows):
     """The noise variance of one observation of each row."""
-    return np.exp(log_noise) if rows.noise is None else np.exp(log_noise) + rows.noise[0]
+    return np.exp(log_noise) if rows.known is None else np.exp(log_noise) + rows.known[0]
 
 
 def _factored(hyperparameters, rows):

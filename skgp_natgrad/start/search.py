@@ -218,7 +218,7 @@ def regressed(table, n_classes, likelihood):
     table = without_offset(table, likelihood)
     if likelihood.conjugate:
         scale = scale_of(table)[:, None]
-        return table._replace(y=table.y / scale, noise=None if table.noise is None else table.noise / scale**2)
+        return table._replace(y=table.y / scale, known=None if table.known is None else table.known / scale**2)
     if n_classes:
         labels = np.unique(table.y)
         # Of two indicators one says all.
@@ -228,14 +228,16 @@ def regressed(table, n_classes, likelihood):
         # Normal scores: whatever the support and the tails of y, they are monotone in it.
         ranks = rankdata(table.y, axis=1, nan_policy="omit")
         y = norm.ppf((ranks - 0.5) / np.isfinite(ranks).sum(1, keepdims=True))
-    return table._replace(y=fit_targets(y.T, table.weight, active=True).forward(y.T).T)
+    return table._replace(y=fit_targets(y.T, table.weight, active=True).forward(y.T).T, known=None)
 
 
 def without_offset(table, likelihood):
-    """The table with targets from which known parts of the latent functions are removed, as far as they can be."""
-    if table.offset is None:
+    """The table with targets from which what is known of the rows is removed, as far as it can be."""
+    if table.offset is None and table.known is None:
         return table
-    y, _ = likelihood.without_offset(table.y, np.broadcast_to(table.weight, table.y.shape), table.offset)
+    y, _ = likelihood.given(table.known).without_offset(
+        table.y, np.broadcast_to(table.weight, table.y.shape), table.added
+    )
     return table._replace(y=y, offset=None)
 
 

@@ -117,10 +117,10 @@ def _prior_mean(plan, table):
     table = table.sample
     y, weight = table.filled_y, table.weight
     missing = np.isnan(table.y)
-    if table.offset is not None or missing.any():
+    if table.has_offset or table.has_known or missing.any():
         weight = np.where(missing, 0.0, weight)
-    if table.offset is not None:
-        y, weight = plan.likelihood.without_offset(y, weight, table.offset)
+    if table.has_offset or table.has_known:
+        y, weight = plan.likelihood.given(table.known).without_offset(y, weight, table.added)
     return plan.likelihood.initial_latent(y, weight, plan.n_classes)
 
 

@@ -34,8 +34,8 @@ class Table(NamedTuple):
     weight : ndarray of shape (N,)
     offset : ndarray of shape (K, N), optional
         Known parts of the latent functions, which are added to them.
-    noise : ndarray of shape (T, N), optional
-        Known variances, which are added to that of Gaussian noise.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows, as variances of Gaussian noise: see `likelihoods.Likelihood.given`.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     y: Floats
     weight: Floats
     offset: Floats | None = None
-    noise: Floats | None = None
+    known: Floats | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,9 +78,14 @@ class Table(NamedTuple):
         return self.offset is not None
 
     @property
-    def has_noise(self) -> bool:
-        """Whether variances of the noise are known."""
-        return self.noise is not None
+    def added(self) -> Floats:
+        """What is added to the latent functions: the offset, or zeros for each target."""
+        return np.zeros_like(self.y) if self.offset is None else self.offset
+
+    @property
+    def has_known(self) -> bool:
+        """Whether something else is known of the rows."""
+        return self.known is not None
 
     @property
     def y_is_constant(self) -> bool:
@@ -137,13 +142,13 @@ class Table(NamedTuple):
 
     @property
     def per_target(self) -> bool:
-        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
-        return self.noise is not None or bool(np.isnan(self.y).any())
+        """Whether the rows' weights differ between targets: some are missing, or more is known of them."""
+        return self.known is not None or bool(np.isnan(self.y).any())
 
     def target(self, k: int) -> Table:
         """The table of one target: the rows in which it is not missing."""
         rows = self.rows(~np.isnan(self.y[k]))
-        return rows._replace(y=rows.y[k : k + 1], noise=None if self.noise is None else rows.noise[k : k + 1])
+        return rows._replace(y=rows.y[k : k + 1], known=None if self.known is None else rows.known[k :: len(self.y)])
 
     @property
     def filled_y(self) -> Floats:
@@ -183,7 +188,7 @@ def padded(rows, size, n_columns=0):
         np.arange(n_columns),
         np.zeros(()),
         filled_up(rows.offset),
-        filled_up(rows.noise),
+        filled_up(rows.known),
     )
 
 
@@ -305,8 +310,8 @@ class BatchStream:
         correlation = noise_correlation(n_rows, self.size, seen)
         rows = self.reader.rows(index)
         X = rows.X.reshape(STEPS_PER_CALL, self.size, rows.n_columns)
-        y, weight, offset, noise = (None if each is None else self._by_batch(each) for each in rows[1:])
-        return Batch(X, y, weight, columns, correlation, offset, noise)
+        y, weight, offset, known = (None if each is None else self._by_batch(each) for each in rows[1:])
+        return Batch(X, y, weight, columns, correlation, offset, known)
 
     def _by_batch(self, values):
         """Values (..., rows) with a leading axis of batches."""

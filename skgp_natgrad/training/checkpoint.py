@@ -259,7 +259,7 @@ def of_table(array):
 
 def of_rows(table):
     """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
-    names = "X", "y", "sample_weight", "offset", "alpha"
+    names = "X", "y", "sample_weight", "offset", "known parts"
     if isinstance(table, tuple):
         return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
     digests = {}

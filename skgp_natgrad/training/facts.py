@@ -27,12 +27,12 @@ class Facts:
         Whether all values of these columns are integers.
     missing : ndarray of shape (T,), bool
         Whether a target is missing in some row.
-    has_offset, has_noise : bool
+    has_offset, has_known : bool
     """
 
     def __init__(self, read, n_given):
         self.total_weight = self.heaviest = 0.0
-        self.has_offset = self.has_noise = False
+        self.has_offset = self.has_known = False
         self.lowest = self.highest = self.is_whole = self.missing = None
         self.counts = np.array([self._add(part) for part in _rows.ahead(lambda at: read(*at), _rows.slices(n_given))])
 
@@ -41,7 +41,7 @@ class Facts:
         missing = np.isnan(part.y).any(1)
         if self.missing is None:
             shape = part.n_columns, part.n_targets
-            self.has_offset, self.has_noise = part.has_offset, part.has_noise
+            self.has_offset, self.has_known = part.has_offset, part.has_known
             self.lowest, self.highest = (tuple(np.full(n, end) for n in shape) for end in (np.inf, -np.inf))
             self.is_whole, self.missing = tuple(np.ones(n, bool) for n in shape), missing
         if part.n_rows:

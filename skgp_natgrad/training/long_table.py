@@ -66,20 +66,19 @@ class LongTable:
     n_targets = property(lambda self: len(self.facts.lowest[1]), doc="Number of targets.")
     total_weight = property(lambda self: self.facts.total_weight, doc="Sum of the rows' weights.")
     has_offset = property(lambda self: self.facts.has_offset, doc="Whether parts of the latent functions are known.")
-    has_noise = property(lambda self: self.facts.has_noise, doc="Whether variances of the noise are known.")
+    has_known = property(lambda self: self.facts.has_known, doc="Whether more is known of the rows.")
 
     @property
     def per_target(self) -> bool:
-        """Whether the rows' weights differ between targets: some are missing, or have known noise."""
-        return self.has_noise or bool(self.facts.missing.any())
+        """Whether the rows' weights differ between targets: some are missing, or more is known of them."""
+        return self.has_known or bool(self.facts.missing.any())
 
     @property
     def extremes(self) -> Table:
         """A `Table` of two rows, the least and the largest value of each column."""
         X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
-        none = np.zeros((self.n_targets, 2))
-        known = (none if each else None for each in (self.has_offset, self.has_noise))
-        return self._made(Table(X, y.T.copy(), np.ones(2), *known))
+        offset = np.zeros((self.n_targets, 2)) if self.has_offset else None
+        return self._made(Table(X, y.T.copy(), np.ones(2), offset))
 
     @property
     def y_is_constant(self) -> bool:

@@ -9,7 +9,7 @@ from .._backend import placement
 from ..variational.model import Batch
 
 # The axis of the rows in each array of a batch, counted from the last.
-_ROWS = Batch(X=-2, y=-1, weight=-1, columns=None, correlation=None, offset=-1, noise=-1)
+_ROWS = Batch(X=-2, y=-1, weight=-1, columns=None, correlation=None, offset=-1, known=-1)
 
 
 def placed(batch, now=False):

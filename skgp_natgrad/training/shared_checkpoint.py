@@ -5,7 +5,7 @@ from __future__ import annotations
 from .._backend import processes
 from .checkpoint import Checkpoint
 
-_ROWS = ("X", "y", "sample_weight", "offset", "alpha")
+_ROWS = ("X", "y", "sample_weight", "offset", "known parts")
 
 
 class SharedCheckpoint:

@@ -46,12 +46,12 @@ def filled_up(table, n_processes):
     """
     if n_processes == 1:
         return table
-    kind = len(table.X.T), len(table.y), table.offset is not None, table.noise is not None, table.per_target
+    kind = len(table.X.T), len(table.y), table.offset is not None, table.known is not None, table.per_target
     found = processes.exchanged((len(table.weight), kind))
     if len({each for _, each in found}) > 1:
         raise ValueError(
             "The rows of the processes must agree in the numbers of columns of X and y, in whether there are offsets "
-            f"and known variances of the noise, and in whether targets are missing: they are {[k for _, k in found]}."
+            f"and known variances of the noise or trials, and in whether targets are missing: they are {[k for _, k in found]}."
         )
     missing = max(n_rows for n_rows, _ in found) - len(table.weight)
     if not missing:

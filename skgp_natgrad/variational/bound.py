@@ -49,9 +49,7 @@ def latent_moments(basis, parameters, m, S, X, constants, columns=None, known_fa
 
 def data_term(parameters, constants, mean, var, batch, residual=None):
     """The weighted sum of the objective over a batch, for latent moments (K, B)."""
-    likelihood = likelihood_of(parameters)
-    if batch.noise is not None:
-        likelihood = likelihood.with_noise(batch.noise)
+    likelihood = likelihood_of(parameters).given(batch.known)
     each = constants.objective.data_term(likelihood, mean, var, residual, batch.y)
     return jnp.where(batch.weight > 0.0, batch.weight * each, 0.0).sum()
 

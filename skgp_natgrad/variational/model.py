@@ -49,8 +49,8 @@ class Batch(NamedTuple):
         Correlation of the noise of the preceding batch with this one's (`batches.noise_correlation`).
     offset : array of shape (K, B), optional
         Added to the latent functions.
-    noise : array of shape (T, B), optional
-        Known variances, added to that of Gaussian noise.
+    known : array of shape (P T, B), optional
+        What else is known of the rows: see `likelihoods.Likelihood.given`.
     """
 
     X: jax.Array
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
     columns: jax.Array
     correlation: jax.Array | float = 0.0
     offset: jax.Array | None = None
-    noise: jax.Array | None = None
+    known: jax.Array | None = None
 
     def prior_mean(self, constants):
         """The prior mean at the rows: (K, 1) or (K, B)."""
