@@ -145,6 +145,8 @@ class Result(NamedTuple):
         That of class probabilities, where it was found together with q.
     held_out : float, optional
         The mean log density of class labels that were held out, where it was found together with q.
+    log_prior : float
+        The log density of the hyperparameters under their priors, which ``elbo`` contains.
     """
 
     state: State
@@ -155,6 +157,7 @@ class Result(NamedTuple):
     lost: str | None
     calibration: Calibration | None = None
     held_out: float | None = None
+    log_prior: float = 0.0
 
 
 def check_plan(plan, table):
@@ -174,6 +177,11 @@ def check_plan(plan, table):
         )
     if solver.one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
+        raise ValueError(
+            "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, and "
+            "not by a bound to which a log prior could be added; use solver='ngd'."
+        )
     if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
         raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
     full_batch = is_full(table.n_rows, settings.batch_size)
@@ -292,7 +300,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
         if SOLVERS[plan.settings.algorithm.solver].one_step:
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
-        result = Result(trained.state, constants, trained.elbo, trained, previous_of(trained.state, constants), None)
+        result = _of_training(trained, constants)
         solves = plan.settings.algorithm.mean_solver == "exact"
         return _with_mean(result, table, plan, random_state) if solves else result
 
@@ -302,12 +310,21 @@ def _in_one_step(state, constants, table, random_state):
     conjugate = state.parameters.raw_likelihood.conjugate
     method, table = (closed_form, table) if conjugate else (class_labels, table.in_memory())
     with blas.single_threaded(len(constants.masks.Z)):
-        optimum = method.solve(state.parameters, constants, table, random_state)
+        optimum = method.solve(state.parameters, constants.pinned(state.parameters), table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
-    report = Report(optimum.elbo, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    elbo, held_out = float(optimum.elbo[-1]), optimum.density if optimum.calibration is not None else None
+    bounds = optimum.elbo + float(constants.log_prior(state.parameters))
+    report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
+    elbo, held_out = float(bounds[-1]), optimum.density if optimum.calibration is not None else None
     trained = loop.Result(state, report, elbo, None, 0.0)
-    return Result(state, constants, elbo, trained, previous_of(state, constants), None, optimum.calibration, held_out)
+    found = _of_training(trained, constants)
+    return found._replace(calibration=optimum.calibration, held_out=held_out)
+
+
+def _of_training(trained, constants):
+    """The `Result` where nothing follows the training."""
+    log_prior = float(constants.objective.reported(constants.log_prior(trained.state.parameters)))
+    previous = previous_of(trained.state, constants)
+    return Result(trained.state, constants, trained.elbo, trained, previous, None, log_prior=log_prior)
 
 
 def _with_mean(result, table, plan, random_state):
@@ -315,9 +332,10 @@ def _with_mean(result, table, plan, random_state):
     state, settings = result.state, plan.settings
     parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
     free = settings.algorithm.optimizer is not None
-    solution = exact_mean.solve(state.q, parameters, constants, table, settings.tol, random_state, free)
+    pinned = constants.pinned(parameters)
+    solution = exact_mean.solve(state.q, parameters, pinned, table, settings.tol, random_state, free)
     state = state._replace(q=solution.q, parameters=solution.parameters)
-    return result._replace(state=state, constants=constants, elbo=solution.elbo, lost=solution.lost)
+    return result._replace(state=state, constants=constants, elbo=solution.elbo + result.log_prior, lost=solution.lost)
 
 
 def interim(state, constants, report, plan):
@@ -337,8 +355,7 @@ def interim(state, constants, report, plan):
     """
     with _device.computation(plan.device):
         state, elbo = settled(state, constants, plan.settings.algorithm.of_steps), float(report.elbo[-1])
-        trained = loop.Result(state, report, elbo, None, 0.0)
-        return Result(state, constants, elbo, trained, previous_of(state, constants), None)
+        return _of_training(loop.Result(state, report, elbo, None, 0.0), constants)
 
 
 def bound_of_constants(result, table, plan):

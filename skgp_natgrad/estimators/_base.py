@@ -33,6 +33,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         *,
         likelihood="gaussian",
         objective="elbo",
+        hyperparameter_prior=None,
         normalize_X="auto",
         normalize_y=True,
         n_inducing="auto",
@@ -65,6 +66,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.kernel = kernel
         self.likelihood = likelihood
         self.objective = objective
+        self.hyperparameter_prior = hyperparameter_prior
         self.normalize_X = normalize_X
         self.normalize_y = normalize_y
         self.n_inducing = n_inducing

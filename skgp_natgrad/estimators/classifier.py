@@ -74,6 +74,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         *,
         likelihood="auto",
         objective="elbo",
+        hyperparameter_prior=None,
         class_weight=None,
         calibrate=True,
         normalize_X="auto",

@@ -79,6 +79,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         *,
         likelihood="gaussian",
         objective="elbo",
+        hyperparameter_prior=None,
         normalize_X="auto",
         normalize_y=True,
         missing_targets="error",

@@ -20,6 +20,8 @@ class Plan(NamedTuple):
     n_classes : int
         Zero in regression.
     objective : Objective
+    hyperparameter_prior : "weak", Prior, mapping of str to Prior, or None
+        See `priors.settled`.
     n_inducing : int, "auto" or None
         None puts an inducing point at every row, and "auto" as many as time allows.
     n_mean_inducing : int
@@ -39,6 +41,7 @@ class Plan(NamedTuple):
     likelihood: Likelihood = Gaussian()
     n_classes: int = 0
     objective: Objective = ELBO()
+    hyperparameter_prior: object = None
     n_inducing: int | str | None = 100
     n_mean_inducing: int = 0
     inducing_init: object = "greedy_variance"
