@@ -10,8 +10,6 @@ The estimators add checks before these calls and fitted attributes after them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import numpy as np
 from sklearn.utils import check_random_state
@@ -39,6 +37,7 @@ from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan
+from .start.result import Result, of_training
 from .start.state import Previous, previous_of
 from .step.algorithm import (
     MEAN_SOLVERS,
@@ -122,42 +121,6 @@ __all__ = [
     "step",
     "train",
 ]
-
-
-class Result(NamedTuple):
-    """The result of `train`.
-
-    Attributes
-    ----------
-    state : State
-    constants : Constants
-        The constants that belong to ``state``: the exact mean adds points.
-    elbo : float
-        The bound at ``state``.
-    trained : training.loop.Result
-        The result of the iterations, before the exact mean: its state, the reports of all
-        iterations, the bound and the status.
-    previous : Previous
-        The record from which a later fit can continue.
-    lost : str or None
-        The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
-    calibration : Calibration, optional
-        That of class probabilities, where it was found together with q.
-    held_out : float, optional
-        The mean log density of class labels that were held out, where it was found together with q.
-    log_prior : float
-        The log density of the hyperparameters under their priors, which ``elbo`` contains.
-    """
-
-    state: State
-    constants: Constants
-    elbo: float
-    trained: loop.Result
-    previous: Previous
-    lost: str | None
-    calibration: Calibration | None = None
-    held_out: float | None = None
-    log_prior: float = 0.0
 
 
 def check_plan(plan, table):
@@ -300,7 +263,7 @@ def train(state, constants, table, plan, random_state=None, callbacks=()):
         if SOLVERS[plan.settings.algorithm.solver].one_step:
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
-        result = _of_training(trained, constants)
+        result = of_training(trained, constants)
         solves = plan.settings.algorithm.mean_solver == "exact"
         return _with_mean(result, table, plan, random_state) if solves else result
 
@@ -316,15 +279,8 @@ def _in_one_step(state, constants, table, random_state):
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     elbo, held_out = float(bounds[-1]), optimum.density if optimum.calibration is not None else None
     trained = loop.Result(state, report, elbo, None, 0.0)
-    found = _of_training(trained, constants)
+    found = of_training(trained, constants)
     return found._replace(calibration=optimum.calibration, held_out=held_out)
-
-
-def _of_training(trained, constants):
-    """The `Result` where nothing follows the training."""
-    log_prior = float(constants.objective.reported(constants.log_prior(trained.state.parameters)))
-    previous = previous_of(trained.state, constants)
-    return Result(trained.state, constants, trained.elbo, trained, previous, None, log_prior=log_prior)
 
 
 def _with_mean(result, table, plan, random_state):
@@ -355,7 +311,7 @@ def interim(state, constants, report, plan):
     """
     with _device.computation(plan.device):
         state, elbo = settled(state, constants, plan.settings.algorithm.of_steps), float(report.elbo[-1])
-        return _of_training(loop.Result(state, report, elbo, None, 0.0), constants)
+        return of_training(loop.Result(state, report, elbo, None, 0.0), constants)
 
 
 def bound_of_constants(result, table, plan):

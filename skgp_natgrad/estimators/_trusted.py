@@ -22,7 +22,8 @@ def trusted_types():
 
     For programs that load only classes that are trusted, such as skops: a file can then create objects of these
     classes and of those that skops trusts by default, and no others. They are the two estimators, the package's
-    likelihoods, objectives, priors and schedules, :class:`~skgp_natgrad.kernels.Columns`, and the kernels of scikit-learn.
+    likelihoods, objectives, priors and schedules, :class:`~skgp_natgrad.kernels.Columns`, and the kernels of
+    scikit-learn.
 
     Returns
     -------

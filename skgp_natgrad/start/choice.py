@@ -223,7 +223,7 @@ def maximise_evidence(plan, table, random_state):
 
 
 def _log_prior(plan, table, k):
-    """The log prior for `evidence.maximise` of the k-th kernel, and of the noise, one for all targets of this kernel."""
+    """The log prior of the k-th kernel, and of the noise that its targets share, for `evidence.maximise`."""
     if not plan.hyperparameter_prior:
         return evidence.no_prior
     values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)[0]
