@@ -148,7 +148,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         warn_of_inert(self, fit.plan, stacklevel=7)
         warn_of_units(self, fit, stacklevel=7)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
-        with _callbacks.of(self, fit, constants, hooks) as callbacks:
+        with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())

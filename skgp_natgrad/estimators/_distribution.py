@@ -166,6 +166,18 @@ class TargetDistribution(LatentDistribution):
         offset = _inputs.known("offset", offset, len(X), len(self._y_scale.scale))
         return None if offset is None else latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
 
+    def _known_noise(self, X, alpha):
+        """What the argument ``alpha`` adds to the variance of the noise at the rows ``X``: (T, N), or None."""
+        alpha = _inputs.known("alpha", alpha, len(X), len(self._y_scale.scale), minimum=0.0)
+        if alpha is None:
+            return None
+        if not hasattr(self.likelihood_, "with_noise"):
+            raise ValueError(
+                f"alpha holds known variances of Gaussian noise, but likelihood {type(self.likelihood_).__name__} has "
+                "none; leave alpha out."
+            )
+        return (alpha / self._y_scale.scale**2).T
+
     def _latent_moments(self, X, offset):
         """Mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
         mean, var = self._predict("latent_moments", X)
@@ -318,7 +330,8 @@ class TargetDistribution(LatentDistribution):
         both = self.predict_quantiles(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], offset)
         return both[..., 0], both[..., 1]
 
-    def predict_gradient(self, X, return_std=False):
+    @by_blocks("offset", "alpha")
+    def predict_gradient(self, X, return_std=False, offset=None, alpha=None):
         """Derivatives of the predictive mean of y in the columns of X.
 
         Parameters
@@ -327,6 +340,11 @@ class TargetDistribution(LatentDistribution):
             Inputs.
         return_std : bool, default=False
             Also return the derivatives of the predictive standard deviation, noise included.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`. It is held: where it is a function of X, the derivative of the
+            latent function's mean lacks that of the offset.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of Gaussian noise, as in `fit`, which are part of the standard deviation; held, too.
 
         Returns
         -------
@@ -348,7 +366,8 @@ class TargetDistribution(LatentDistribution):
         """
         rows = self._check_rows(X)
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
-        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
+        known = {"offset": self._latent_offset(rows, offset), "noise": self._known_noise(rows, alpha)}
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
         return (mean, std) if return_std else mean

@@ -25,12 +25,15 @@ def target_moments(likelihood, mean, var):
 QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
 
 
-def _of_rows(function, kernels, likelihood, posterior, X):
+def _of_rows(function, kernels, likelihood, posterior, X, offset, noise):
     """Derivatives (..., D, B) of values (..., B) at the rows of ``X`` (B, D)."""
+    if noise is not None:
+        likelihood = likelihood.with_noise(noise)
 
     def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.
-        return function(likelihood, *latent_moments(kernels, posterior, X)).sum(-1)
+        mean, var = latent_moments(kernels, posterior, X)
+        return function(likelihood, mean if offset is None else mean + offset, var).sum(-1)
 
     return jnp.moveaxis(jax.jacrev(totals)(X), -2, -1)
 
@@ -38,7 +41,7 @@ def _of_rows(function, kernels, likelihood, posterior, X):
 _compiled = quick_jit(_of_rows, static_argnames="function")
 
 
-def gradients(function, kernels, likelihood, posterior, X):
+def gradients(function, kernels, likelihood, posterior, X, **known):
     """Derivatives of one of the functions above in each column: (..., D, N).
 
     Parameters
@@ -48,6 +51,13 @@ def gradients(function, kernels, likelihood, posterior, X):
     likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
+    **known : ndarray
+        "offset" (K, N), added to the latent functions; "noise" (T, N), added to the variance of Gaussian noise.
     """
     model = placement.current().replicated((kernels, likelihood, posterior.read_by(with_variance=True)), now=True)
-    return over_chunks(lambda rows: _compiled(function, *model, rows), X)
+
+    def program(rows, *values):
+        given = dict(zip(known, values, strict=True))
+        return _compiled(function, *model, rows, given.get("offset"), given.get("noise"))
+
+    return over_chunks(program, X, *known.values())

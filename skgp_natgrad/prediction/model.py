@@ -226,7 +226,7 @@ def covariance(model, X, device="auto"):
         return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
-def gradients(model, X, quantity="target_moments", device="auto"):
+def gradients(model, X, quantity="target_moments", device="auto", offset=None, noise=None):
     """Return derivatives of predictions in each column of ``X``.
 
     Parameters
@@ -237,14 +237,20 @@ def gradients(model, X, quantity="target_moments", device="auto"):
     quantity : {"target_moments", "latent_mean"}
         Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
     device : str
+    offset : ndarray of shape (K, N), optional
+        Added to the latent functions.
+    noise : ndarray of shape (T, N), optional
+        Added to the variance of Gaussian noise.
 
     Returns
     -------
     gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
     """
     function = _gradients.QUANTITIES[quantity]
+    known = {name: value for name, value in {"offset": offset, "noise": noise}.items() if value is not None}
     with _device.computation(device, required=False):
-        return _gradients.gradients(function, _computing(model.kernels, X), model.likelihood, model.posterior, X)
+        parts = _computing(model.kernels, X), model.likelihood, model.posterior
+        return _gradients.gradients(function, *parts, X, **known)
 
 
 def sample_latent(model, X, n_samples, random_state, device="auto", joint=True):
