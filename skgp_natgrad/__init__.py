@@ -1,6 +1,6 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
-from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, svgp
+from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
 from .estimators._former_paths import provide
@@ -27,6 +27,7 @@ __all__ = [
     "metrics",
     "model_selection",
     "objectives",
+    "priors",
     "svgp",
     "trusted_types",
 ]

@@ -11,7 +11,6 @@ The estimators add checks before these calls and fitted attributes after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -41,6 +40,7 @@ from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, check_plan
+from .start.result import Result, of_training
 from .start.state import Previous, previous_of
 from .step.algorithm import (
     MEAN_SOLVERS,
@@ -123,39 +123,6 @@ __all__ = [
     "step",
     "train",
 ]
-
-
-class Result(NamedTuple):
-    """The result of `train`.
-
-    Attributes
-    ----------
-    state : State
-    constants : Constants
-        The constants that belong to ``state``: the exact mean adds points.
-    elbo : float
-        The bound at ``state``.
-    trained : training.loop.Result
-        The result of the iterations, before the exact mean: its state, the reports of all
-        iterations, the bound and the status.
-    previous : Previous
-        The record from which a later fit can continue.
-    lost : str or None
-        The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
-    calibration : Calibration, optional
-        That of class probabilities, where it was found together with q.
-    held_out : float, optional
-        The mean log density of class labels that were held out, where it was found together with q.
-    """
-
-    state: State
-    constants: Constants
-    elbo: float
-    trained: loop.Result
-    previous: Previous
-    lost: str | None
-    calibration: Calibration | None = None
-    held_out: float | None = None
 
 
 def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
@@ -281,7 +248,7 @@ def train(
         if SOLVERS[plan.settings.algorithm.solver].one_step:
             return _in_one_step(state, constants, table, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
-        result = Result(trained.state, constants, trained.elbo, trained, previous_of(trained.state, constants), None)
+        result = of_training(trained, constants)
         solves = plan.settings.algorithm.mean_solver == "exact"
         return _with_mean(result, table, plan, random_state) if solves else result
 
@@ -291,12 +258,14 @@ def _in_one_step(state, constants, table, random_state):
     conjugate = state.parameters.raw_likelihood.conjugate
     method, table = (closed_form, table) if conjugate else (class_labels, table.in_memory())
     with blas.single_threaded(len(constants.masks.Z)):
-        optimum = method.solve(state.parameters, constants, table, random_state)
+        optimum = method.solve(state.parameters, constants.pinned(state.parameters), table, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
-    report = Report(optimum.elbo, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    elbo, held_out = float(optimum.elbo[-1]), optimum.density if optimum.calibration is not None else None
+    bounds = optimum.elbo + float(constants.log_prior(state.parameters))
+    report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
+    elbo, held_out = float(bounds[-1]), optimum.density if optimum.calibration is not None else None
     trained = loop.Result(state, report, elbo, None, 0.0)
-    return Result(state, constants, elbo, trained, previous_of(state, constants), None, optimum.calibration, held_out)
+    found = of_training(trained, constants)
+    return found._replace(calibration=optimum.calibration, held_out=held_out)
 
 
 def _with_mean(result, table, plan, random_state):
@@ -304,9 +273,10 @@ def _with_mean(result, table, plan, random_state):
     state, settings = result.state, plan.settings
     parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
     free = settings.algorithm.optimizer is not None
-    solution = exact_mean.solve(state.q, parameters, constants, table, settings.tol, random_state, free)
+    pinned = constants.pinned(parameters)
+    solution = exact_mean.solve(state.q, parameters, pinned, table, settings.tol, random_state, free)
     state = state._replace(q=solution.q, parameters=solution.parameters)
-    return result._replace(state=state, constants=constants, elbo=solution.elbo, lost=solution.lost)
+    return result._replace(state=state, constants=constants, elbo=solution.elbo + result.log_prior, lost=solution.lost)
 
 
 def interim(state: State, constants: Constants, report: Report, plan: Plan) -> Result:
@@ -326,8 +296,7 @@ def interim(state: State, constants: Constants, report: Report, plan: Plan) -> R
     """
     with _device.computation(plan.device):
         state, elbo = settled(state, constants, plan.settings.algorithm.of_steps), float(report.elbo[-1])
-        trained = loop.Result(state, report, elbo, None, 0.0)
-        return Result(state, constants, elbo, trained, previous_of(state, constants), None)
+        return of_training(loop.Result(state, report, elbo, None, 0.0), constants)
 
 
 def bound_of_constants(result: Result, table: AnyTable, plan: Plan) -> float | None:

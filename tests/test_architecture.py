@@ -28,6 +28,7 @@ FLOORS = [
     "prediction",
     "variational",
     "objectives",
+    "priors",
     "kernels",
     "likelihoods",
     "_backend",
@@ -76,9 +77,16 @@ def test_imports_make_no_circle():
 
 
 # What the estimators know of the engine: its public face, and what their arguments are made of.
-KNOWN_TO_ESTIMATORS = {"svgp", "kernels", "likelihoods", "objectives", "_backend", "start/scale", "training"} | {
-    "start/normal_scores"
-}
+KNOWN_TO_ESTIMATORS = {
+    "svgp",
+    "kernels",
+    "likelihoods",
+    "objectives",
+    "priors",
+    "_backend",
+    "start/scale",
+    "training",
+} | {"start/normal_scores"}
 ONLY_IN_TRAINING = {"schedules", "checkpoint", "shared_checkpoint", "shares", "rungs", "__init__"}
 
 

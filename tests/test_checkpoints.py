@@ -400,6 +400,20 @@ def test_a_damaged_file_is_refused(damage, path):
     assert path.exists()
 
 
+@pytest.mark.parametrize(("number", "age"), [(0, "an older"), (checkpoint_file.FORMAT + 1, "a newer")])
+def test_a_whole_file_of_another_format_is_not_called_damaged(number, age, path):
+    checkpoint_file.write(path, checkpoint_file.Header({}, {}, {}), {"x": np.arange(3.0)})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = comment = checkpoint_file._digest(archive, number)
+    with pytest.raises(ValueError, match=rf"written by {age} version .* in format {number}, .* it is not damaged"):
+        checkpoint_file.read(path)
+    # A number alone is no such file.
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = comment[:-1] + (b"0" if comment[-1:] != b"0" else b"1")
+    with pytest.raises(ValueError, match="is damaged"):
+        checkpoint_file.read(path)
+
+
 def test_no_wrong_byte_goes_unnoticed(path):
     interrupt(regressor(checkpoint=path))
     content, (header, arrays) = path.read_bytes(), checkpoint_file.read(path)

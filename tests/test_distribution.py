@@ -116,6 +116,24 @@ def test_gradients_against_finite_differences(name, request):
             assert_allclose(gradient[..., column], expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
 
 
+def test_gradients_with_offsets_and_known_noise_against_finite_differences(counts, two):
+    """Of counts an offset multiplies mean and slope; known noise makes a deviation change more slowly."""
+    offset, alpha = np.linspace(-1.0, 2.0, 9), np.linspace(0.0, 9.0, 18).reshape(9, 2)
+    step = 1e-5 * np.eye(2)[0]
+    found = counts.predict_gradient(NEW, return_std=True, offset=offset)
+    ends = [counts.predict(NEW + sign * step, return_std=True, offset=offset) for sign in (1.0, -1.0)]
+    for gradient, high, low in zip(found, *ends, strict=True):
+        assert_allclose(gradient[:, 0], (high - low) / 2e-5, rtol=2e-5)
+    assert_allclose(found[0], np.exp(offset)[:, None] * counts.predict_gradient(NEW), rtol=1e-9)
+    mean, std = two.predict_gradient(NEW, return_std=True, alpha=alpha)
+    variances = [two.predict(NEW + sign * step, return_std=True)[1] ** 2 for sign in (1.0, -1.0)]
+    expected = np.subtract(*(np.sqrt(each + alpha) for each in variances)) / 2e-5
+    assert_allclose(std[..., 0], expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
+    assert_array_equal(mean, two.predict_gradient(NEW))
+    with pytest.raises(ValueError, match="alpha holds known variances of Gaussian noise, but likelihood Poisson"):
+        counts.predict_gradient(NEW, alpha=1.0)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gradients_of_every_kernel_and_of_columns(rng):

@@ -72,7 +72,7 @@ def test_prior_pulls_and_is_not_in_the_evidence(rows):
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
     start, *bounds = hyperparameters_of(kernel)
     free = evidence.maximise(start, bounds, rows, 200)
-    held = evidence.maximise(start, bounds, rows, 200, centre=start)
+    held = evidence.maximise(start, bounds, rows, 200, evidence.weak_prior(start))
     value, _ = evidence.value_and_gradient(held.hyperparameters, rows)
     assert held.evidence == pytest.approx(value, rel=1e-9)
     assert held.evidence < free.evidence

@@ -439,6 +439,14 @@ def test_a_failing_reader_is_named_with_its_rows(monkeypatch, window):
         regressor().fit(Dataset(X, fails_at=333), Y)
 
 
+def test_an_unreadable_file_in_a_prediction_has_no_checkpoint():
+    model = regressor(max_iter=2).fit(X[:50], Y[:50])
+    with pytest.raises(OSError, match=r"X: the rows from \d+ to \d+ cannot be read \(ValueError: checksum") as caught:
+        model.predict(Dataset(X, fails_at=333))
+    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert not any("checkpoint" in text for text in told)
+
+
 def test_a_fit_whose_file_is_truncated_goes_on_once_it_is_restored(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 0.0)
     table, path = mapped(tmp_path, "X", X), tmp_path / "fit.npz"
@@ -450,8 +458,9 @@ def test_a_fit_whose_file_is_truncated_goes_on_once_it_is_restored(tmp_path, mon
         if n_iter == 40:
             truncate(tmp_path, "X", 690)
 
-    with pytest.raises(OSError, match=f"ends at row 10 of {N}"):
+    with pytest.raises(OSError, match=f"ends at row 10 of {N}") as caught:
         regressor(callback=damage, **settings).fit(table, Y)
+    assert "the same call goes on from there" in caught.value.__notes__[0]
     assert path.exists()
     (tmp_path / "X.npy").write_bytes(before)
     steps = []

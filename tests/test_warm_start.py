@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.estimators._former_paths import FormerResumption
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
+from skgp_natgrad.priors import LogNormal
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -80,6 +81,7 @@ BOTH = {
     "n_mean_inducing": [4],
     "basis": ["hybrid"],
     "objective": ["predictive"],
+    "hyperparameter_prior": ["weak", {"length_scale": LogNormal(0.5, 0.01)}],
     "inducing_init": ["random", np.linspace(-3.0, 3.0, 12)[:, None]],
     "solver": ["adam", "lbfgs"],
     "parameterization": ["mean_var"],

@@ -247,7 +247,7 @@ def _of(rows):
 def _unreadable(rows, start, stop, reason):
     return OSError(
         f"{rows.name}: the rows from {start} to {stop - 1}{_of(rows)} cannot be read ({reason}). Repair or restore the "
-        "file; a checkpoint that was written before is kept, and the same call then goes on from there."
+        "file."
     )
 
 
@@ -257,6 +257,5 @@ def _ends_early(rows, first, lead):
     row = max(size - first, 0) // lead
     return OSError(
         f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, "
-        f"and some {first + lead * len(rows)} are needed. Restore the file; a checkpoint that was written before is "
-        "kept, and the same call then goes on from there."
+        f"and some {first + lead * len(rows)} are needed. Restore the file."
     )

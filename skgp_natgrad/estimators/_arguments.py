@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from inspect import signature
 
 import jax
@@ -12,6 +13,7 @@ from .. import objectives
 from .._backend import processes, rows
 from .._backend.device import DEVICES, DTYPES
 from ..kernels import columns
+from ..priors import Prior
 from ..svgp import (
     BASES,
     INDUCING_INITS,
@@ -67,6 +69,7 @@ def read(estimator, targets, by_parts=False):
         likelihood=likelihood,
         n_classes=targets.n_classes,
         objective=_objective(estimator.objective),
+        hyperparameter_prior=_hyperparameter_prior(estimator.hyperparameter_prior),
         n_inducing=n_inducing,
         n_mean_inducing=n_mean_inducing,
         inducing_init=estimator.inducing_init,
@@ -102,6 +105,8 @@ def _solver(estimator, likelihood, by_parts, n_rows):
         return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
     defaults = signature(type(estimator)).parameters
     shared = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
+    if estimator.hyperparameter_prior is not None and not likelihood.conjugate:
+        return "ngd"
     if shared and not likelihood.conjugate:
         # Latent functions of a common covariance have a common kernel, and their rows are in one process.
         return "ngd"
@@ -236,6 +241,21 @@ def _objective(objective):
     if isinstance(objective, objectives.Objective):
         return objective
     return objectives.by_name(_checks.choice("objective", objective, tuple(objectives.names())))
+
+
+def _hyperparameter_prior(given):
+    """The priors that the argument stands for; names are compared with those of the hyperparameters later."""
+    if isinstance(given, str):
+        return _checks.choice("hyperparameter_prior", given, ("weak",))
+    if given is None or isinstance(given, Prior):
+        return given
+    each = given.values() if isinstance(given, Mapping) else ["no mapping"]
+    if not all(isinstance(value, Prior) for value in each):
+        raise ValueError(
+            f"hyperparameter_prior={given!r} must be None, 'weak', a prior of skgp_natgrad.priors such as "
+            "LogNormal(2.0, 0.5), or a dict of these by the names of hyperparameters."
+        )
+    return given
 
 
 def _check_checkpoint(estimator):

@@ -53,6 +53,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         *,
         likelihood="gaussian",
         objective="elbo",
+        hyperparameter_prior=None,
         normalize_X="auto",
         normalize_y=True,
         n_inducing="auto",
@@ -85,6 +86,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.kernel = kernel
         self.likelihood = likelihood
         self.objective = objective
+        self.hyperparameter_prior = hyperparameter_prior
         self.normalize_X = normalize_X
         self.normalize_y = normalize_y
         self.n_inducing = n_inducing
@@ -172,7 +174,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         warn_of_inert(self, fit.plan, stacklevel=7)
         warn_of_units(self, fit, stacklevel=7)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
-        with _callbacks.of(self, fit, constants, hooks) as callbacks:
+        with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
         _fitted.store(self, fit, result, self._calibrates())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .. import kernels, likelihoods
+from ..priors import named
 
 # Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.
 _ROUNDING = 1e-9
@@ -29,7 +28,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
     trees = trained, *log_bounds
     found = [
         text
-        for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(_named, trees), strict=True)
+        for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
         for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
     ]
     if found:
@@ -50,22 +49,3 @@ def _at_bounds(name, transform, value, lower, upper):
             at = np.flatnonzero(reached & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
             yield f"{name}{components} at its {side} bound {transform.from_raw(one, np):.6g}"
-
-
-def _named(tree):
-    """The name (as in ``set_params``), transform and raw value of every hyperparameter."""
-    of_kernels, likelihood = tree
-    for i, kernel in enumerate(of_kernels):
-        for name, value in _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel):
-            yield name, likelihoods.positive, value
-    for name in likelihood.parameters:
-        yield f"likelihood__{name}", likelihood.transform(name), getattr(likelihood, name)
-
-
-def _named_in_kernel(prefix, kernel):
-    for field in dataclasses.fields(kernel):
-        name, value = f"{prefix}__{field.name}", getattr(kernel, field.name)
-        if isinstance(value, kernels.Kernel):
-            yield from _named_in_kernel(name, value)
-        elif field.name not in kernel.static:
-            yield name, value

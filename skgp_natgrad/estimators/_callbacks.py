@@ -25,6 +25,17 @@ def of(estimator, fit, constants, hooks):
         yield [callback for callback in (progress, *asked, fit.checkpoint) if callback is not None]
 
 
+@contextlib.contextmanager
+def told_of_checkpoint(fit):
+    """Where a file of rows cannot be read while training, add to the error that the checkpoint is kept."""
+    try:
+        yield
+    except OSError as error:
+        if fit.checkpoint is not None:
+            error.add_note("The checkpoint is kept: once the file is restored, the same call goes on from there.")
+        raise
+
+
 def _of_all_processes(callbacks, n_processes):
     """A callback that ends training in all processes if one of them wants to, or if one's callback raises."""
 

@@ -14,6 +14,7 @@ GROUPS = {
         "kernel",
         "likelihood",
         "objective",
+        "hyperparameter_prior",
         "class_weight",
         "calibrate",
         "normalize_X",
@@ -63,6 +64,14 @@ objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     KL divergence, for calibrated predictions where the model is
     wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` holds
     the weight of the divergence, tunable as ``objective__kl_weight``.
+hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=None
+    Priors on the trained hyperparameters: objects of :mod:`skgp_natgrad.priors`,
+    whose log density training adds to the objective (MAP). A dict has them by
+    name: "kernel__k2__length_scale" is one, as in ``set_params``, and
+    "length_scale" all whose names end so. A prior alone is for each of them, and
+    "weak" is ``LogNormal(sigma=3)``, around the initial values. They are in
+    the units of those. ``solver="evidence"`` then keeps what has a prior at its
+    most probable value; class labels are trained by "ngd".
 normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
     "quantile" maps each column to normal scores by a monotone function, linear
@@ -241,10 +250,14 @@ likelihood_ : likelihood
     and "student_t" are on the scale of the standardised y.
 elbo_ : float
     The bound, or the value of another ``objective``, at the solution, in
-    nats, for y on the scale of ``likelihood_``. It is evaluated exactly on the
+    nats, for y on the scale of ``likelihood_``; with priors on hyperparameters it
+    includes ``log_prior_``. It is evaluated exactly on the
     full batch, and is the average of the last estimates with minibatches.
     With ``mean_solver="exact"`` it is evaluated on all rows. After a later
     call of ``partial_fit`` it is conditional on the rows of earlier calls.
+log_prior_ : float
+    The log density of the hyperparameters under ``hyperparameter_prior``, which
+    ``elbo_`` includes; zero without.
 kernel_ : sklearn.gaussian_process kernel or list of kernels
     The kernel with the trained hyperparameters, in the units of the
     standardised X; a list where ``kernel`` is one.
@@ -310,6 +323,7 @@ _ATTRIBUTES_IN_ORDER = (
     "mean_inducing_points_",
     "elbo_",
     "elbo_curve_",
+    "log_prior_",
     "n_iter_",
     "step_sizes_",
     "n_rejected_steps_",

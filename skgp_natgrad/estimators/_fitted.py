@@ -46,6 +46,7 @@ def store(estimator, fit, result, calibrates=False):
         mean_inducing_points_=scales.x.backward(np.asarray(points.further)[: n_points(masks.further)]),
         elbo_curve_=report.elbo,
         elbo_=result.elbo,
+        log_prior_=result.log_prior,
         n_iter_=len(report.elbo),
         step_sizes_=report.gamma,
         n_rejected_steps_=int(report.rejected.sum()),

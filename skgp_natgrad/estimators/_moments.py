@@ -153,12 +153,37 @@ class TargetMoments(TargetDistribution):
         return covariance
 
     @overload
-    def predict_gradient(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats: ...
 
     @overload
-    def predict_gradient(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> tuple[Floats, Floats]: ...
 
-    def predict_gradient(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+    @by_blocks("offset", "alpha", "trials")
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats | tuple[Floats, Floats]:
         """Derivatives of the predictive mean of y in the columns of X.
 
         Parameters
@@ -167,6 +192,11 @@ class TargetMoments(TargetDistribution):
             Inputs.
         return_std : bool, default=False
             Also return the derivatives of the predictive standard deviation, noise included.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`. It is held: where it is a function of X, the derivative of the
+            latent function's mean lacks that of the offset.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            What is known of the rows, as in `predict`; held, too.
 
         Returns
         -------
@@ -188,7 +218,8 @@ class TargetMoments(TargetDistribution):
         """
         rows = self._check_rows(X)
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
-        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device))
+        known = self._known(rows, offset, alpha=alpha, trials=trials)
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
         return (mean, std) if return_std else mean

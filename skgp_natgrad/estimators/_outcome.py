@@ -229,7 +229,7 @@ def _too_coarse(lost):
 def _value(result, fit):
     """What a fit is judged by, per unit of weight."""
     # The bound of a wide prior may be low though it predicts well: where there are held-out labels, they decide.
-    return result.trained.elbo / fit.weight if result.held_out is None else result.held_out
+    return (result.trained.elbo - result.log_prior) / fit.weight if result.held_out is None else result.held_out
 
 
 def _no_better(outcome):

@@ -23,7 +23,7 @@ from . import _warm_start
 from ._arguments import one_or_each
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 5
+FORMAT = 6
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
@@ -76,6 +76,7 @@ def restored(cls, state):
     if "_posterior" not in state:
         return state
     state.setdefault("_calibration", None)
+    state.setdefault("log_prior_", 0.0)
     if stamp["format"] < 3:
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])

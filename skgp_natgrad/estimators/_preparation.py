@@ -167,7 +167,9 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
             plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
         return plan
     plan = _arguments.with_points(plan, estimator, table.n_columns, x_scale)
-    return svgp.sized(plan, table) if estimator.kernel is None else svgp.complete(plan, table, random_state)
+    # The default kernel is complete, but for priors.
+    is_complete = estimator.kernel is None and plan.hyperparameter_prior is None
+    return svgp.sized(plan, table) if is_complete else svgp.complete(plan, table, random_state)
 
 
 def _as_before(estimator, likelihood):

@@ -6,10 +6,11 @@ import inspect
 
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from .. import likelihoods, objectives
+from .. import likelihoods, objectives, priors
 from ..kernels import Columns
 from ..likelihoods import Likelihood
 from ..objectives import Objective
+from ..priors import Prior
 from ..training import schedules
 from ..training.schedules import Schedule
 from .classifier import NGDSVGPClassifier
@@ -21,7 +22,8 @@ def trusted_types() -> list[str]:
 
     For programs that load only classes that are trusted, such as skops: a file can then create objects of these
     classes and of those that skops trusts by default, and no others. They are the two estimators, the package's
-    likelihoods, objectives and schedules, :class:`~skgp_natgrad.kernels.Columns`, and the kernels of scikit-learn.
+    likelihoods, objectives, priors and schedules, :class:`~skgp_natgrad.kernels.Columns`, and the kernels of
+    scikit-learn.
 
     Returns
     -------
@@ -42,7 +44,8 @@ def trusted_types() -> list[str]:
     >>> model = skops.io.load("model.skops", trusted=trusted_types())  # doctest: +SKIP
     """
     found = [NGDSVGPClassifier, NGDSVGPRegressor]
-    for module, base in ((schedules, Schedule), (likelihoods, Likelihood), (objectives, Objective)):
+    families = (schedules, Schedule), (likelihoods, Likelihood), (objectives, Objective), (priors, Prior)
+    for module, base in families:
         found += _complete((getattr(module, name) for name in module.__all__), base)
     found += [Columns, *_complete(vars(sklearn_kernels).values(), sklearn_kernels.Kernel)]
     return sorted(f"{each.__module__}.{each.__qualname__}" for each in found)
@@ -52,4 +55,6 @@ def _complete(values, base):
     """The classes among some values that are made from ``base`` and can be used as they are."""
     classes = [value for value in values if isinstance(value, type) and issubclass(value, base)]
     # Base classes of likelihoods and objectives have no name.
-    return [each for each in classes if not inspect.isabstract(each) and getattr(each, "name", True)]
+    return [
+        each for each in classes if not inspect.isabstract(each) and each is not Prior and getattr(each, "name", True)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import optax
@@ -11,12 +11,14 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from .._backend.types import ArrayLike
 from ..objectives import Objective
+from ..priors import Prior
 from ..training.schedules import Schedule
 
 # One value for all rows, one for each, or none.
 PerRow: TypeAlias = ArrayLike | None
 Kernels: TypeAlias = Kernel | Sequence[Kernel] | None
 ObjectiveLike: TypeAlias = Literal["elbo", "tightened", "predictive"] | Objective
+HyperparameterPrior: TypeAlias = Literal["weak"] | Prior | Mapping[str, Prior] | None
 NormalizeX: TypeAlias = bool | Literal["auto", "quantile"]
 Basis: TypeAlias = Literal["orthogonal", "hybrid", "decoupled", "solve"]
 InducingInit: TypeAlias = Literal["greedy_variance", "k-means", "random"] | ArrayLike

@@ -25,12 +25,14 @@ def target_moments(likelihood, mean, var):
 QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
 
 
-def _of_rows(function, kernels, likelihood, posterior, X):
+def _of_rows(function, kernels, likelihood, posterior, X, offset, known):
     """Derivatives (..., D, B) of values (..., B) at the rows of ``X`` (B, D)."""
+    likelihood = likelihood.given(known)
 
     def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.
-        return function(likelihood, *latent_moments(kernels, posterior, X)).sum(-1)
+        mean, var = latent_moments(kernels, posterior, X)
+        return function(likelihood, mean if offset is None else mean + offset, var).sum(-1)
 
     return jnp.moveaxis(jax.jacrev(totals)(X), -2, -1)
 
@@ -38,7 +40,7 @@ def _of_rows(function, kernels, likelihood, posterior, X):
 _compiled = quick_jit(_of_rows, static_argnames="function")
 
 
-def gradients(function, kernels, likelihood, posterior, X):
+def gradients(function, kernels, likelihood, posterior, X, **rows):
     """Derivatives of one of the functions above in each column: (..., D, N).
 
     Parameters
@@ -48,6 +50,13 @@ def gradients(function, kernels, likelihood, posterior, X):
     likelihood : Likelihood
     posterior : Posterior
     X : ndarray of shape (N, D)
+    **rows : ndarray
+        "offset" (K, N), added to the latent functions; "known" (P T, N), what else is known of the rows.
     """
     model = placement.current().replicated((kernels, likelihood, posterior.read_by(with_variance=True)), now=True)
-    return over_chunks(lambda rows: _compiled(function, *model, rows), X)
+
+    def program(X, *values):
+        given = dict(zip(rows, values, strict=True))
+        return _compiled(function, *model, X, given.get("offset"), given.get("known"))
+
+    return over_chunks(program, X, *rows.values())

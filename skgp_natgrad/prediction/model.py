@@ -255,6 +255,8 @@ def gradients(
     X: Floats,
     quantity: Literal["target_moments", "latent_mean"] = "target_moments",
     device: Device = "auto",
+    offset: Floats | None = None,
+    known: Floats | None = None,
 ) -> Floats:
     """Return derivatives of predictions in each column of ``X``.
 
@@ -266,6 +268,10 @@ def gradients(
     quantity : {"target_moments", "latent_mean"}
         Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
     device : str
+    offset : ndarray of shape (K, N), optional
+        Added to the latent functions.
+    noise : ndarray of shape (T, N), optional
+        Added to the variance of Gaussian noise.
 
     Returns
     -------
@@ -286,8 +292,10 @@ def gradients(
     True
     """
     function = _gradients.QUANTITIES[quantity]
+    given = {name: value for name, value in {"offset": offset, "known": known}.items() if value is not None}
     with _device.computation(device, required=False):
-        return _gradients.gradients(function, _computing(model.kernels, X), model.likelihood, model.posterior, X)
+        parts = _computing(model.kernels, X), model.likelihood, model.posterior
+        return _gradients.gradients(function, *parts, X, **given)
 
 
 def sample_latent(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
+from .. import priors
 from .._backend import blas, memory
+from .._backend.device import quick_jit
+from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
+from .hyperparameters import specification
 from .plan import Plan
 from .state import init
 
@@ -30,11 +37,26 @@ _SMALLEST = 1e-290
 def complete(plan, table, random_state):
     """The plan with everything that it leaves to the data: see `svgp.complete`."""
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
-    if plan.kernels is None:
+    is_given = plan.kernels is not None
+    if not is_given:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
-    elif SOLVERS[plan.settings.algorithm.solver].one_step:
+    plan = with_priors(plan, table)
+    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    if one_step and is_given:
         plan = maximise_evidence(plan, table, random_state)
+    elif plan.hyperparameter_prior and not is_given and plan.likelihood.conjugate:
+        # The default kernel is at the maximum without the prior. Noise for repeated steps is not that of the evidence.
+        found = maximise_evidence(plan, table, random_state)
+        plan = found if one_step else plan._replace(kernels=found.kernels)
     return sized(plan, table)
+
+
+def with_priors(plan, table):
+    """The plan with a prior by the full name of each hyperparameter, around its present value where it has no other."""
+    if plan.hyperparameter_prior is None:
+        return plan
+    values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
+    return plan._replace(hyperparameter_prior=priors.settled(plan.hyperparameter_prior, *values))
 
 
 def sized(plan, table):
@@ -189,7 +211,7 @@ def maximise_evidence(plan, table, random_state):
         noises = [each[targets].mean() for each in noise]
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
         of_targets = rows._replace(y=rows.y[targets], known=None if rows.known is None else rows.known[targets])
-        best = evidence.maximise(start, bounds, of_targets, _ITERATIONS)
+        best = evidence.maximise(start, bounds, of_targets, _ITERATIONS, _log_prior(plan, table, k))
         if np.isfinite(best.evidence):
             start = best.hyperparameters
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
@@ -198,6 +220,36 @@ def maximise_evidence(plan, table, random_state):
     if not _is_fixed(likelihood):
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
+
+
+def _log_prior(plan, table, k):
+    """The log prior of the k-th kernel, and of the noise that its targets share, for `evidence.maximise`."""
+    if not plan.hyperparameter_prior:
+        return evidence.no_prior
+    values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)[0]
+    of_kernel = np.ones((table.n_targets, 1), bool)
+    if len(plan.kernels) > 1:
+        of_kernel = np.arange(table.n_targets)[:, None] == k
+    like = Hyperparameters(values[0][k], np.zeros(()))
+
+    def log_prior(x):
+        value, slope = _prior_and_slope(rebuilt(x, like), plan.hyperparameter_prior, values, of_kernel, k)
+        return float(value), flat(slope)
+
+    return log_prior
+
+
+@functools.partial(quick_jit, static_argnames="k")
+def _prior_and_slope(at, found, values, of_kernel, k):
+    """The log density of all hyperparameters, and its slope in those of one kernel and its noise."""
+
+    def log_density(at):
+        of_kernels, likelihood = values
+        noise = jnp.where(of_kernel, at.noise, likelihood.variance)
+        of_kernels = *of_kernels[:k], at.kernel, *of_kernels[k + 1 :]
+        return priors.log_density(found, (of_kernels, likelihood.with_leaves([noise])))
+
+    return jax.value_and_grad(log_density)(at)
 
 
 def _of_labels(plan, table, rows, random_state):

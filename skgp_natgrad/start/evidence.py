@@ -23,6 +23,7 @@ from scipy import linalg, optimize
 
 from .._backend import blas
 from .._backend.device import once_jit, quick_jit
+from .._backend.flat import flat, rebuilt
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
@@ -151,8 +152,23 @@ def _of_group(hyperparameters, rows):
     return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
 
 
-def maximise(start, bounds, rows, max_iter, centre=None):
-    """The hyperparameters of largest evidence, by L-BFGS.
+def weak_prior(centre):
+    """A normal prior on the logarithms around ``centre`` that holds only what the rows leave open."""
+    middle, precision = flat(centre), _PRIOR_DEVIATION**-2
+
+    def log_prior(x):
+        return -0.5 * precision * float(((x - middle) ** 2).sum()), precision * (middle - x)
+
+    return log_prior
+
+
+def no_prior(x):
+    """The log density of no prior, and its gradient."""
+    return 0.0, np.zeros_like(x)
+
+
+def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
+    """The hyperparameters of largest evidence, times their prior density, by L-BFGS.
 
     Parameters
     ----------
@@ -161,47 +177,29 @@ def maximise(start, bounds, rows, max_iter, centre=None):
         Lower and upper.
     rows : Table
     max_iter : int
-    centre : Hyperparameters, optional
-        Mean of a weak normal prior on the logarithms; None for no prior.
+    log_prior : callable, optional
+        Of all logarithms as a vector (`flat`): the log density of their prior, and its gradient.
 
     Returns
     -------
     best : Best
     """
-    low, high = map(_flat, bounds)
-    x0 = np.clip(_flat(start), low, high)
-    middle = x0 if centre is None else _flat(centre)
-    precision = 0.0 if centre is None else _PRIOR_DEVIATION**-2
-
-    def negative_prior(x):
-        return 0.5 * precision * float(((x - middle) ** 2).sum())
+    low, high = map(flat, bounds)
+    x0 = np.clip(flat(start), low, high)
 
     def loss(x):
-        value, gradient = value_and_gradient(_rebuilt(start, x), rows)
+        value, gradient = value_and_gradient(rebuilt(x, start), rows)
         if not np.isfinite(value):
             return _IMPOSSIBLE, np.zeros_like(x)
-        gradient = precision * (x - middle) - _flat(gradient)
-        return negative_prior(x) - value, np.where(low < high, gradient, 0.0)
+        prior, slope = log_prior(x)
+        return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
 
     options = {"maxiter": max_iter, "maxcor": 20}
     limits = optimize.Bounds(low, high)
     with blas.single_threaded(len(rows.X)):
         found = optimize.minimize(loss, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-    evidence = -np.inf if found.fun >= _IMPOSSIBLE else negative_prior(found.x) - float(found.fun)
-    return Best(_rebuilt(start, found.x), evidence)
-
-
-def _flat(tree):
-    """The leaves of a tree as one vector."""
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(float)
-
-
-def _rebuilt(like, vector):
-    """A tree of the form of ``like`` with the numbers of a vector."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([np.size(leaf) for leaf in leaves])
-    parts = zip(np.split(vector, ends[:-1]), leaves, strict=True)
-    return jax.tree.unflatten(structure, [part.reshape(np.shape(leaf)) for part, leaf in parts])
+    evidence = -np.inf if found.fun >= _IMPOSSIBLE else -log_prior(found.x)[0] - float(found.fun)
+    return Best(rebuilt(found.x, start), evidence)
 
 
 def _log_density(error, variance, weight):

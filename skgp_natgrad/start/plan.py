@@ -28,6 +28,8 @@ class Plan(NamedTuple):
     n_classes : int
         Zero in regression.
     objective : Objective
+    hyperparameter_prior : "weak", Prior, mapping of str to Prior, or None
+        See `priors.settled`.
     n_inducing : int, "auto" or None
         None puts an inducing point at every row, and "auto" as many as time allows.
     n_mean_inducing : int
@@ -54,6 +56,7 @@ class Plan(NamedTuple):
     likelihood: Likelihood = Gaussian()
     n_classes: int = 0
     objective: Objective = ELBO()
+    hyperparameter_prior: object = None
     n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int = 0
     inducing_init: str | Floats = "greedy_variance"
@@ -95,6 +98,11 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
         )
     if solver.one_step and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
+        raise ValueError(
+            "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, and "
+            "not by a bound to which a log prior could be added; use solver='ngd'."
+        )
     if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
         raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
     full_batch = is_full(table.n_rows, settings.batch_size)

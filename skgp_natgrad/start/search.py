@@ -156,24 +156,24 @@ def _smooth_one(view, n_rows):
     pairs = _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ())
     starts = [_start(matern52, factor * longest, np.log(noise), view) for factor, noise in pairs]
     starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
-    found = [evidence.maximise(start, bounds, rows, _ITERATIONS, centre) for start, bounds, centre in starts[:_TRIED]]
+    found = [evidence.maximise(start, bounds, rows, _ITERATIONS, prior) for start, bounds, prior in starts[:_TRIED]]
     best = max(found, key=lambda each: each.evidence)
     return _Candidate(matern52, best, view.density(best.hyperparameters, n_rows))
 
 
 def _fitted(view, make, length_scale, noise, n_rows):
-    start, bounds, centre = _start(make, length_scale, noise, view)
-    best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, centre)
+    start, bounds, prior = _start(make, length_scale, noise, view)
+    best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, prior)
     return _Candidate(make, best, view.density(best.hyperparameters, n_rows))
 
 
 def _start(make, length_scale, noise, view):
-    """Start, bounds and prior mean of the hyperparameters of a candidate."""
+    """Start, bounds and weak prior of the hyperparameters of a candidate."""
     longest, limits = view.longest, view.limits
     kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
     bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(NOISE_BOUNDS), strict=True))
     centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
-    return Hyperparameters(kernel, noise), bounds, centre
+    return Hyperparameters(kernel, noise), bounds, evidence.weak_prior(centre)
 
 
 def _logarithms(kernel, n_columns):
@@ -184,10 +184,10 @@ def _logarithms(kernel, n_columns):
 def _refined(view, candidate, length_scale, n_columns):
     """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
     make, best, density = candidate
-    _, bounds, centre = _start(make, length_scale, best.hyperparameters.noise, view)
+    _, bounds, prior = _start(make, length_scale, best.hyperparameters.noise, view)
     n_rows = min(len(view.order), _REFINED)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
-    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, centre)
+    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, prior)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from .. import kernels
+from .. import kernels, priors
 from ..step.algorithm import SOLVERS
 from ..step.state import initial_state, untrained_state
 from ..step.whitening import rewhitened
@@ -135,9 +135,10 @@ def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
 
 def _constants(plan, table, masks, prior_mean):
     settings, n_rows = plan.settings, table.n_rows
-    log_bounds = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)[1:]
+    values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
+    found = None if plan.hyperparameter_prior is None else priors.settled(plan.hyperparameter_prior, *values)
     return Constants(
-        log_bounds=log_bounds,
+        log_bounds=values[1:],
         masks=masks,
         prior_mean=prior_mean,
         scale=n_rows / min(n_rows, settings.batch_size),
@@ -147,6 +148,8 @@ def _constants(plan, table, masks, prior_mean):
         # Arrays of one type, so that no value is compiled on its own.
         objective=jax.tree.map(float, plan.objective),
         n_rows=float(n_rows),
+        # Without free hyperparameters there is nothing to add.
+        priors=found or None,
     )
 
 

@@ -29,9 +29,13 @@ _SLACK = 1e-9
 
 
 def bound(q, parameters, constants, batch, algorithm, known_factors=None):
-    """The bound of a batch, in the units in which it is reported."""
+    """The bound of a batch plus the log prior, in the units in which it is reported."""
     given_q = bounds.bound_given_q(algorithm.basis, parameters, q.mean, q.cov, batch, constants, known_factors)
-    return constants.objective.reported(given_q - gaussian.kl_to_standard(q))
+    return _reported(given_q, q, parameters, constants)
+
+
+def _reported(given_q, q, parameters, constants):
+    return constants.objective.reported(given_q - gaussian.kl_to_standard(q) + constants.log_prior(parameters))
 
 
 bound_of_batch = quick_jit(bound, static_argnames="algorithm")
@@ -71,6 +75,8 @@ def step(state, constants, batch, gamma, rate, algorithm):
             lambda a: bound_of(with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma, batch.X.dtype
         )
         gradient = with_a(gradient, jnp.zeros_like(a))
+    if constants.priors is not None and algorithm.optimizer is not None:
+        gradient = jax.tree.map(jnp.add, gradient, jax.grad(constants.log_prior)(parameters))
     coordinates = within_blocks(algorithm.parameterization, parameters.points.sizes)
     xi_gradient = None if natural else natural_gradient.ordinary_gradient(q, dm, dS, coordinates)
     (xi_direction, parameters), optimizer, skipped = optimizer_step(
@@ -85,8 +91,7 @@ def step(state, constants, batch, gamma, rate, algorithm):
     else:
         moved = natural_gradient.step(q, xi_direction, rate, coordinates)
     rejected = (moved.n_halvings > 0) | skipped
-    bound_before = constants.objective.reported(value - gaussian.kl_to_standard(q))
-    report = Report(bound_before, moved.gamma, rejected, moved.fell_back)
+    report = Report(_reported(value, q, state.parameters, constants), moved.gamma, rejected, moved.fell_back)
     u = mean_at(parameters.points.of_q, state, moved.q.mean, factors, constants, algorithm)
     # All of u is held where points move at half the rate of the rest or less.
     held = jnp.minimum(1.0, 2.0 * (1.0 - point_rate))

@@ -1,8 +1,9 @@
 """The file of a checkpoint: written whole or not at all, and read without running code.
 
-It is a NumPy archive of plain arrays and a JSON header, with a digest of them all as its comment. It is
-written under a temporary name that no other process or thread has, and then renamed, so that a process
-killed at any moment leaves either the old file or the new one.
+It is a NumPy archive of plain arrays and a JSON header. Its comment is the number of its format and a digest
+of everything, so that a file of another format, which is whole, is not taken for a damaged one. It is written
+under a temporary name that no other process or thread has, and then renamed, so that a process killed at any
+moment leaves either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import time
 import zipfile
@@ -25,6 +27,9 @@ _PREFIX, _SUFFIX = ".skgp_natgrad-", ".part"
 # process numbers: the folder may be shared with other machines and containers.
 _STALE = 600.0
 _PIECE = 1 << 20
+# Raise it with every change of what the header means. Files of format 0 have the digest alone as their comment.
+FORMAT = 1
+_COMMENT = "skgp_natgrad checkpoint {} {}"
 
 
 class Header(NamedTuple):
@@ -59,7 +64,7 @@ def read(path):
     Raises
     ------
     ValueError
-        If the file is damaged.
+        If the file is damaged, or of another format.
     """
     try:
         content = path.read_bytes()
@@ -68,14 +73,15 @@ def read(path):
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             # Before any content, above all a size, is trusted.
-            if _digest(archive) != archive.comment:
+            if archive.comment != _digest(archive):
+                _refuse_other_format(path, archive)
                 raise ValueError("its digest is wrong")
             arrays = {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
         header = Header(**json.loads(str(arrays.pop("header"))))
         if not all(isinstance(part, dict) for part in header):
             raise TypeError("the header's parts are not dictionaries")
         return header, arrays
-    except MemoryError:
+    except (MemoryError, OtherFormat):
         raise
     # Bytes in memory are all that is read: whatever the readers of NumPy, zipfile and JSON raise is damage.
     except Exception as error:
@@ -85,8 +91,24 @@ def read(path):
         ) from error
 
 
+class OtherFormat(ValueError):
+    """A file is whole, but of another format."""
+
+
+def _refuse_other_format(path, archive):
+    """Raise `OtherFormat` if the archive's comment is right for another format."""
+    stated = re.fullmatch(_COMMENT.format(r"(\d+)", "[0-9a-f]+"), archive.comment.decode("ascii", "replace"))
+    number = int(stated[1]) if stated else 0
+    if archive.comment == _digest(archive, number):
+        age = "an older" if number < FORMAT else "a newer"
+        raise OtherFormat(
+            f"checkpoint={str(path)!r} was written by {age} version of skgp_natgrad, in format {number}, and this one "
+            f"reads format {FORMAT}; it is not damaged. Continue with that version, or delete the file to start anew."
+        )
+
+
 def _write_archive(file, arrays):
-    """A NumPy archive whose comment is its digest."""
+    """A NumPy archive whose comment has its format and its digest."""
     with zipfile.ZipFile(file, "w") as archive:
         each = []
         for name, array in arrays.items():
@@ -109,8 +131,8 @@ class _Digested:
         return self.file.write(content)
 
 
-def _digest(archive):
-    """The digest of all members, which are read in pieces: a size that is wrong takes no memory."""
+def _digest(archive, number=FORMAT):
+    """The comment of an archive; its members are read in pieces: a size that is wrong takes no memory."""
     each = []
     for info in archive.infolist():
         if info.compress_type != zipfile.ZIP_STORED:
@@ -120,15 +142,15 @@ def _digest(archive):
             while piece := member.read(_PIECE):
                 found.update(piece)
         each.append((info.filename, found.digest()))
-    return _together(each)
+    return _together(each, number)
 
 
-def _together(each):
-    """The digest of names and their members' digests, as text."""
-    found = hashlib.sha256()
+def _together(each, number=FORMAT):
+    """The comment of an archive with these names and members' digests; its number is a part of what is digested."""
+    found = hashlib.sha256(str(number).encode() if number else b"")
     for name, digest in each:
         found.update(hashlib.sha256(name.encode()).digest() + digest)
-    return found.hexdigest().encode()
+    return (_COMMENT.format(number, found.hexdigest()) if number else found.hexdigest()).encode()
 
 
 def _array(archive, info):

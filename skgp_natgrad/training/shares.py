@@ -67,7 +67,7 @@ def total(value, n_processes):
 
 def agreed(plan):
     """The plan with what the first process has chosen."""
-    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init")
+    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init", "hyperparameter_prior")
     return plan._replace(**processes.of_first({name: getattr(plan, name) for name in chosen}))
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .. import priors
 from ..likelihoods import Likelihood
 from ..objectives import ELBO, Objective
 from . import streaming
@@ -89,6 +90,8 @@ class Constants(NamedTuple):
         The posterior of earlier data; None if there are none.
     n_rows : scalar, optional
         Number of rows of the table.
+    priors : dict of str to Prior, optional
+        Of hyperparameters by their names, from `priors.settled`.
     """
 
     log_bounds: tuple
@@ -101,6 +104,17 @@ class Constants(NamedTuple):
     objective: Objective = ELBO()
     past: streaming.PastPosterior | None = None
     n_rows: float | None = None
+    priors: dict | None = None
+
+    def log_prior(self, parameters):
+        """The log density of the hyperparameters, which training adds to the bound."""
+        return 0.0 if self.priors is None else priors.log_density(self.priors, tuple(parameters[:2]))
+
+    def pinned(self, parameters):
+        """The constants under which hyperparameters with priors stay at their present values."""
+        if self.priors is None:
+            return self
+        return self._replace(log_bounds=priors.pinned(self.priors, tuple(parameters[:2]), self.log_bounds))
 
 
 def has_closed_form(parameters, constants):
