@@ -20,10 +20,6 @@ Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 class TargetMoments(TargetDistribution):
     """The moments of the predicted distribution: of regressors."""
 
-    def _shaped(self, columns):
-        """Drop the last axis, that of the outputs, if y had none."""
-        return columns[..., 0] if self._single_output else columns
-
     @overload
     def predict(
         self,
