@@ -31,7 +31,8 @@ def store(estimator, fit, result, calibrates=False):
     _check_finite(estimator, model, result.elbo)
     if calibrates and result.calibration is not None:
         model = model._replace(calibration=result.calibration)
-    elif calibrates:
+    elif calibrates and fit.plan.objective.closed_form:
+        # Without expected log-likelihoods q has no factors that could be left out.
         model = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)

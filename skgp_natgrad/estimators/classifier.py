@@ -64,7 +64,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Whether class probabilities and drawn labels multiply the latent mean and
         deviation by two numbers: those under which training labels have the largest
         density, either held out (``solver="evidence"``) or each without its own
-        factor. After ``partial_fit`` they are those of its rows.
+        factor. After ``partial_fit`` they are those of its rows. With
+        ``objective="predictive"``, which trains this density, they are ones.
 
     Attributes
     ----------
