@@ -112,7 +112,9 @@ def test_predictions_are_of_one_trial_or_of_as_many_as_given(fitted):
 def test_what_is_no_count_of_successes_is_named(fitted):
     reg = NGDSVGPRegressor(likelihood="binomial", **OPTIONS)
     first = np.flatnonzero(SUCCESSES > 1)[0]
-    with pytest.raises(ValueError, match=rf"y\[{first}\]={SUCCESSES[first]} is more than its number of trials, 1; give"):
+    with pytest.raises(
+        ValueError, match=rf"y\[{first}\]={SUCCESSES[first]} is more than its number of trials, 1; give"
+    ):
         reg.fit(X, SUCCESSES)
     with pytest.raises(ValueError, match=r"trials\[0\]=0 must be a finite number of at least 1"):
         reg.fit(X, SUCCESSES, trials=0)
@@ -120,7 +122,9 @@ def test_what_is_no_count_of_successes_is_named(fitted):
         reg.fit(X, SUCCESSES, trials=np.where(np.arange(40) == 2, 1.5, 20.0))
     with pytest.raises(ValueError, match="multiply proportions by the numbers of trials"):
         reg.fit(X, SUCCESSES / TRIALS, trials=TRIALS)
-    with pytest.raises(ValueError, match="trials holds the numbers of trials .* likelihood Gaussian has none; use likeli"):
+    with pytest.raises(
+        ValueError, match=r"trials holds the numbers of trials .* likelihood Gaussian has none; use likeli"
+    ):
         NGDSVGPRegressor(**OPTIONS).fit(X, SUCCESSES, trials=TRIALS)
     with pytest.raises(ValueError, match=r"y\[1\]=3 is more than its number of trials, 2"):
         fitted.predict_log_density(NEW[:2], [1.0, 3.0], trials=[1, 2])
@@ -168,4 +172,5 @@ def test_a_start_without_a_success_is_finite():
     for y, side in ((0.0, -1.0), (1.0, 1.0)):
         for link in ("probit", "logit"):
             start = Binomial(link).initial_latent(np.full((1, 5), y), np.full((1, 5), 4.0), 0)
-            assert np.isfinite(start) and side * start > 0.0
+            assert np.isfinite(start)
+            assert side * start > 0.0

@@ -98,8 +98,12 @@ def test_limits_are_in_the_units_of_y(fitted):
     for got, want in zip(other.predict(few, return_std=True), fitted.predict(few, return_std=True), strict=True):
         assert_allclose(got - 1e4 * (got > 5e3), 1e3 * want, rtol=1e-5, atol=1e-3)
     assert other.likelihood_.get_params()["lower"] == 1e4 - 500.0
-    assert_allclose(other.predict_log_density(few, 1e4 + 1e3 * Y[::20]) + np.log(1e3) * _inside(Y[::20]),
-                    fitted.predict_log_density(few, Y[::20]), rtol=1e-5, atol=1e-4)
+    assert_allclose(
+        other.predict_log_density(few, 1e4 + 1e3 * Y[::20]) + np.log(1e3) * _inside(Y[::20]),
+        fitted.predict_log_density(few, Y[::20]),
+        rtol=1e-5,
+        atol=1e-4,
+    )
 
 
 def _inside(y):

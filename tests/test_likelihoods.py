@@ -91,22 +91,26 @@ class Compound:
     atoms = (0.0,)
 
     def __init__(self, power, dispersion, mean):
-        mean = np.asarray(mean)[..., None]
-        self.power, self.dispersion, self.mu = power, dispersion, mean[..., 0]
-        rate = mean ** (2.0 - power) / (dispersion * (2.0 - power))
-        self.j = np.arange(1, int(np.max(rate) + 40.0 * np.sqrt(np.max(rate)) + 100.0))
-        scale = dispersion * (power - 1.0) * mean ** (power - 1.0)
-        self.n_jumps, self.jumps = stats.poisson(rate), stats.gamma(self.j * (2.0 - power) / (power - 1.0), scale=scale)
+        self.power, self.dispersion, self.mu = power, dispersion, np.asarray(mean)
+        self.rate = self.mu ** (2.0 - power) / (dispersion * (2.0 - power))
+        self.shape, self.scale = (2.0 - power) / (power - 1.0), dispersion * (power - 1.0) * self.mu ** (power - 1.0)
 
     def logpdf(self, y):
-        if np.ndim(y) == 0 and y == 0.0:
-            return self.n_jumps.logpmf(0)[..., 0]
-        y = np.asarray(y)[..., None]
-        return special.logsumexp(self.n_jumps.logpmf(self.j) + self.jumps.logpdf(y), axis=-1)
+        if y == 0.0:
+            return -self.rate
+        # The numbers of jumps of which the density has a share, whatever the mean (Dunn and Smyth 2005).
+        largest = y ** (2.0 - self.power) / (self.dispersion * (2.0 - self.power))
+        j = np.arange(1, int(largest + 12.0 * np.sqrt(largest) + 60.0))
+        rate, scale = self.rate[..., None], self.scale[..., None]
+        terms = j * np.log(rate) - rate - special.gammaln(j + 1.0)
+        terms = terms + (j * self.shape - 1.0) * np.log(y / scale) - special.gammaln(j * self.shape) - y / scale
+        return special.logsumexp(terms - np.log(scale), axis=-1)
 
     def cdf(self, y):
-        y = np.asarray(y)[..., None]
-        return self.n_jumps.pmf(0)[..., 0] + (self.n_jumps.pmf(self.j) * self.jumps.cdf(y)).sum(-1)
+        """At one mean."""
+        j = np.arange(1, int(self.rate + 40.0 * np.sqrt(self.rate) + 100.0))
+        jumps = stats.gamma.cdf(np.asarray(y)[..., None], j * self.shape, scale=self.scale)
+        return np.exp(-self.rate) + jumps @ stats.poisson.pmf(j, self.rate)
 
     def support(self):
         return 0.0, np.inf

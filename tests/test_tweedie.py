@@ -53,9 +53,7 @@ def test_density_is_the_sum_over_jumps(power, dispersion):
 def test_densities_differ_by_the_deviance_of_scikit_learn():
     y, power, dispersion = np.array([0.0, 0.2, 3.0]), 1.3, 0.7
     one, two = (log_prob(power, dispersion, np.full(3, f), y) for f in (0.4, -0.8))
-    deviances = [
-        [mean_tweedie_deviance([value], [np.exp(f)], power=power) for value in y] for f in (0.4, -0.8)
-    ]
+    deviances = [[mean_tweedie_deviance([value], [np.exp(f)], power=power) for value in y] for f in (0.4, -0.8)]
     assert_allclose(one - two, -np.subtract(*deviances) / (2.0 * dispersion), rtol=1e-10)
 
 
@@ -81,7 +79,10 @@ def test_derivatives_in_power_and_dispersion_are_those_of_differences():
         gradient = jax.tree.leaves(jax.jit(jax.grad(total))(raw))
         leaves, tree = jax.tree.flatten(raw)
         for i, h in ((0, 1e-5), (1, 1e-5)):
-            ends = [total(jax.tree.unflatten(tree, [x + side * h * (k == i) for k, x in enumerate(leaves)])) for side in (1, -1)]
+            ends = [
+                total(jax.tree.unflatten(tree, [x + side * h * (k == i) for k, x in enumerate(leaves)]))
+                for side in (1, -1)
+            ]
             assert_allclose(gradient[i].ravel()[0], (ends[0] - ends[1]) / (2.0 * h), rtol=1e-5)
 
 

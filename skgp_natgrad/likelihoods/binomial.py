@@ -58,7 +58,7 @@ class Binomial(RegressionLikelihood):
             y,
             (y >= 0) & (y == np.floor(y)),
             "counts of successes, the integers 0, 1, 2, ...",
-            "multiply proportions by the numbers of trials, and give these as trials=, or take \"beta\"",
+            'multiply proportions by the numbers of trials, and give these as trials=, or take "beta"',
         )
 
     def known_everywhere(self, n_targets):

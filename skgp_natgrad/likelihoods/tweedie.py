@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from scipy.special import gammainc, gammaln as log_gamma
+from scipy.special import gammainc
+from scipy.special import gammaln as log_gamma
 
 from . import _distribution
 from ._base import bounded_exp
