@@ -175,7 +175,12 @@ def all_likelihoods():
     names = sorted({*likelihoods.names("regression"), *likelihoods.names("classification")})
     every = [likelihoods.by_name(name) for name in names]
     package = [each for each in every if type(each).__module__.startswith(likelihoods.__name__)]
-    return [*package, likelihoods.Bernoulli("logit"), likelihoods.Binomial("logit"), likelihoods.Ordinal(bins="learned")]
+    return [
+        *package,
+        likelihoods.Bernoulli("logit"),
+        likelihoods.Binomial("logit"),
+        likelihoods.Ordinal(bins="learned"),
+    ]
 
 
 @contextlib.contextmanager

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import cross_validate
 
@@ -121,6 +122,66 @@ def test_known_noise_is_refused_where_there_is_none_to_add_it_to():
         regressor().fit(X, Y, alpha=np.where(np.arange(50) == 3, -1.0, 1.0))
     with pytest.raises(ValueError, match=r"alpha has the shape \(49,\); give a number, or one value"):
         regressor().fit(X, Y, alpha=ALPHA[1:])
+
+
+@pytest.mark.parametrize(("noise", "share"), [(0.02, 1.0), (1e-6, 1e-4), (1e-6, 1e-6)])
+def test_the_exact_mean_with_known_noise_is_that_of_scikit_learn(noise, share):
+    """Also where there is next to none; points at all rows."""
+    alpha = share * ALPHA
+    y = 10.0 + 3.0 * np.sin(2.0 * X[:, 0]) + np.sqrt(alpha) * np.random.default_rng(0).normal(size=50)
+    kernel = ConstantKernel(1.3, "fixed") * Matern(0.5, "fixed", nu=1.5)
+    options = STEPS | {"n_inducing": 10, "n_mean_inducing": 50, "mean_solver": "exact", "jitter": 1e-12}
+    found = NGDSVGPRegressor(kernel, likelihood=Gaussian(noise, "fixed"), **PLAIN | options).fit(X, y, alpha=alpha)
+    exactly = GaussianProcessRegressor(kernel, alpha=alpha / y.var() + noise, optimizer=None, normalize_y=True)
+    assert_allclose(found.predict(NEW), exactly.fit(X, y).predict(NEW), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_noise_beside_known_variances_is_estimated_with_the_exact_mean():
+    """It is searched for with sums under each noise, and found where half of the rows have four units more."""
+    rng = np.random.default_rng(1)
+    rows = np.sort(rng.uniform(-3.0, 3.0, size=(200, 1)), axis=0)
+    alpha = np.where(np.arange(200) % 2, 4.0, 0.0)
+    y = 3.0 * np.sin(rows[:, 0]) + np.sqrt(alpha + 0.09) * rng.normal(size=200)
+    options = {"n_inducing": 8, "n_mean_inducing": 40, "mean_solver": "exact", "max_iter": 60, "tol": 1.0}
+    found = NGDSVGPRegressor(ConstantKernel(1.0) * RBF(1.0), **PLAIN | options).fit(rows, y, alpha=alpha)
+    assert 0.15 < np.sqrt(found.likelihood_.variance * y.var()) < 0.6
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor(solver="evidence").fit(X, Y, alpha=ALPHA)
+
+
+def test_known_noise_of_new_rows_is_added_in_predictions(fitted):
+    alpha = np.linspace(0.0, 3.0, 11)
+    mean, std = fitted.predict(NEW, return_std=True)
+    wide_mean, wide = fitted.predict(NEW, return_std=True, alpha=alpha)
+    assert_allclose(wide_mean, mean, rtol=1e-12)
+    assert_allclose(wide, np.sqrt(std**2 + alpha), rtol=1e-9)
+    _, covariance = fitted.predict(NEW, return_cov=True)
+    assert_allclose(fitted.predict(NEW, return_cov=True, alpha=alpha)[1], covariance + np.diag(alpha), atol=1e-12)
+    law, y = norm(mean, wide), mean + 1.0
+    assert_allclose(fitted.predict_log_density(NEW, y, alpha=alpha), law.logpdf(y), rtol=1e-9)
+    assert_allclose(fitted.predict_cdf(NEW, y, alpha=alpha), law.cdf(y), rtol=1e-9)
+    assert_allclose(fitted.predict_quantiles(NEW, [0.1, 0.8], alpha=alpha), law.ppf([[0.1], [0.8]]).T, rtol=1e-9)
+    assert_allclose(fitted.predict_interval(NEW, 0.9, alpha=alpha), law.interval(0.9), rtol=1e-9)
+    draws = fitted.sample_y(NEW, 4000, alpha=100.0 + alpha, joint=False)
+    assert_allclose(draws.std(1), np.sqrt(std**2 + 100.0 + alpha), rtol=0.06)
+    assert fitted.score(X, Y, alpha=ALPHA) == fitted.score(X, Y)
+    assert_allclose(fitted.predict(NEW, return_std=True, alpha=2.0)[1], np.sqrt(std**2 + 2.0), rtol=1e-9)
+    # A new row that was observed under known noise is predicted as scikit-learn's process with this noise.
+    scorer = DistributionScorer("nlpd")
+    assert scorer(fitted, NEW, y, alpha=alpha) == pytest.approx(law.logpdf(y).mean())
+
+
+def test_known_noise_of_new_rows_is_checked(fitted):
+    with pytest.raises(ValueError, match=r"alpha\[1\]=-2 must be a finite number of at least 0"):
+        fitted.predict(NEW[:2], return_std=True, alpha=[1.0, -2.0])
+    with pytest.raises(ValueError, match=r"alpha has the shape \(3,\); give a number, or one value"):
+        fitted.predict_quantiles(NEW, 0.5, alpha=np.ones(3))
+    with pytest.raises(ValueError, match="trials holds the numbers of trials"):
+        fitted.predict(NEW, trials=3)
 
 
 # -- missing targets ---------------------------------------------------------------------------

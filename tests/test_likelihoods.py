@@ -17,6 +17,7 @@ from skgp_natgrad.likelihoods import (
     Bernoulli,
     Beta,
     Binomial,
+    Censored,
     ChainedBeta,
     Exponential,
     Gamma,
@@ -29,6 +30,7 @@ from skgp_natgrad.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Tweedie,
     ZeroInflatedPoisson,
 )
 from skgp_natgrad.likelihoods._normal import log_ndtr
@@ -83,6 +85,78 @@ class Inflated:
         return squared - self.mean() ** 2
 
 
+class Compound:
+    """A sum of a Poisson number of Gamma distributed jumps, in SciPy's terms."""
+
+    atoms = (0.0,)
+
+    def __init__(self, power, dispersion, mean):
+        self.power, self.dispersion, self.mu = power, dispersion, np.asarray(mean)
+        self.rate = self.mu ** (2.0 - power) / (dispersion * (2.0 - power))
+        self.shape, self.scale = (2.0 - power) / (power - 1.0), dispersion * (power - 1.0) * self.mu ** (power - 1.0)
+
+    def logpdf(self, y):
+        if y == 0.0:
+            return -self.rate
+        # The numbers of jumps of which the density has a share, whatever the mean (Dunn and Smyth 2005).
+        largest = y ** (2.0 - self.power) / (self.dispersion * (2.0 - self.power))
+        j = np.arange(1, int(largest + 12.0 * np.sqrt(largest) + 60.0))
+        rate, scale = self.rate[..., None], self.scale[..., None]
+        terms = j * np.log(rate) - rate - special.gammaln(j + 1.0)
+        terms = terms + (j * self.shape - 1.0) * np.log(y / scale) - special.gammaln(j * self.shape) - y / scale
+        return special.logsumexp(terms - np.log(scale), axis=-1)
+
+    def cdf(self, y):
+        """At one mean."""
+        j = np.arange(1, int(self.rate + 40.0 * np.sqrt(self.rate) + 100.0))
+        jumps = stats.gamma.cdf(np.asarray(y)[..., None], j * self.shape, scale=self.scale)
+        return np.exp(-self.rate) + jumps @ stats.poisson.pmf(j, self.rate)
+
+    def support(self):
+        return 0.0, np.inf
+
+    def mean(self):
+        return self.mu
+
+    def var(self):
+        return self.dispersion * self.mu**self.power
+
+
+class Clipped:
+    """A normal value clipped to an interval, in SciPy's terms; its moments by the integral of each part."""
+
+    def __init__(self, lower, upper, mean, deviation):
+        self.lower, self.upper, self.value = lower, upper, stats.norm(mean, deviation)
+        self.at, self.deviation = np.asarray(mean), deviation
+        self.atoms = [limit for limit in (lower, upper) if np.isfinite(limit)]
+
+    def logpdf(self, y):
+        beyond = {self.lower: self.value.logcdf, self.upper: self.value.logsf}
+        return beyond.get(float(y), self.value.logpdf)(y) if np.ndim(y) == 0 else self.value.logpdf(y)
+
+    def cdf(self, y):
+        return np.where(y < self.lower, 0.0, np.where(y >= self.upper, 1.0, self.value.cdf(y)))
+
+    def support(self):
+        return self.lower, self.upper
+
+    def _moment(self, power):
+        z, weight = np.polynomial.legendre.leggauss(400)
+        ends = [np.clip(end, self.at - 14 * self.deviation, self.at + 14 * self.deviation) for end in self.support()]
+        middle, half = 0.5 * (ends[1] + ends[0]), 0.5 * (ends[1] - ends[0])
+        y = np.asarray(middle)[..., None] + np.asarray(half)[..., None] * z
+        inside = (y**power * stats.norm.pdf(y, self.at[..., None], self.deviation)) @ weight * half
+        for limit, share in ((self.lower, self.value.cdf), (self.upper, self.value.sf)):
+            inside = inside + (limit**power * share(limit) if np.isfinite(limit) else 0.0)
+        return inside
+
+    def mean(self):
+        return self._moment(1)
+
+    def var(self):
+        return self._moment(2) - self._moment(1) ** 2
+
+
 class Case(NamedTuple):
     """What the battery knows about a likelihood that takes targets one by one.
 
@@ -129,6 +203,9 @@ CASES = [
     Case(Ordinal("learned", n_levels=5, widths=[0.4, 1.1, 0.7]), lambda f: Levels(f, LEARNED, 0.5), LEVELS, NOT_LEVELS),
     Case(Binomial(), lambda f: Levels(f, [0.0], 1.0), (0.0, 1.0), NOT_COUNTS),
     Case(Binomial("logit"), lambda f: stats.binom(1, special.expit(f)), (0.0, 1.0), NOT_COUNTS),
+    Case(Tweedie(1.4, 0.7), lambda f: Compound(1.4, 0.7, np.exp(f)), (0.0, 0.01, 2.5), (-2.0,)),
+    Case(Censored(-0.5, 1.5, 0.3), lambda f: Clipped(-0.5, 1.5, f, np.sqrt(0.3)), (-0.5, 0.2, 1.5)),
+    Case(Censored(0.0, variance=0.3), lambda f: Clipped(0.0, np.inf, f, np.sqrt(0.3)), (0.0, 0.2, 1.5)),
     Case(Bernoulli(), lambda f: Levels(f, [0.0], 1.0), (0.0, 1.0)),
     Case(Bernoulli("logit"), lambda f: stats.bernoulli(special.expit(f)), (0.0, 1.0)),
 ]
@@ -159,7 +236,8 @@ def model_of(likelihood, y=REALS, n_targets=1):
     """The likelihood's pytree, ready for the targets."""
     n_classes = 0 if "regression" in likelihood.tasks else 2
     ready = likelihood.prepare(np.tile(y, (n_targets, 1)), n_classes)
-    return ready.value_and_bounds(n_targets)[0], ready.n_latent(n_targets, n_classes)
+    model = ready.value_and_bounds(n_targets)[0].given(ready.known_everywhere(n_targets))
+    return model, ready.n_latent(n_targets, n_classes)
 
 
 def is_discrete(case):
@@ -311,6 +389,7 @@ def test_density_sums_to_one(case):
     else:
         support = case.given(*f).support()
         mass, _ = integrate.quad(lambda y: density(y)[0], *support)
+        mass += sum(density(atom)[0] for atom in getattr(case.given(*f), "atoms", ()))
     assert_allclose(mass, 1.0, rtol=1e-6)
 
 
@@ -374,6 +453,8 @@ OTHER_PARAMETERS = {
     "gamma": Gamma(1.3),
     "lognormal": LogNormal(0.8),
     "beta": Beta(30.0),
+    "tweedie": Tweedie(1.7, 0.3),
+    "censored": Censored(variance=0.8),
     "ordinal": Ordinal(scale=0.2, n_levels=5, widths=[0.9, 0.3, 0.6]),
 }
 
@@ -544,7 +625,13 @@ def test_samples_follow_the_distribution(case):
     assert draws.shape == (5000,)
     given = case.given(*f)
     if not is_discrete(case):
-        assert stats.kstest(draws, given.cdf).pvalue > 0.01
+        continuous = np.ones(5000, bool)
+        for atom in getattr(given, "atoms", ()):
+            continuous &= draws != atom
+            mass = np.exp(given.logpdf(atom))
+            assert stats.binomtest(int(np.sum(draws == atom)), 5000, float(mass)).pvalue > 0.01
+        low, share = given.cdf(np.min(draws)) if not np.all(continuous) else 0.0, np.mean(continuous)
+        assert stats.kstest(draws[continuous], lambda y: (given.cdf(y) - low) / share).pvalue > 0.01
         return
     values, seen = np.unique(draws, return_counts=True)
     expected = 5000 * np.exp([given.logpmf(value) for value in values])
@@ -607,7 +694,7 @@ def test_initial_latent_is_near_the_data(case):
     ready = case.likelihood.prepare(y, 0)
     start = ready.initial_latent(y, weight, 0)
     assert start.shape == (n_latent,)
-    if ready.additive_noise:
+    if ready.standardises and n_latent == 1:
         assert_allclose(start, 0.0)
     elif ready.name == "heteroscedastic_gaussian":
         assert_allclose(start, [0.0, np.log(0.1 * np.exp(0.9))], atol=0.1)
@@ -810,6 +897,9 @@ RECOVERED = [
     LogNormal(0.05),
     Exponential(),
     Beta(20.0),
+    Binomial(),
+    Tweedie(1.5, 0.3),
+    Censored(0.0, variance=0.05),
     HeteroscedasticGaussian(),
     ChainedBeta(),
     Ordinal(scale=0.3, n_levels=5),
@@ -821,9 +911,10 @@ def simulate(likelihood, rng, n_rows=200):
     """Rows, targets and the mean of y that these were drawn around."""
     X = np.sort(rng.uniform(-3.0, 3.0, size=(n_rows, 1)), axis=0)
     ready = likelihood.prepare(np.ones((1, 2)), 0) if likelihood.name == "ordinal" else likelihood
-    model, n_latent = ready.value_and_bounds(1)[0], ready.n_latent(1, 0)
+    known = {"binomial": np.full((1, n_rows), 20.0)}.get(likelihood.name, ready.known_everywhere(1))
+    model, n_latent = ready.value_and_bounds(1)[0].given(known), ready.n_latent(1, 0)
     f = np.stack([1.5 * np.sin(1.5 * X[:, 0]), 0.5 * X[:, 0] - 1.0])[:n_latent]
-    if likelihood.name in (*COUNTED, "chained_beta"):
+    if likelihood.name in (*COUNTED, "chained_beta") and likelihood.name != "binomial":
         f = f + 1.5
     y = np.asarray(model.sample(f, np.random.RandomState(3)))[0]
     return X, y, call(model, "conditional_moments", *f[:, None])[0][0]
@@ -839,13 +930,14 @@ def test_recovers_a_known_function(likelihood, rng):
     start = type(likelihood)(bins=likelihood.bins) if likelihood.name == "ordinal" else type(likelihood)()
     options = {"n_inducing": 15, "max_iter": 200, "learning_rate": 0.05, "random_state": 0}
     reg = NGDSVGPRegressor(ConstantKernel() * Matern(nu=2.5), likelihood=start, **options)
-    mean, std = reg.fit(X, y).predict(X, return_std=True)
+    known = {"trials": 20} if likelihood.name == "binomial" else {}
+    mean, std = reg.fit(X, y, **known).predict(X, return_std=True, **known)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.3 * np.std(truth)
     inside = np.mean(np.abs(y - mean) <= 2.0 * std)
     assert inside > 0.88
     # The density is worth more than that of one normal distribution for all rows.
     baseline = stats.norm.logpdf(y, np.mean(y), np.std(y)).mean()
-    assert reg.predict_log_density(X, y).mean() > baseline
+    assert reg.predict_log_density(X, y, **known).mean() > baseline
 
 
 def test_every_regression_likelihood_is_recovered():

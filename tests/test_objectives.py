@@ -267,6 +267,8 @@ def ready(likelihood, rng, n_rows=9):
     n_classes = 0 if "regression" in likelihood.tasks else 2 if likelihood.name == "bernoulli" else 3
     if likelihood.name in ("poisson", "negative_binomial", "zero_inflated_poisson"):
         y = rng.integers(0, 6, size=(1, n_rows)).astype(float)
+    elif likelihood.name == "binomial":
+        y = (np.arange(n_rows)[None] % 2).astype(float)
     elif likelihood.name == "ordinal" or n_classes:
         y = (np.arange(n_rows)[None] % (n_classes or 3)).astype(float)
     else:

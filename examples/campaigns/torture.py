@@ -17,14 +17,15 @@ import warnings
 from typing import NamedTuple
 
 import _campaign
+import jax
 import numpy as np
 from scipy.special import xlogy
-from scipy.stats import poisson
+from scipy.stats import binom, norm, poisson
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.likelihoods import Gaussian, StudentT, names
+from skgp_natgrad.likelihoods import Censored, Gaussian, StudentT, Tweedie, names
 
 PARAMETERIZATIONS = ("natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log")
 DTYPES = _campaign.DTYPES
@@ -55,6 +56,8 @@ ITERATIONS = (100,) * 7 + (600,)
 # One block of cases in so many has nothing set.
 NOTHING_SET = 10
 POSITIVE = ("gamma", "exponential", "lognormal")
+# Of each row, where y counts successes.
+N_TRIALS = 12
 # Nats a row by which a fit may be worse than a constant without a warning; its bound, which is trained, may not.
 _WORSE = 0.1
 # What a finite fit is.
@@ -145,6 +148,12 @@ def targets(case, f, rng):
     if case.likelihood in ("poisson", "negative_binomial", "zero_inflated_poisson"):
         y = rng.poisson(np.exp(f))
         y[0] = 10**6 if outlier else y[0]
+    elif case.likelihood == "binomial":
+        y = rng.binomial(N_TRIALS, 1.0 / (1.0 + np.exp(-3.0 * f)))
+        y[0] = N_TRIALS if outlier else y[0]
+    elif case.likelihood == "tweedie":
+        y = np.exp(f) * rng.gamma(2.0 * rng.poisson(1.0, size=len(f)))
+        y[0] = 1e6 if outlier else y[0]
     elif case.likelihood == "ordinal":
         y = np.digitize(f, [-0.2, 0.2])
         y[: min(len(y), 3)] = np.arange(3)[: len(y)]
@@ -155,9 +164,15 @@ def targets(case, f, rng):
         y = np.exp(f) * rng.gamma(2.0, size=len(f))
         y[0] = 1e6 if outlier else y[0]
     else:
-        y = f.copy()
+        # Censored at zero, the default, if at all.
+        y = np.maximum(f, 0.0) if case.likelihood == "censored" else f.copy()
         y[0] = 1e6 if outlier else y[0]
     return y
+
+
+def known(case):
+    """What is known of the rows besides X and y, by the name of the argument."""
+    return {"trials": N_TRIALS} if case.likelihood == "binomial" else {}
 
 
 def estimator(case, X):
@@ -199,6 +214,7 @@ def likelihood_of(case, noise):
     """The likelihood, with that variance of the noise where it starts from one."""
     return {
         "gaussian": Gaussian(noise, (1e-10, 1e3)),
+        "censored": Censored(variance=noise, variance_bounds=(1e-10, 1e3)),
         "student_t": StudentT(scale=np.sqrt(noise), scale_bounds=(1e-5, 1e3)),
     }.get(case.likelihood, case.likelihood)
 
@@ -215,7 +231,7 @@ def run(case):
         warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
         warnings.filterwarnings("ignore", message="Without effect.*", category=UserWarning)
         try:
-            model.fit(X, y, sample_weight=weight)
+            model.fit(X, y, sample_weight=weight, **known(case))
         except FloatingPointError as error:
             if str(error).startswith("Training diverged"):
                 return "refused: diverged"
@@ -239,7 +255,7 @@ def compared(model, case, X, y, weight, caught):
     if case.task == "classification":
         each = np.take_along_axis(model.predict_log_proba(X), np.searchsorted(model.classes_, y)[:, None], axis=1)[:, 0]
     else:
-        each = model.predict_log_density(X, y)
+        each = model.predict_log_density(X, y, **known(case))
     value = np.average(each, weights=weight)
     assert value >= constant - _WORSE, f"{value:.3g} nats a row, a constant has {constant:.3g}, and no warning"
     return BETTER
@@ -258,11 +274,27 @@ def constant_density(case, y, weight):
         return -np.log(average) - 1.0
     if case.likelihood in ("beta", "chained_beta"):
         return 0.0
+    if case.likelihood == "binomial":
+        return np.average(binom.logpmf(y, N_TRIALS, average / N_TRIALS), weights=weight)
     if case.likelihood == "lognormal":
         of_logarithm = constant_density(case._replace(likelihood="gaussian"), np.log(y), weight)
         return None if of_logarithm is None else of_logarithm - np.average(np.log(y), weights=weight)
     variance = np.average((y - average) ** 2, weights=weight)
+    if case.likelihood == "tweedie":
+        return _tweedie_density(y, average, variance, weight)
+    if case.likelihood == "censored" and variance > 0.0:
+        law = norm(average, np.sqrt(variance))
+        return np.average(np.where(y > 0.0, law.logpdf(y), law.logcdf(0.0)), weights=weight)
     return -0.5 * np.log(2.0 * np.pi * np.e * variance) if variance > 0.0 else None
+
+
+def _tweedie_density(y, average, variance, weight):
+    """The density of y under the compound law of power 1.5 with its mean and variance."""
+    if not (average > 0.0 and variance > 0.0):
+        return None
+    with jax.enable_x64(True):
+        law = Tweedie(1.5, variance / average**1.5, dispersion_bounds=(1e-300, 1e300)).value_and_bounds(1)[0]
+        return np.average(law.log_prob(np.full((1, len(y)), np.log(average)), y[None])[0], weights=weight)
 
 
 def expect_refusal(case, X, y, weight):
@@ -284,7 +316,7 @@ def check(model, case, X):
     if case.task == "regression":
         mean, std = model.predict(X, return_std=True)
         # Under an absurd latent variance a logarithmic link's mean is infinite in truth.
-        logarithmic = case.likelihood in ("poisson", "negative_binomial", *POSITIVE)
+        logarithmic = case.likelihood in ("poisson", "negative_binomial", "tweedie", *POSITIVE)
         assert not np.any(np.isnan([mean, std])), "NaN"
         assert logarithmic or np.all(np.isfinite([mean, std])), "not finite"
         assert np.all(std > 0) or case.likelihood == "ordinal", "std"

@@ -52,18 +52,18 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     ----------
     likelihood : str or object, default="gaussian"
         Distribution of y given the latent functions: "gaussian", "student_t",
-        "heteroscedastic_gaussian", "poisson", "negative_binomial",
-        "zero_inflated_poisson", "gamma", "lognormal", "exponential", "beta",
-        "chained_beta" or "ordinal"; "auto" is "gaussian". An object of
-        :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
-        ``likelihood__...``; those of "gaussian" and "student_t" are on the scale
-        of the standardised y.
+        "heteroscedastic_gaussian", "censored", "poisson", "negative_binomial",
+        "zero_inflated_poisson", "binomial", "gamma", "lognormal", "exponential",
+        "tweedie", "beta", "chained_beta" or "ordinal"; "auto" is "gaussian". An
+        object of :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
+        ``likelihood__...``; the noise of "gaussian", "student_t" and "censored"
+        is on the scale of the standardised y.
     normalize_y : bool or "center", default=True
         Standardise each column of y. "center" subtracts its mean alone: then
         noise and amplitudes are given in the (squared) units of y, and with
         ``normalize_X=False`` lengthscales in those of X. Used only by the
-        likelihoods "gaussian", "student_t" and "heteroscedastic_gaussian"; the
-        others see y on its original scale, and their prior mean is chosen from
+        likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
+        "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
