@@ -48,6 +48,8 @@ class Targets(NamedTuple):
         Fitted attributes that prediction needs.
     offset, noise : ndarray of shape (N, T) or None
         Known parts of the latent functions, and known variances of the noise.
+    may_lack : bool
+        Whether a column may be without a value, as where a stream goes on.
     """
 
     columns: np.ndarray
@@ -59,6 +61,7 @@ class Targets(NamedTuple):
     attributes: dict
     offset: np.ndarray | None = None
     noise: np.ndarray | None = None
+    may_lack: bool = False
 
 
 def likelihood_of(task, argument, default):

@@ -250,6 +250,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             attributes={"_single_output": self._single_output if goes_on else single},
             offset=known[0],
             noise=known[1],
+            may_lack=goes_on,
         )
 
     def __sklearn_tags__(self):

@@ -72,6 +72,8 @@ class LongTable:
         """A `Table` of two rows, the least and the largest value of each column."""
         X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
         none = np.zeros((self.n_targets, 2))
+        # Of a target that is missing in all rows nothing is known.
+        y = np.where(y[:1] > y[1:], np.nan, y)
         known = (none if each else None for each in (self.has_offset, self.has_noise))
         return self._made(Table(X, y.T.copy(), np.ones(2), *known))
 
@@ -146,7 +148,9 @@ class LongTable:
         y, ends = self.sample.y, self.extremes.y
         unseen = np.isnan(y).all(1)[:, None]
         known = self.sample._replace(y=np.where(unseen, ends[:, :1], y))
-        return np.concatenate([known.filled_y, ends], axis=1)
+        return np.concatenate(
+            [known.filled_y, known._replace(X=known.X[:2], y=ends, weight=np.ones(2)).filled_y], axis=1
+        )
 
     def in_memory(self):
         """The `Table` of all rows."""

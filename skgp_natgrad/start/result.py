@@ -1,0 +1,54 @@
+"""The result of training, with the record from which a later fit starts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..prediction.calibration import Calibration
+from ..step.state import State
+from ..training import loop
+from ..variational.model import Constants
+from .state import Previous, previous_of
+
+
+class Result(NamedTuple):
+    """The result of `svgp.train`.
+
+    Attributes
+    ----------
+    state : State
+    constants : Constants
+        The constants that belong to ``state``: the exact mean adds points.
+    elbo : float
+        The bound at ``state``.
+    trained : training.loop.Result
+        The result of the iterations, before the exact mean: its state, the reports of all
+        iterations, the bound and the status.
+    previous : Previous
+        The record from which a later fit can continue.
+    lost : str or None
+        The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
+    calibration : Calibration, optional
+        That of class probabilities, where it was found together with q.
+    held_out : float, optional
+        The mean log density of class labels that were held out, where it was found together with q.
+    log_prior : float
+        The log density of the hyperparameters under their priors, which ``elbo`` contains.
+    """
+
+    state: State
+    constants: Constants
+    elbo: float
+    trained: loop.Result
+    previous: Previous
+    lost: str | None
+    calibration: Calibration | None = None
+    held_out: float | None = None
+    log_prior: float = 0.0
+
+
+def of_training(trained, constants):
+    """The `Result` where nothing follows the training."""
+    log_prior = float(constants.objective.reported(constants.log_prior(trained.state.parameters)))
+    previous = previous_of(trained.state, constants)
+    return Result(trained.state, constants, trained.elbo, trained, previous, None, log_prior=log_prior)
