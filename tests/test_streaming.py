@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend import memory
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
+from skgp_natgrad.training import batches
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian, natural_gradient, streaming
 from skgp_natgrad.variational import model as model_parts
@@ -407,3 +408,72 @@ def test_points_of_a_stream_that_do_not_fit_are_refused(table, monkeypatch):
     with pytest.raises(MemoryError, match=r"n_inducing=None, 120 points here: a training step .* lower"):
         model.partial_fit(*second)
     assert_array_equal(model.predict(table[0]), before)
+
+
+# -- targets that are missing in a whole part ---------------------------------------------------
+
+
+def gappy_parts(table):
+    """Rows in three parts: both targets in the first, one of them in each of the others."""
+    X, y = table
+    both = np.column_stack([y, 3.0 - 2.0 * y + np.cos(X[:, 0])])
+    thirds = np.arange(len(X)) % 3
+    both[thirds == 1, 1] = both[thirds == 2, 0] = np.nan
+    return [(X[thirds == k], both[thirds == k]) for k in range(3)]
+
+
+@pytest.mark.slow
+def test_a_target_may_be_missing_in_a_whole_part(table):
+    """Each target is as in a stream of its own, of the parts that have it."""
+    parts = gappy_parts(table)
+    noise, grid = [0.05, 0.2], np.linspace(-1.0, 7.0, 50)[:, None]
+    together = NGDSVGPRegressor(
+        likelihood=Gaussian(noise, "fixed"), gamma_schedule=1.0, missing_targets="ignore", **KNOWN
+    )
+    for X, y in parts:
+        together.partial_fit(X, y)
+    found = together.predict(grid, return_std=True)
+    for k, others in ((0, (0, 1)), (1, (0, 2))):
+        alone = NGDSVGPRegressor(likelihood=Gaussian(noise[k], "fixed"), gamma_schedule=1.0, **KNOWN)
+        for number in others:
+            alone.partial_fit(parts[number][0], parts[number][1][:, k])
+        for got, want in zip(found, alone.predict(grid, return_std=True), strict=True):
+            assert_allclose(got[:, k], want, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_part_says_nothing_about_the_noise_of_a_target_that_it_lacks(table):
+    model, noise = regressor(missing_targets="ignore"), []
+    for X, y in gappy_parts(table):
+        noise.append(model.partial_fit(X, y).likelihood_.variance)
+    assert noise[1][1] == noise[0][1]
+    assert noise[2][0] == noise[1][0] != noise[0][0]
+
+
+@pytest.mark.slow
+def test_a_part_without_one_of_the_targets_holds_no_impossible_value(table):
+    """Zero would be none of a gamma distribution."""
+    X = table[0][:60]
+    y = np.column_stack([1.0 + np.arange(60) % 3, 2.0 + np.arange(60) % 5])
+    model = NGDSVGPRegressor(RBF(), likelihood="gamma", missing_targets="ignore", n_inducing=5, max_iter=5)
+    model.partial_fit(X[:30], y[:30]).partial_fit(X[30:], np.column_stack([y[30:, 0], np.full(30, np.nan)]))
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_a_target_without_values_is_filled_by_the_others():
+    y = np.array([[1.0, np.nan, 3.0], [np.nan] * 3])
+    assert_array_equal(batches.Table(np.zeros((3, 1)), y, np.ones(3)).filled_y, [[1.0, 1.0, 3.0], [1.0, 3.0, 1.0]])
+
+
+def test_a_target_that_was_never_seen_has_no_scale(table):
+    X, y = table
+    missing = np.full(len(y), np.nan)
+    model = regressor(missing_targets="ignore")
+    with pytest.raises(ValueError, match=r"column 1 of y has no value .* in a later call a column may be missing"):
+        model.partial_fit(X, np.column_stack([y, missing]))
+    assert not hasattr(model, "n_iter_")
+    model.partial_fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="^y has no value in any row with weight"):
+        model.partial_fit(X, np.column_stack([missing, missing]))
+    with pytest.raises(ValueError, match="column 0 of y has no value in any row with weight"):
+        model.fit(X, np.column_stack([missing, y]))

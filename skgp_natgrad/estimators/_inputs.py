@@ -123,11 +123,17 @@ def check_labels(y):
     check_classification_targets(y)
 
 
-def refuse_unseen(seen):
-    """Refuse a column of y without a value in any row with weight; ``seen`` (T,) tells where there is one."""
-    if not np.all(seen):
-        where = f"column {np.flatnonzero(~seen)[0]} of y" if len(seen) > 1 else "y"
-        raise ValueError(f"{where} has no value in any row with weight; leave it out.")
+def refuse_unseen(seen, may_lack=False):
+    """Refuse a column of y without a value in any row with weight; ``seen`` (T,) tells where there is one.
+
+    With ``may_lack`` one of them is enough.
+    """
+    if not (np.any(seen) if may_lack else np.all(seen)):
+        where = f"column {np.flatnonzero(~seen)[0]} of y" if len(seen) > 1 and not may_lack else "y"
+        raise ValueError(
+            f"{where} has no value in any row with weight; leave it out. (Its scale comes from the rows of fit, and of "
+            "the first call of partial_fit; in a later call a column may be missing altogether.)"
+        )
 
 
 def refuse_sparse(estimator, X):

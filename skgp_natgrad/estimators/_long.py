@@ -198,7 +198,7 @@ def weighted(X, types, targets, batch_size):
     if not table.n_rows:
         raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
     facts = table.facts
-    _inputs.refuse_unseen(facts.lowest[1] <= facts.highest[1])
+    _inputs.refuse_unseen(facts.lowest[1] <= facts.highest[1], targets.may_lack)
     # A column with missing values has no span.
     ends = (
         (facts.lowest[0], facts.highest[0]),

@@ -88,8 +88,7 @@ class TargetMoments(TargetDistribution):
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
             Numbers of trials, as in `fit`; one without it.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
-            Where to write what is returned, such as a `numpy.memmap`; by default new arrays. Rows of an X in a file
-            are read, predicted and written by blocks.
+            Where to write, such as to a `numpy.memmap`; by default new arrays. Rows of files are predicted by blocks.
 
         Returns
         -------

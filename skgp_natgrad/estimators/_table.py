@@ -31,7 +31,7 @@ def weighted(X, types, targets, batch_size):
     weight = _inputs.weights(targets.weight, X)
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
-    _inputs.refuse_unseen(seen[weight > 0].any(0))
+    _inputs.refuse_unseen(seen[weight > 0].any(0), targets.may_lack)
     tables = X[used], targets.columns[used]
     spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
     X, y = map(snapped, tables, spans)

@@ -50,6 +50,8 @@ class Targets(NamedTuple):
         Known parts of the latent functions.
     known : ndarray of shape (N, P T) or None
         What else is known of the rows: see `_known.of_rows`.
+    may_lack : bool
+        Whether a column may be without a value, as where a stream goes on.
     """
 
     columns: np.ndarray
@@ -61,6 +63,7 @@ class Targets(NamedTuple):
     attributes: dict
     offset: np.ndarray | None = None
     known: np.ndarray | None = None
+    may_lack: bool = False
 
 
 def likelihood_of(task, argument, default):

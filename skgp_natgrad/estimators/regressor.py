@@ -306,6 +306,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             attributes={"_single_output": self._single_output if goes_on else single},
             offset=offset,
             known=_known.of_all_rows(likelihood, *columns.shape) if known is None else known,
+            may_lack=goes_on,
         )
 
     def __sklearn_tags__(self):

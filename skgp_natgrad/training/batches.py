@@ -152,8 +152,11 @@ class Table(NamedTuple):
 
     @property
     def filled_y(self) -> Floats:
-        """The targets, those that are missing replaced by the others in turn."""
-        return np.stack([np.where(np.isnan(y), np.resize(y[~np.isnan(y)], len(y)), y) for y in self.y])
+        """The targets, those that are missing replaced by the others in turn; a target without any, by all others."""
+        of_all = self.y[~np.isnan(self.y)]
+        seen = (y[~np.isnan(y)] for y in self.y)
+        others = (np.resize(own if own.size else of_all, self.n_rows) for own in seen)
+        return np.stack([np.where(np.isnan(y), other, y) for y, other in zip(self.y, others, strict=True)])
 
 
 def bucket(n):

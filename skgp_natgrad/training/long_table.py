@@ -78,6 +78,8 @@ class LongTable:
         """A `Table` of two rows, the least and the largest value of each column."""
         X, y = (np.stack(each) for each in zip(self.facts.lowest, self.facts.highest, strict=True))
         offset = np.zeros((self.n_targets, 2)) if self.has_offset else None
+        # Of a target that is missing in all rows nothing is known.
+        y = np.where(y[:1] > y[1:], np.nan, y)
         return self._made(Table(X, y.T.copy(), np.ones(2), offset))
 
     @property
@@ -151,7 +153,9 @@ class LongTable:
         y, ends = self.sample.y, self.extremes.y
         unseen = np.isnan(y).all(1)[:, None]
         known = self.sample._replace(y=np.where(unseen, ends[:, :1], y))
-        return np.concatenate([known.filled_y, ends], axis=1)
+        return np.concatenate(
+            [known.filled_y, known._replace(X=known.X[:2], y=ends, weight=np.ones(2)).filled_y], axis=1
+        )
 
     def in_memory(self) -> Table:
         """The `Table` of all rows."""
