@@ -43,6 +43,8 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 autosummary_generate = True
+# Signatures name the parameters; their types are in the docstrings' own words.
+autodoc_typehints = "none"
 # Examples of docstrings, which carry no directive, are run with the tests.
 doctest_test_doctest_blocks = ""
 numpydoc_show_class_members = False
@@ -65,6 +67,10 @@ intersphinx_mapping = {
     "optax": ("https://optax.readthedocs.io/en/latest", None),
 }
 intersphinx_timeout = 10
+# Every reference must lead somewhere. What is in these libraries' inventories is not looked for, since without a network
+# there are none; all targets of this package are.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(jax|numpy|optax|scipy|sklearn)\..*")]
 # Without a network the pages are built without these links, and that is no mistake in them.
 logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(
     lambda record: "failed to reach any of the inventories" not in str(record.msg)
