@@ -85,6 +85,14 @@ def test_predictive_of_a_frame_through_a_transformed_target():
     assert display.inducing_points is None
 
 
+@pytest.mark.parametrize(("n_points", "marker"), [(20, "^"), (500, "|")])
+def test_many_inducing_points_are_drawn_as_ticks(n_points, marker):
+    grid = np.linspace(0, 1, 30)
+    display = PredictiveDisplay(grid, grid, {}, inducing_points=np.linspace(0, 1, n_points)).plot()
+    assert display.ax_.lines[-1].get_marker() == marker
+    assert len(display.ax_.lines[-1].get_xdata()) == n_points
+
+
 def test_calibration_counts_the_targets_in_their_intervals():
     model = BayesianRidge().fit(X, TARGET)
     display = IntervalCalibrationDisplay.from_estimator(model, X, TARGET)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# With more inducing points they are drawn as ticks, since triangles would cover each other.
+_MANY_POINTS = 60
 # How far the grid reaches beyond the data, as a share of their range.
 _MARGIN = 0.05
 
@@ -155,9 +157,9 @@ class PredictiveDisplay:
         if self.inducing_points is not None:
             at = np.full(len(self.inducing_points), 0.015)
             transform = ax.get_xaxis_transform()
-            label = f"{len(at)} inducing points"
+            label, marker = f"{len(at)} inducing points", "^" if len(at) <= _MANY_POINTS else "|"
             ax.plot(
-                self.inducing_points, at, "^", color=_drawing.ORANGE, transform=transform, label=label, markersize=5
+                self.inducing_points, at, marker, color=_drawing.ORANGE, transform=transform, label=label, markersize=5
             )
         ax.set(xlabel=self.name, ylabel="y", xlim=(self.grid[0], self.grid[-1]))
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=3, frameon=False, fontsize="small")
