@@ -61,7 +61,8 @@ for (name, (kernel, likelihood)), ax in zip(kernels.items(), axes, strict=True):
         f"{100 * interval_coverage(ppm[future], lower, upper):.0f} %, width {upper[0] - lower[0]:.1f} ppm at first, "
         f"{upper[-1] - lower[-1]:.1f} at last"
     )
-    PredictiveDisplay.from_estimator(model, month[month[:, 0] > 1988], coverages=(0.95,), ax=ax)
+    grid = np.linspace(1988, 2004, 500)[:, None]
+    PredictiveDisplay(grid[:, 0], model.predict(grid), {0.95: model.predict_interval(grid, coverage=0.95)}).plot(ax=ax)
     ax.plot(month[known], ppm[known], ".", color="0.3", markersize=4, label="known")
     ax.plot(month[future], ppm[future], "x", color="black", markersize=4, label="what came")
     ax.axvline(1996, color="black", linewidth=0.8)
