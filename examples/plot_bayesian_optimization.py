@@ -11,9 +11,9 @@ search with as many measurements is the comparison.
 # The function
 # ------------
 #
-# Branin's function has three minima of the same depth, .398, and rises to 308. It has no noise: the likelihood's variance
-# is fixed at a millionth of that of the measurements. Lengthscales are kept between a tenth of a column's deviation and ten:
-# the evidence of few, clustered measurements may be largest at a length at which they say nothing of each other.
+# Branin's function has three minima of the same depth, .398, and rises to 308. It has no noise: the likelihood's
+# variance is fixed at a millionth of that of the measurements. Lengthscales are at least a tenth of a column's
+# deviation: the evidence of few, clustered measurements may be largest where none says anything of another.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,7 +41,7 @@ def expected_improvement(model, X, best):
 
 def optimize(rng, n_evaluations):
     """Measured points: eight at random, and then one at a time by expected improvement."""
-    kernel = 1.0 * Matern([1.0, 1.0], (0.1, 10.0), nu=2.5)
+    kernel = 1.0 * Matern([1.0, 1.0], (0.1, 1e4), nu=2.5)
     X = rng.uniform(LOW, HIGH, size=(8, 2))
     while True:
         y = branin(X)

@@ -2,18 +2,19 @@
 Forecast with a composite kernel
 ================================
 
-A Gaussian process extrapolates what its kernel says goes on. The kernel of Rasmussen and Williams (2006, section 5.4.3)
-for the carbon dioxide above Mauna Loa is a sum: a long trend, a season that slowly changes its shape, irregularities over
-years, and noise. Beside it stands its first term alone, which takes the season for noise.
+A Gaussian process extrapolates what its kernel says goes on. The kernel of Rasmussen and Williams (2006, section
+5.4.3) for the carbon dioxide above Mauna Loa is a sum: a long trend, a season that slowly changes its shape,
+irregularities over years, and noise. Beside it stands its first term alone, which takes the season for noise.
 """
 
 # %%
 # The series
 # ----------
 #
-# The measurements need a download. This series is simulated in their likeness: a quadratic trend of about the published
-# concentrations (316 ppm in 1959, 339 in 1980, 370 in 2000), a season of about 6 ppm with its peak in May, and a draw of
-# the irregularities and the noise, with the constants that the book prints for the fitted kernel, in ppm and years.
+# The measurements need a download. This series is simulated in their likeness: a quadratic trend of about the
+# published concentrations (316 ppm in 1959, 339 in 1980, 370 in 2000), a season of about 6 ppm with its peak in May,
+# and a draw of the irregularities and the noise, with the constants that the book prints for the fitted kernel, in
+# ppm and years.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -38,9 +39,9 @@ print(f"the season spans {np.ptp(season[-12:]):.1f} ppm, with its peak in month 
 # Two kernels
 # -----------
 #
-# ``normalize_X=False`` and ``normalize_y="center"`` leave X in years and y in ppm, so that initial values can be given in
-# these units: the likelihood, too, starts at a noise of 0.2 ppm. The shape of the irregularities is fixed: 37 years say
-# little of it. All other numbers are those of the largest evidence.
+# ``normalize_X=False`` and ``normalize_y="center"`` leave X in years and y in ppm, so that initial values can be
+# given in these units: the likelihood, too, starts at a noise of 0.2 ppm. The shape of the irregularities is fixed:
+# 37 years say little of it. All other numbers are those of the largest evidence.
 
 smooth = 50.0**2 * RBF(50.0)
 periodic = ExpSineSquared(1.0, periodicity=1.0, periodicity_bounds="fixed")

@@ -2,10 +2,10 @@
 Conformal intervals with MAPIE
 ==============================
 
-A model that is wrong about the noise has intervals of the wrong width. Conformal prediction corrects them by rows that
-were held out: the coverage is then right on average, whatever the model. Here the noise grows with x, the likelihood says
-that it does not, and `MAPIE <https://mapie.readthedocs.io>`_ corrects it: with one width for all rows, and with widths in
-proportion to deviations that a second likelihood has learned.
+A model that is wrong about the noise has intervals of the wrong width. Conformal prediction corrects them by rows
+that were held out: the coverage is then right on average, whatever the model. Here the noise grows with x, the
+likelihood says that it does not, and `MAPIE <https://mapie.readthedocs.io>`_ corrects it: with one width for all
+rows, and with widths in proportion to deviations that a second likelihood has learned.
 """
 
 # %%
@@ -39,7 +39,8 @@ varying = NGDSVGPRegressor(likelihood="heteroscedastic_gaussian", n_inducing=20,
 # Three kinds of intervals
 # ------------------------
 #
-# A ``ResidualNormalisedScore`` takes a regressor that predicts the size of residuals. A fitted model's deviation is one.
+# A ``ResidualNormalisedScore`` takes a regressor that predicts the size of residuals. A fitted model's deviation is
+# one.
 
 
 class Deviation(RegressorMixin, BaseEstimator):

@@ -2,9 +2,9 @@
 Saving, serving and monitoring a model
 ======================================
 
-A model is fitted and written to a file. What serves it reads the file, predicts rows one at a time, and watches whether
-its distributions still hold. Errors grow also where the model says that they will: the probability integral transform of
-the targets tells rows that are harder from a model that is no longer right.
+A model is fitted and written to a file. What serves it reads the file, predicts rows one at a time, and watches
+whether its distributions still hold. Errors grow also where the model says that they will: the probability integral
+transform of the targets tells rows that are harder from a model that is no longer right.
 """
 
 # %%
@@ -60,13 +60,13 @@ print(f"one row: {1e3 * np.median(seconds[1:]):.2f} ms (median), {1e3 * np.quant
 # Monitor
 # -------
 #
-# ``predict_cdf`` is the probability integral transform: where in its predicted distribution a target lies. It is uniform
-# if the distributions are right. In each window of a hundred rows, those outside the central 90 % are counted; a count that
-# chance exceeds in less than one of a thousand windows raises the alarm. Beside it stands the mean absolute error, with the
-# alarm at three deviations above its mean over the first ten windows.
+# ``predict_cdf`` is the probability integral transform: where in its predicted distribution a target lies. It is
+# uniform if the distributions are right. In each window of a hundred rows, those outside the central 90 % are
+# counted; a count that chance exceeds in less than one of a thousand windows raises the alarm. Beside it stands the
+# mean absolute error, with the alarm at three deviations above its mean over the first ten windows.
 #
-# After twenty windows the inputs move to where the noise is large. After forty they are the former ones, but the target's
-# sensor has slipped.
+# After twenty windows the inputs move to where the noise is large. After forty they are the former ones, but the
+# target's sensor has slipped.
 
 WINDOW, COVERAGE = 100, 0.9
 phases = {
@@ -84,7 +84,9 @@ watched = {
 }
 for name, (values, limit) in watched.items():
     alarms = (values > limit).reshape(3, 20).sum(1)
-    print(f"windows of 20 with an alarm by {name:21s}", *(f"{n} {phase}" for n, phase in zip(alarms, phases)), sep="; ")
+    print(
+        f"alarms by the {name}: " + ", ".join(f"{n} of 20 ({phase})" for phase, n in zip(phases, alarms, strict=True))
+    )
 
 # %%
 # The picture

@@ -2,8 +2,9 @@
 SHAP values: what moved a prediction, and its uncertainty
 =========================================================
 
-`SHAP <https://shap.readthedocs.io>`_ divides a prediction among the columns. Any function of rows can be explained, also
-the predicted standard deviation: what makes the model unsure of a row is not what makes its prediction high.
+`SHAP <https://shap.readthedocs.io>`_ divides a prediction among the columns. Any function of rows can be explained,
+also the predicted standard deviation: large values of a column raise or lower a prediction, but values far from the
+average, on either side, raise its uncertainty.
 """
 
 # %%
@@ -12,6 +13,7 @@ the predicted standard deviation: what makes the model unsure of a row is not wh
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.stats import spearmanr
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
@@ -44,11 +46,16 @@ def deviation(rows):
 background = shap.maskers.Independent(X_train, max_samples=20)
 rows = X_test.iloc[:40]
 explained = {}
-for name, function in {"predicted mean": model.predict, "its standard deviation": deviation}.items():
+for name, function in {"mean": model.predict, "standard deviation": deviation}.items():
     shares = shap.PermutationExplainer(function, background, seed=0)(rows, max_evals=105, silent=True)
     gap = np.abs(shares.base_values + shares.values.sum(1) - function(rows)).max()
     order = np.argsort(-np.abs(shares.values).mean(0))
     print(f"{name}: most by {', '.join(X.columns[order[:3]])}; shares and average miss it by at most {gap:.1e}")
+    column = int(order[0])
+    z = ((rows - X_train.mean()) / X_train.std()).iloc[:, column]
+    by_value, by_distance = (spearmanr(each, shares.values[:, column]).statistic for each in (z, abs(z)))
+    print(f"  rank correlation of the share of {X.columns[column]} with its value {by_value:.2f}, ", end="")
+    print(f"with its distance from the average {by_distance:.2f}")
     explained[name] = shares
 
 # %%
@@ -60,5 +67,5 @@ for name, function in {"predicted mean": model.predict, "its standard deviation"
 figure, axes = plt.subplots(2, 1, figsize=(7.5, 8.5), layout="constrained")
 for (name, shares), ax in zip(explained.items(), axes, strict=True):
     shap.plots.beeswarm(shares, ax=ax, show=False, plot_size=None, color=plt.get_cmap("cividis"), max_display=8)
-    ax.set(title=f"What moves the {name}", xlabel="share, in units of y")
+    ax.set(title=f"What moves the predicted {name}", xlabel="share, in units of y")
 plt.show()

@@ -10,8 +10,8 @@ their posterior at the inducing points stands for them. How much that loses is m
 # A stream
 # --------
 #
-# Each of six batches of 200 rows covers its own stretch of x. Before a batch is learned, its density is predicted from the
-# batches before it: low where x is new.
+# Each of six batches of 200 rows covers its own stretch of x. Before a batch is learned, its density is predicted
+# from the batches before it: low where x is new.
 
 import time
 

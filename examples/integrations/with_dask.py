@@ -27,7 +27,9 @@ if __name__ == "__main__":
         blocks = reg.fit(array.from_array(X, chunks=(100, 1)), array.from_array(y, chunks=100)).predict(X)
 
     # %% What it shows
-    print(f"{len(search.cv_results_['params'])} candidates on 2 workers: {search.best_params_}, {search.best_score_:.3f}")
+    print(
+        f"{len(search.cv_results_['params'])} candidates on 2 workers: {search.best_params_}, {search.best_score_:.3f}"
+    )
     in_memory = reg.fit(X, y).predict(X)
     print(f"a table in blocks gives the same predictions: {np.array_equal(blocks, in_memory)}")
     assert search.best_score_ > 0.9

@@ -4,6 +4,7 @@ import numpy as np
 from mapie.classification import SplitConformalClassifier
 from mapie.regression import CrossConformalRegressor
 from sklearn.datasets import load_wine
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
@@ -15,12 +16,12 @@ order = rng.permutation(len(cultivar))
 fitted, held_out, new = order[:60], order[60:120], order[120:]
 
 # %% The recipe
-reg = NGDSVGPRegressor(n_inducing=20, random_state=0)
+reg = NGDSVGPRegressor(1.0 * RBF(), random_state=0)
 conformal = CrossConformalRegressor(reg, confidence_level=0.9, cv=3, random_state=0)
 conformal.fit_conformalize(X[:300], y[:300])
 mean, ends = conformal.predict_interval(X[300:])
 
-clf = NGDSVGPClassifier(random_state=0).fit(wine[fitted], cultivar[fitted])
+clf = NGDSVGPClassifier(1.0 * RBF(3.0), random_state=0).fit(wine[fitted], cultivar[fitted])
 conformal = SplitConformalClassifier(clf, confidence_level=0.9, prefit=True)
 labels, sets = conformal.conformalize(wine[held_out], cultivar[held_out]).predict_set(wine[new])
 

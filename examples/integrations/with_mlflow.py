@@ -7,6 +7,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 from sklearn.datasets import load_diabetes
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPRegressor, trusted_types
 from skgp_natgrad.metrics import nlpd_scorer
@@ -20,7 +21,7 @@ mlflow.set_tracking_uri(f"sqlite:///{folder / 'runs.db'}")
 mlflow.create_experiment("diabetes", artifact_location=(folder / "artifacts").as_uri())
 mlflow.set_experiment("diabetes")
 with mlflow.start_run() as run:
-    reg = NGDSVGPRegressor(random_state=0).fit(X[:300], y[:300])
+    reg = NGDSVGPRegressor(1.0 * RBF(3.0), random_state=0).fit(X[:300], y[:300])
     mlflow.log_params(reg.get_params())
     mlflow.log_metrics({"log_density": nlpd_scorer(reg, X[300:], y[300:]), "r2": reg.score(X[300:], y[300:])})
     logged = mlflow.sklearn.log_model(

@@ -10,7 +10,7 @@ from skgp_natgrad import NGDSVGPRegressor, kernels
 
 rng = np.random.default_rng(0)
 frame = pl.DataFrame({"area": rng.uniform(20, 150, 120), "distance": rng.gamma(2.0, 3.0, 120)})
-rent = 12 + 40 / frame["area"].sqrt() - 0.3 * frame["distance"]
+rent = 12 + 40 / frame["area"].sqrt() - 0.3 * frame["distance"] + rng.normal(0.0, 0.3, 120)
 
 # %% The recipe
 kernel = 1.0 * kernels.Columns(RBF(), ["area"]) + 1.0 * kernels.Columns(RBF(), ["distance"])
@@ -21,8 +21,8 @@ model.fit(frame, rent)
 reg = model[-1]
 print("columns:", reg.feature_names_in_.tolist())
 print(f"relevance: {dict(zip(reg.feature_names_in_, reg.feature_importances_.round(2).tolist(), strict=True))}")
-from_numpy = NGDSVGPRegressor(random_state=0).fit(frame.to_numpy(), rent.to_numpy())
-from_polars = NGDSVGPRegressor(random_state=0).fit(frame, rent)
+from_numpy = NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(frame.to_numpy(), rent.to_numpy())
+from_polars = NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(frame, rent)
 assert reg.feature_names_in_.tolist() == frame.columns
 assert np.array_equal(from_polars.predict(frame), from_numpy.predict(frame.to_numpy()))
 try:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import skops.io
-from skops import card
 from sklearn.datasets import load_diabetes
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from skops import card
 
 from skgp_natgrad import NGDSVGPRegressor, trusted_types
 
@@ -16,7 +17,8 @@ X, y = load_diabetes(return_X_y=True, as_frame=True)
 path = Path(tempfile.mkdtemp()) / "model.skops"
 
 # %% The recipe
-model = make_pipeline(StandardScaler().set_output(transform="pandas"), NGDSVGPRegressor(random_state=0)).fit(X, y)
+reg = NGDSVGPRegressor(1.0 * RBF(3.0), random_state=0)
+model = make_pipeline(StandardScaler(), reg).fit(X, y)
 skops.io.dump(model, path)
 loaded = skops.io.load(path, trusted=trusted_types())
 
