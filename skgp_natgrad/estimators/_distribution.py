@@ -208,15 +208,19 @@ class TargetDistribution(LatentDistribution):
         -------
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs.
-            Minus its mean is the negative log predictive density (NLPD).
+            Of counts, levels and censored y log p(y | X) is that of a probability. Minus its mean is the negative
+            log predictive density (NLPD).
         """
         X = self._check_rows(X)
         y = self._check_targets(X, y)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         self.likelihood_.check_targets(y.T)
         standardised = self._y_scale.forward(y).T
-        _fitted.model_of(self).likelihood.given(known["known"]).check_rows(standardised)
-        return self._predict("log_density", X, standardised, **known) - np.log(self._y_scale.scale).sum()
+        likelihood = _fitted.model_of(self).likelihood.given(known["known"])
+        likelihood.check_rows(standardised)
+        # A probability has no unit.
+        log_scale = np.where(likelihood.has_mass(standardised), 0.0, np.log(self._y_scale.scale)[:, None])
+        return self._predict("log_density", X, standardised, **known) - log_scale.sum(0)
 
     @by_blocks("y", "offset", "alpha", "trials")
     def predict_cdf(self, X, y, offset=None, *, alpha=None, trials=None):
