@@ -36,7 +36,8 @@ class TargetDistribution(TargetRows):
         -------
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs.
-            Minus its mean is the negative log predictive density (NLPD).
+            Of counts, levels and censored y log p(y | X) is that of a probability. Minus its mean is the negative
+            log predictive density (NLPD).
 
         Examples
         --------
@@ -54,8 +55,11 @@ class TargetDistribution(TargetRows):
         known = self._known(X, offset, alpha=alpha, trials=trials)
         self.likelihood_.check_targets(y.T)
         standardised = self._y_scale.forward(y).T
-        _fitted.model_of(self).likelihood.given(known["known"]).check_rows(standardised)
-        return self._predict("log_density", X, standardised, **known) - np.log(self._y_scale.scale).sum()
+        likelihood = _fitted.model_of(self).likelihood.given(known["known"])
+        likelihood.check_rows(standardised)
+        # A probability has no unit.
+        log_scale = np.where(likelihood.has_mass(standardised), 0.0, np.log(self._y_scale.scale)[:, None])
+        return self._predict("log_density", X, standardised, **known) - log_scale.sum(0)
 
     @by_blocks("y", "offset", "alpha", "trials")
     def predict_cdf(

@@ -160,11 +160,15 @@ class Likelihood(BaseEstimator):
         """What is known of all rows, unless it is given for each: (P T, 1) in the units of y, or None."""
 
     def known_in_units(self, known: Floats, offset: Floats, scale: Floats) -> Floats:
-        """``known`` (P T, B) in the units of the model, from those of y; ``offset`` and ``scale`` (T,) standardise y."""
+        """``known`` (P T, B) in the units of the model, from those of y, which ``offset`` and ``scale`` (T,) map."""
         return known
 
     def check_rows(self, y: Floats) -> None:
         """Raise ValueError if an element of ``y`` (T, N), NaN apart, is impossible under what is known of its row."""
+
+    def has_mass(self, y: Floats) -> NDArray[np.bool_]:
+        """Whether each element of a standardised ``y`` (T, N) has a probability, where others have a density."""
+        return np.zeros(np.shape(y), bool)
 
     def initial_latent(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
         """Constants for the prior means of the latent functions, chosen from the data: (K,).

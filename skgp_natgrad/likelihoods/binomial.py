@@ -18,8 +18,8 @@ class Binomial(RegressionLikelihood):
     """Counts of successes out of known numbers of trials: y ~ Binomial(n, link(f)).
 
     Each row has its own n, the argument ``trials`` of `fit` and of the predictions; without it n is one. The mean of
-    y given f is n link(f): without ``trials`` predictions are probabilities of success, with it counts. A row of n trials
-    says what n rows of `Bernoulli` say, and costs as much as one.
+    y given f is n link(f): without ``trials`` predictions are probabilities of success, with it counts. A row of n
+    trials says what n rows of `Bernoulli` say, and costs as much as one.
 
     Parameters
     ----------

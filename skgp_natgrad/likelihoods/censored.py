@@ -21,9 +21,9 @@ class Censored(RegressionLikelihood):
     """y = f + noise with Gaussian noise, seen only between two limits (Tobin 1958).
 
     A y at or below ``lower`` says only that the value is not above it, and a y at or above ``upper`` that it is not
-    below: such as a concentration below the limit of detection, or a sale of the last item in stock. Predictions are of
-    what is seen, f + noise clipped to the limits, with a probability of being at each of them; `predict_latent` is of the
-    value itself. With the limits ``-inf`` and ``inf`` it is `Gaussian`.
+    below: such as a concentration below the limit of detection, or a sale of the last item in stock. Predictions are
+    of what is seen, f + noise clipped to the limits, with a probability of being at each of them; `predict_latent` is
+    of f itself. With the limits ``-inf`` and ``inf`` it is `Gaussian`.
 
     Parameters
     ----------
@@ -80,6 +80,10 @@ class Censored(RegressionLikelihood):
     def _limits(self):
         """The limits in the units of the model; without rows there are none."""
         return (-np.inf, np.inf) if self.rows is None else self.rows
+
+    def has_mass(self, y):
+        lower, upper = self._limits()
+        return (y <= lower) | (y >= upper)
 
     def without_offset(self, y, weight, offset):
         return y - offset[: len(y)], weight
