@@ -37,16 +37,17 @@ templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = "skgp_natgrad"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "show_prev_next": False,
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+# Pages without pages below them have nothing to list.
+html_sidebars = {"*": [], "api": ["sidebar-nav-bs"]}
 autosummary_generate = True
 # Signatures name the parameters; their types are in the docstrings' own words.
 autodoc_typehints = "none"

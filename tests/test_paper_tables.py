@@ -28,7 +28,7 @@ paper, figures = script("_paper_numbers"), script("figures")
 def rows_of(text, title):
     """The rows of a csv-table directive, by their first cell."""
     lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(".. csv-table::") and title in line) + 4
+    start = next(i for i, line in enumerate(lines) if line.startswith(".. csv-table::") and title in line) + 5
     end = lines.index("", start)
     return {row[0]: row[1:] for row in csv.reader((line.strip() for line in lines[start:end]), skipinitialspace=True)}
 

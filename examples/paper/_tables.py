@@ -317,7 +317,15 @@ def csv_table(title, header, rows):
         return "   " + ", ".join('"' + str(cell).replace('"', '""') + '"' for cell in cells)
 
     return "\n".join(
-        [f".. csv-table:: {title}", "   :header-rows: 1", "   :widths: auto", "", *map(line, [header, *rows]), ""]
+        [
+            f".. csv-table:: {title}",
+            "   :header-rows: 1",
+            "   :widths: auto",
+            "   :class: numbers",
+            "",
+            *map(line, [header, *rows]),
+            "",
+        ]
     )
 
 
