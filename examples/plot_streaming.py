@@ -39,12 +39,12 @@ stream = NGDSVGPRegressor(**options)
 figure, axes = plt.subplots(3, 1, figsize=(7.5, 8), sharex=True, sharey=True, layout="constrained")
 axis_after = dict(zip((0, 2, 5), axes, strict=True))
 for i, (X, y) in enumerate(batches):
-    before = stream.predict_log_density(X, y).mean() if i else np.nan
+    before = f"{stream.predict_log_density(X, y).mean():5.2f} before, " if i else ""
     start = time.perf_counter()
     stream.partial_fit(X, y)
     seconds = time.perf_counter() - start
     after = stream.predict_log_density(X, y).mean()
-    print(f"batch {i + 1}: log density a row {before:5.2f} before, {after:.2f} after it is learned; {seconds:4.1f} s")
+    print(f"batch {i + 1}: log density a row {before}{after:.2f} after it is learned; {seconds:4.1f} s")
     if i in axis_after:
         ax = axis_after[i]
         PredictiveDisplay.from_estimator(stream, np.array([[0.0], [12.6]]), coverages=(0.95,), ax=ax)
@@ -52,8 +52,7 @@ for i, (X, y) in enumerate(batches):
             ax.plot(X_old, y_old, ".", color="0.8", markersize=3, zorder=0)
         ax.plot(X, y, ".", color="0.25", markersize=4, zorder=0, label="this batch (earlier: light)")
         ax.set(title=f"After batch {i + 1}", xlabel="x" if i == 5 else "", ylim=(-2.8, 3.6))
-        if i == 0:
-            ax.legend(loc="upper right", fontsize=9, ncols=2)
+        ax.legend(loc="upper right", fontsize=9, ncols=2).set_visible(i == 0)
 
 # %%
 # A fit to all rows

@@ -15,7 +15,7 @@ from skgp_natgrad import NGDSVGPRegressor
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 10, size=(300, 1))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=300)
-reg = NGDSVGPRegressor(RBF(), solver="ngd", n_inducing=30, max_iter=60, tol=0.1, random_state=0)
+reg = NGDSVGPRegressor(RBF(), solver="ngd", n_inducing=30, max_iter=150, tol=0.1, random_state=0)
 
 # %% The recipe
 if __name__ == "__main__":

@@ -33,6 +33,9 @@ gaps = [
     )
 ]
 print("average and shares miss the mean, the deviation and the probabilities by", *(f"{gap:.0e}" for gap in gaps))
-print("mean absolute shares in the mean:", dict(zip(petals, np.abs(of_the_mean.values).mean(0).round(3), strict=True)))
+print(
+    "mean absolute shares in the mean:",
+    dict(zip(petals, np.abs(of_the_mean.values).mean(0).round(3).tolist(), strict=True)),
+)
 assert max(gaps) < 1e-9
 assert list(of_the_mean.feature_names) == list(petals)
