@@ -564,7 +564,11 @@ def test_derivatives_equal_finite_differences(case):
     point = (model.to_raw(), mean, var)
     gradient, structure = jax.tree.flatten(value_and_gradients(*point, y)[1])
     leaves, h = jax.tree.leaves(point), 1e-4
+    # Not by what is known of the rows: at a limit, a density becomes a probability.
+    n_parameters, n_known = len(model.parameters), len(model.rows or ())
     for i, leaf in enumerate(leaves):
+        if n_parameters <= i < n_parameters + n_known:
+            continue
         for index in list(np.ndindex(leaf.shape))[:: max(1, leaf.size // 6)]:
             moved = []
             for size in (h, -h, 2 * h, -2 * h):
