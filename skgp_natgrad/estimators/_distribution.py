@@ -7,8 +7,9 @@ from sklearn.utils import check_array, check_consistent_length
 
 from .. import svgp
 from .._backend import memory
-from . import _checks, _fitted, _inputs
+from . import _checks, _fitted, _inputs, _mean_function
 from ._by_blocks import by_blocks
+from ._mean_function import with_mean_function
 from ._table import latent_offset
 
 
@@ -194,6 +195,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(values * scale + offset)
 
     @by_blocks("y", "offset")
+    @with_mean_function
     def predict_log_density(self, X, y, offset=None):
         """Log density of each row's target under the prediction.
 
@@ -217,6 +219,7 @@ class TargetDistribution(LatentDistribution):
         return self._predict("log_density", X, standardised, offset=offset) - np.log(self._y_scale.scale).sum()
 
     @by_blocks("y", "offset")
+    @with_mean_function
     def predict_cdf(self, X, y, offset=None):
         """Probability that each row's target is at most y: the probability integral transform.
 
@@ -249,6 +252,7 @@ class TargetDistribution(LatentDistribution):
         return self._by_row(svgp.cumulative(_fitted.model_of(self).likelihood, *moments, y))
 
     @by_blocks("offset")
+    @with_mean_function
     def predict_quantiles(self, X, q, offset=None):
         """Quantiles of y under the prediction, noise included.
 
@@ -331,6 +335,7 @@ class TargetDistribution(LatentDistribution):
         return both[..., 0], both[..., 1]
 
     @by_blocks("offset", "alpha")
+    @with_mean_function
     def predict_gradient(self, X, return_std=False, offset=None, alpha=None):
         """Derivatives of the predictive mean of y in the columns of X.
 
@@ -370,8 +375,11 @@ class TargetDistribution(LatentDistribution):
         found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
+        slopes = _mean_function.slopes(self, X)
+        mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
         return (mean, std) if return_std else mean
 
+    @with_mean_function
     def sample_y(self, X, n_samples=1, random_state=0, joint=True, offset=None):
         """Draw targets from the prediction, noise included.
 

@@ -7,6 +7,7 @@ from sklearn.metrics import r2_score
 
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
+from ._mean_function import with_mean_function
 
 
 class TargetMoments(TargetDistribution):
@@ -17,6 +18,7 @@ class TargetMoments(TargetDistribution):
         return columns[..., 0] if self._single_output else columns
 
     @by_blocks("offset")
+    @with_mean_function
     def predict(self, X, return_std=False, return_cov=False, offset=None, out=None):
         """Predict the mean of y, and on request its standard deviation or covariance.
 

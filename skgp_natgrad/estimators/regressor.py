@@ -8,15 +8,15 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from . import _inputs, _long
+from . import _inputs, _long, _mean_function
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
 from ._streams import can_stream
-from ._targets import REGRESSION, Targets
+from ._targets import REGRESSION, Targets, likelihood_of
 
 # Names in the constructor's scope that are not arguments shared with the classifier.
-_NOT_SHARED = ("self", "__class__", "missing_targets")
+_NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
 
 
 @documented
@@ -44,9 +44,21 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihoods "gaussian", "student_t" and "heteroscedastic_gaussian"; the
         others see y on its original scale, and their prior mean is chosen from
         the data.
+    mean_function : callable, regressor, "linear" or None, default=None
+        What the latent function varies around, in place of a constant. A function of X (n_samples, n_features), in
+        the units of X, returns values in the units of y (of a likelihood with a link on the scale of
+        :meth:`predict_latent`), one for each row or one for each row and output. A regressor of scikit-learn is
+        fitted to each output first, and the Gaussian process to what is left; "linear" is a linear regression.
+        Unlike the process it extrapolates. :meth:`predict_latent` is without it. To be saved, a function must have a
+        name in a module.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
         other targets count; a row without any is left out.
+
+    Attributes
+    ----------
+    mean_function_ : callable, list of regressors or None
+        The function, or the regressor fitted to each output.
 
     Examples
     --------
@@ -80,6 +92,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihood="gaussian",
         objective="elbo",
         hyperparameter_prior=None,
+        mean_function=None,
         normalize_X="auto",
         normalize_y=True,
         missing_targets="error",
@@ -112,6 +125,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     ):
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
+        self.mean_function = mean_function
         self.missing_targets = missing_targets
 
     def fit(self, X, y, sample_weight=None, *, alpha=None, offset=None):
@@ -226,7 +240,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             _inputs.known("offset", offset, *columns.shape),
             _inputs.known("alpha", alpha, *columns.shape, minimum=0.0),
         )
-        targets = self._targets(columns, sample_weight, types, y.ndim == 1, known, streams)
+        targets = self._targets(X, columns, sample_weight, types, y.ndim == 1, known, streams)
         return X, _inputs.column_types(given[0]), targets
 
     def _checked_long(self, X, y, sample_weight, alpha, offset, streams):
@@ -235,11 +249,23 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         y, types_of_y, single = _long.numbers_of_y(y, len(X), self.missing_targets == "ignore")
         known = _long.known("offset", offset, *y.shape), _long.known("alpha", alpha, *y.shape, minimum=0.0)
         weight = _long.weights(sample_weight, len(X))
-        return X, types, self._targets(y, weight, types_of_y, single, known, streams)
+        return X, types, self._targets(X, y, weight, types_of_y, single, known, streams)
 
-    def _targets(self, columns, weight, types, single, known, streams):
+    def _mean_function(self, X, columns, weight, offset, goes_on):
+        """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+        _mean_function.check(self.mean_function)
+        if goes_on or self.mean_function is None:
+            return self.mean_function_ if goes_on else None
+        if isinstance(columns, np.ndarray):
+            weight = None if weight is None else _inputs.weights(weight, X)
+            columns = columns if offset is None else columns - offset
+        likelihood = likelihood_of(self._task, self.likelihood, "gaussian")
+        return _mean_function.fitted(self.mean_function, X, columns, weight, likelihood)
+
+    def _targets(self, X, columns, weight, types, single, known, streams):
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
+        mean_function = self._mean_function(X, columns, weight, known[0], goes_on)
         return Targets(
             columns=columns,
             weight=weight,
@@ -247,8 +273,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             default_likelihood="gaussian",
             n_classes=0,
             scale=self.normalize_y,
-            attributes={"_single_output": self._single_output if goes_on else single},
-            offset=known[0],
+            attributes={"_single_output": self._single_output if goes_on else single, "mean_function_": mean_function},
+            offset=_mean_function.plus_mean(mean_function, X, known[0], columns.shape[1]),
             noise=known[1],
             may_lack=goes_on,
         )
