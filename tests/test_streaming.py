@@ -473,7 +473,7 @@ def test_a_target_that_was_never_seen_has_no_scale(table):
         model.partial_fit(X, np.column_stack([y, missing]))
     assert not hasattr(model, "n_iter_")
     model.partial_fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="^y has no value in any row with weight"):
+    with pytest.raises(ValueError, match=r"^y has no value in any row with weight"):
         model.partial_fit(X, np.column_stack([missing, missing]))
     with pytest.raises(ValueError, match="column 0 of y has no value in any row with weight"):
         model.fit(X, np.column_stack([missing, y]))

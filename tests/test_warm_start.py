@@ -112,6 +112,7 @@ OWN = {
     NGDSVGPRegressor: {
         "likelihood": [Gaussian(0.5, "fixed"), Gaussian(0.3), "student_t"],
         "missing_targets": ["ignore"],
+        "mean_function": ["linear"],
     },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],

@@ -8,6 +8,7 @@ from .. import svgp
 from .._backend.types import ArrayLike, Floats, Seed
 from . import _checks, _fitted
 from ._by_blocks import by_blocks
+from ._mean_function import with_mean_function
 from ._target_rows import TargetRows
 from ._types import PerRow
 
@@ -16,6 +17,7 @@ class TargetDistribution(TargetRows):
     """Predictions of the distribution of numbers y: of regressors."""
 
     @by_blocks("y", "offset", "alpha", "trials")
+    @with_mean_function
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -62,6 +64,7 @@ class TargetDistribution(TargetRows):
         return self._predict("log_density", X, standardised, **known) - log_scale.sum(0)
 
     @by_blocks("y", "offset", "alpha", "trials")
+    @with_mean_function
     def predict_cdf(
         self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -100,6 +103,7 @@ class TargetDistribution(TargetRows):
         return self._by_row(svgp.cumulative(*self._distribution_at(X, **known), y, known["known"]))
 
     @by_blocks("offset", "alpha", "trials")
+    @with_mean_function
     def predict_quantiles(
         self, X: ArrayLike, q: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -196,6 +200,7 @@ class TargetDistribution(TargetRows):
         both = self.predict_quantiles(X, levels, offset, alpha=alpha, trials=trials)
         return both[..., 0], both[..., 1]
 
+    @with_mean_function
     def sample_y(
         self,
         X: ArrayLike,

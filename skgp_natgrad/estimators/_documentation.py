@@ -19,6 +19,7 @@ GROUPS = {
         "calibrate",
         "normalize_X",
         "normalize_y",
+        "mean_function",
         "missing_targets",
     ),
     "points": ("n_inducing", "n_mean_inducing", "basis", "inducing_init", "train_inducing_points"),
@@ -317,6 +318,7 @@ REFERENCES = r"""
 _ATTRIBUTES_IN_ORDER = (
     "classes_",
     "calibration_",
+    "mean_function_",
     "kernel_",
     "likelihood_",
     "inducing_points_",

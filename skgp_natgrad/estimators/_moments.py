@@ -9,9 +9,10 @@ from sklearn.metrics import r2_score
 
 from .. import svgp
 from .._backend.types import ArrayLike, Floats, NDArray
-from . import _fitted
+from . import _fitted, _mean_function
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
+from ._mean_function import with_mean_function
 from ._types import PerRow
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
@@ -60,6 +61,7 @@ class TargetMoments(TargetDistribution):
     ) -> Floats | tuple[Floats, Floats]: ...
 
     @by_blocks("offset", "alpha", "trials")
+    @with_mean_function
     def predict(
         self,
         X: ArrayLike,
@@ -170,6 +172,7 @@ class TargetMoments(TargetDistribution):
     ) -> tuple[Floats, Floats]: ...
 
     @by_blocks("offset", "alpha", "trials")
+    @with_mean_function
     def predict_gradient(
         self,
         X: ArrayLike,
@@ -217,6 +220,8 @@ class TargetMoments(TargetDistribution):
         found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
+        slopes = _mean_function.slopes(self, X)
+        mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
         return (mean, std) if return_std else mean
 
     def score(

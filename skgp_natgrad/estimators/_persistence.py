@@ -77,6 +77,8 @@ def restored(cls, state):
         return state
     state.setdefault("_calibration", None)
     state.setdefault("log_prior_", 0.0)
+    if "mean_function" in state:
+        state.setdefault("mean_function_", None)
     if stamp["format"] < 3:
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])

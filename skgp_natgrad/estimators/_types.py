@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import optax
+from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 
 from .._backend.types import ArrayLike
@@ -19,6 +20,7 @@ PerRow: TypeAlias = ArrayLike | None
 Kernels: TypeAlias = Kernel | Sequence[Kernel] | None
 ObjectiveLike: TypeAlias = Literal["elbo", "tightened", "predictive"] | Objective
 HyperparameterPrior: TypeAlias = Literal["weak"] | Prior | Mapping[str, Prior] | None
+MeanFunction: TypeAlias = Callable[[Any], Any] | RegressorMixin | Literal["linear"] | None
 NormalizeX: TypeAlias = bool | Literal["auto", "quantile"]
 Basis: TypeAlias = Literal["orthogonal", "hybrid", "decoupled", "solve"]
 InducingInit: TypeAlias = Literal["greedy_variance", "k-means", "random"] | ArrayLike

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from .._backend.types import ArrayLike, Device, Devices, Seed
 from ..likelihoods import Likelihood
-from . import _inputs, _known, _long
+from . import _inputs, _known, _long, _mean_function
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
@@ -24,6 +24,7 @@ from ._types import (
     HyperparameterPrior,
     InducingInit,
     Kernels,
+    MeanFunction,
     MeanSolver,
     NormalizeX,
     ObjectiveLike,
@@ -37,7 +38,7 @@ from ._types import (
 
 _DEFAULT = "gaussian"
 # Names in the constructor's scope that are not arguments shared with the classifier.
-_NOT_SHARED = ("self", "__class__", "missing_targets")
+_NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
 
 
 @documented
@@ -65,9 +66,21 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
+    mean_function : callable, regressor, "linear" or None, default=None
+        What the latent function varies around, in place of a constant. A function of X (n_samples, n_features), in
+        the units of X, returns values in the units of y (of a likelihood with a link on the scale of
+        :meth:`predict_latent`), one for each row or one for each row and output. A regressor of scikit-learn is
+        fitted to each output first, and the Gaussian process to what is left; "linear" is a linear regression.
+        Unlike the process it extrapolates. :meth:`predict_latent` is without it. To be saved, a function must have a
+        name in a module.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
         other targets count; a row without any is left out.
+
+    Attributes
+    ----------
+    mean_function_ : callable, list of regressors or None
+        The function, or the regressor fitted to each output.
 
     Examples
     --------
@@ -101,6 +114,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihood: str | Likelihood = "gaussian",
         objective: ObjectiveLike = "elbo",
         hyperparameter_prior: HyperparameterPrior = None,
+        mean_function: MeanFunction = None,
         normalize_X: NormalizeX = "auto",
         normalize_y: bool | Literal["center"] = True,
         missing_targets: Literal["error", "ignore"] = "error",
@@ -133,6 +147,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     ) -> None:
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
+        self.mean_function = mean_function
         self.missing_targets = missing_targets
 
     def fit(
@@ -280,7 +295,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
                 y = _inputs.targets(y, False)
         columns, types = y.reshape(len(y), -1), _inputs.column_types(given[1])
         offset = _inputs.known("offset", offset, *columns.shape)
-        targets = self._targets(columns, sample_weight, types, y.ndim == 1, offset, known, streams)
+        targets = self._targets(X, columns, sample_weight, types, y.ndim == 1, offset, known, streams)
         return X, _inputs.column_types(given[0]), targets
 
     def _checked_long(self, X, y, sample_weight, offset, known, streams):
@@ -289,13 +304,25 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         y, types_of_y, single = _long.numbers_of_y(y, len(X), self.missing_targets == "ignore")
         offset = _long.known("offset", offset, *y.shape)
         weight = _long.weights(sample_weight, len(X))
-        return X, types, self._targets(y, weight, types_of_y, single, offset, known, streams)
+        return X, types, self._targets(X, y, weight, types_of_y, single, offset, known, streams)
 
-    def _targets(self, columns, weight, types, single, offset, known, streams):
+    def _mean_function(self, X, columns, weight, offset, goes_on):
+        """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+        _mean_function.check(self.mean_function)
+        if goes_on or self.mean_function is None:
+            return self.mean_function_ if goes_on else None
+        if isinstance(columns, np.ndarray):
+            weight = None if weight is None else _inputs.weights(weight, X)
+            columns = columns if offset is None else columns - offset
+        likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
+        return _mean_function.fitted(self.mean_function, X, columns, weight, likelihood)
+
+    def _targets(self, X, columns, weight, types, single, offset, known, streams):
         likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
         known = _known.of_rows(likelihood, known, *columns.shape)
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
+        mean_function = self._mean_function(X, columns, weight, offset, goes_on)
         return Targets(
             columns=columns,
             weight=weight,
@@ -303,8 +330,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             default_likelihood=_DEFAULT,
             n_classes=0,
             scale=self.normalize_y,
-            attributes={"_single_output": self._single_output if goes_on else single},
-            offset=offset,
+            attributes={"_single_output": self._single_output if goes_on else single, "mean_function_": mean_function},
+            offset=_mean_function.plus_mean(mean_function, X, offset, columns.shape[1]),
             known=_known.of_all_rows(likelihood, *columns.shape) if known is None else known,
             may_lack=goes_on,
         )

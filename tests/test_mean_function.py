@@ -1,0 +1,154 @@
+"""Mean functions: known ones are offsets, fitted ones leave their residuals to the process, and all extrapolate."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LinearRegression, Ridge
+
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.likelihoods import Gaussian
+
+RNG = np.random.default_rng(6)
+X = RNG.uniform(-3.0, 3.0, size=(40, 2))
+Y = 5.0 + 30.0 * X[:, 0] - 4.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=40)
+NEW = np.vstack([RNG.uniform(-3.0, 3.0, size=(6, 2)), [[20.0, -20.0], [0.0, 0.0]]])
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+KERNEL = ConstantKernel(1.0, "fixed") * RBF(0.8, "fixed")
+OPTIONS = {"normalize_X": False, "normalize_y": False, "random_state": 0, "jitter": 1e-12}
+
+
+def regressor(mean_function, **options):
+    return NGDSVGPRegressor(
+        KERNEL, likelihood=Gaussian(0.01, "fixed"), mean_function=mean_function, **OPTIONS | options
+    )
+
+
+def trend(rows):
+    """30 x_0 - 4 x_1 + 5, and half of it."""
+    return 5.0 + rows @ [30.0, -4.0]
+
+
+def both_trends(rows):
+    return np.column_stack([trend(rows), -0.5 * trend(rows)])
+
+
+@pytest.fixture(scope="module")
+def known():
+    return regressor(trend).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return regressor("linear").fit(X, Y)
+
+
+def test_a_function_is_an_offset(known):
+    plain, at = regressor(None).fit(X, Y, offset=trend(X)), trend(NEW)
+    for found, expected in zip(known.predict(NEW, True), plain.predict(NEW, True, offset=at), strict=True):
+        assert_array_equal(found, expected)
+    y = trend(NEW) + 0.3
+    assert_array_equal(known.predict_cdf(NEW, y), plain.predict_cdf(NEW, y, offset=at))
+    assert_array_equal(known.predict_log_density(NEW, y), plain.predict_log_density(NEW, y, offset=at))
+    assert_array_equal(known.predict_quantiles(NEW, 0.3), plain.predict_quantiles(NEW, 0.3, offset=at))
+    assert_array_equal(known.predict_interval(NEW)[0], plain.predict_interval(NEW, offset=at)[0])
+    assert_array_equal(known.sample_y(NEW, 2), plain.sample_y(NEW, 2, offset=at))
+    assert_array_equal(known.predict(NEW, offset=2.0), plain.predict(NEW, offset=at + 2.0))
+    assert known.score(X, Y) == plain.score(X, Y, offset=trend(X))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_linear_mean_leaves_its_residuals_to_the_process(weighted, linear):
+    weight = np.where(np.arange(40) < 30, 1.0, 3.0) if weighted else None
+    line = LinearRegression().fit(X, Y, sample_weight=weight)
+    alpha = 0.01 if weight is None else 0.01 / weight
+    exact = GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None).fit(X, Y - line.predict(X))
+    mean, std = exact.predict(NEW, return_std=True)
+    found = linear if weight is None else regressor("linear").fit(X, Y, sample_weight=weight)
+    got = found.predict(NEW, return_std=True)
+    assert_allclose(got[0], line.predict(NEW) + mean, rtol=1e-6)
+    assert_allclose(got[1], np.sqrt(std**2 + 0.01), rtol=1e-5)
+    assert_allclose(found.predict(NEW[6:7]), line.predict(NEW[6:7]))
+    assert found.mean_function_[0].coef_ == pytest.approx(line.coef_)
+
+
+def test_gradients_contain_the_slope_of_the_mean(linear, known):
+    for model in (linear, known):
+        found = model.predict_gradient(NEW)
+        for column, step in enumerate(1e-5 * np.eye(2)):
+            expected = (model.predict(NEW + step) - model.predict(NEW - step)) / 2e-5
+            assert_allclose(found[:, column], expected, rtol=1e-6, atol=1e-5)
+
+
+def test_it_is_cloned_saved_and_of_the_users_choice(linear):
+    loaded = pickle.loads(pickle.dumps(linear))
+    assert_array_equal(loaded.predict(NEW), linear.predict(NEW))
+    assert clone(linear).mean_function == "linear"
+    assert regressor(Ridge()).set_params(mean_function__alpha=3.0).mean_function.alpha == 3.0
+    assert regressor(trend).get_params()["mean_function"] is trend
+
+
+def test_several_outputs_with_missing_values():
+    y = np.column_stack([Y, -0.5 * Y])
+    y[:20:3, 0] = np.nan
+    found = regressor("linear", missing_targets="ignore").fit(X, y)
+    seen = ~np.isnan(y[:, 0])
+    assert_allclose(found.mean_function_[0].coef_, LinearRegression().fit(X[seen], y[seen, 0]).coef_)
+    assert found.predict_gradient(NEW).shape == (8, 2, 2)
+    both = regressor(both_trends).fit(X, both_trends(X))
+    assert_allclose(both.predict(NEW), both_trends(NEW), atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_stream_keeps_its_first_mean_and_counts_take_a_function():
+    options = {"n_inducing": 10, "max_iter": 5}
+    model = regressor("linear", **options).partial_fit(X[:20], Y[:20])
+    before = model.mean_function_
+    assert model.partial_fit(X[20:], Y[20:]).mean_function_ is before
+    counts = np.random.default_rng(0).poisson(np.exp(1.0 + 0.5 * X[:, 0]))
+    options |= {"likelihood": "poisson", "mean_function": half_of_first, "optimizer": None}
+    found = NGDSVGPRegressor(KERNEL, **OPTIONS | options).fit(X, counts)
+    plain = NGDSVGPRegressor(KERNEL, **OPTIONS | options).set_params(mean_function=None)
+    plain.fit(X, counts, offset=0.5 * X[:, 0])
+    assert_array_equal(found.predict(NEW), plain.predict(NEW, offset=0.5 * NEW[:, 0]))
+    with pytest.raises(ValueError, match="predict_gradient is not available with mean_function and likelihood Poisson"):
+        found.predict_gradient(NEW)
+
+
+def half_of_first(rows):
+    return 0.5 * rows[:, 0]
+
+
+def too_few(rows):
+    return np.zeros(3)
+
+
+WRONG = [
+    ("quadratic", {}, "mean_function='quadratic' must be None, 'linear', a function of X, or a regressor"),
+    (3.0, {}, "mean_function=3.0 must be None"),
+    (Ridge, {}, "must be None, 'linear', a function of X, or a regressor with fit and predict"),
+    ("linear", {"likelihood": "poisson"}, "would be fitted to y, but with likelihood Poisson it is a part of a latent"),
+    (too_few, {}, r"mean_function\(X\) has the shape \(3,\); give a number, or one value for each of the 40 rows"),
+]
+
+
+@pytest.mark.parametrize(("mean_function", "options", "message"), WRONG, ids=[str(case[2])[:30] for case in WRONG])
+def test_wrong_mean_functions_are_refused_by_name(mean_function, options, message):
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPRegressor(KERNEL, mean_function=mean_function, **OPTIONS | options).fit(X, np.round(Y**2))
+
+
+@pytest.mark.slow
+def test_many_rows_take_a_function_of_blocks(monkeypatch):
+    monkeypatch.setattr("skgp_natgrad._backend.rows.WINDOW_ROWS", 16)
+    monkeypatch.setattr("skgp_natgrad._backend.rows.BLOCK_ROWS", 8)
+    options = {"n_inducing": 5, "max_iter": 1, "batch_size": 8}
+    with pytest.raises(ValueError, match="would be fitted to a table of 40 rows, which is read by blocks"):
+        regressor("linear", **options).fit(X, Y)
+    found = regressor(trend, **options).fit(X, Y)
+    plain = regressor(None, **options).fit(X, Y, offset=trend(X))
+    assert_array_equal(found.predict(NEW), plain.predict(NEW, offset=trend(NEW)))
