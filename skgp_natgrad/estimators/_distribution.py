@@ -10,7 +10,7 @@ from .._backend import memory
 from . import _checks, _fitted, _inputs, _mean_function
 from ._by_blocks import by_blocks
 from ._mean_function import with_mean_function
-from ._table import latent_offset
+from ._table import known_noise, latent_offset
 
 
 class LatentDistribution:
@@ -71,81 +71,6 @@ class LatentDistribution:
         return np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device), 0, -1)
 
 
-class ClassDistribution(LatentDistribution):
-    """Predictions of the distribution of labels: of classifiers."""
-
-    @by_blocks()
-    def predict_proba(self, X, out=None):
-        """Predict the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        out : array of shape (n_samples, n_classes), default=None
-            Where to write the probabilities, such as a `numpy.memmap`; by default a new array. Rows of an X in a file
-            are read, predicted and written by blocks.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``; rows sum to one.
-        """
-        return self._predict("class_probabilities", self._check_rows(X)).T
-
-    @by_blocks()
-    def predict_log_proba(self, X):
-        """Predict the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_samples, n_classes)
-        """
-        return self._predict("log_class_probabilities", self._check_rows(X)).T
-
-    def decision_function(self, X):
-        """Log odds of two classes, or the logarithm of the probability of each of several.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        decision : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes log p(classes_[1]) - log p(classes_[0]), positive where `predict` returns the second. With
-            more, its largest column is that of the class that `predict` returns. See `predict_latent` for the latent
-            functions.
-        """
-        log_proba = self.predict_log_proba(X)
-        return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
-
-    def sample_y(self, X, n_samples=1, random_state=0, joint=True):
-        """Draw labels from the prediction.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples_X, n_features)
-        n_samples : int, default=1
-            Number of draws.
-        random_state : int, RandomState instance or None, default=0
-        joint : bool, default=True
-            Whether all rows of a draw belong to one set of functions, which needs the covariance between all rows.
-            Otherwise every row is drawn by itself.
-
-        Returns
-        -------
-        y_samples : ndarray of shape (n_samples_X, n_samples)
-        """
-        n_samples = _checks.integer("n_samples", n_samples, 1)
-        X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, random_state, _checks.boolean("joint", joint))[0]
-        return self.classes_[positions]
-
-
 class TargetDistribution(LatentDistribution):
     """Predictions of the distribution of numbers y: of regressors."""
 
@@ -166,18 +91,6 @@ class TargetDistribution(LatentDistribution):
         """What the argument ``offset`` adds to the latent functions at the rows ``X``: (K, N), or None."""
         offset = _inputs.known("offset", offset, len(X), len(self._y_scale.scale))
         return None if offset is None else latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
-
-    def _known_noise(self, X, alpha):
-        """What the argument ``alpha`` adds to the variance of the noise at the rows ``X``: (T, N), or None."""
-        alpha = _inputs.known("alpha", alpha, len(X), len(self._y_scale.scale), minimum=0.0)
-        if alpha is None:
-            return None
-        if not hasattr(self.likelihood_, "with_noise"):
-            raise ValueError(
-                f"alpha holds known variances of Gaussian noise, but likelihood {type(self.likelihood_).__name__} has "
-                "none; leave alpha out."
-            )
-        return (alpha / self._y_scale.scale**2).T
 
     def _latent_moments(self, X, offset):
         """Mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
@@ -371,7 +284,10 @@ class TargetDistribution(LatentDistribution):
         """
         rows = self._check_rows(X)
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
-        known = {"offset": self._latent_offset(rows, offset), "noise": self._known_noise(rows, alpha)}
+        known = {
+            "offset": self._latent_offset(rows, offset),
+            "noise": known_noise(alpha, len(rows), self._y_scale, self.likelihood_),
+        }
         found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)

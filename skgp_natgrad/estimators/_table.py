@@ -58,6 +58,15 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     return [Scales(x, y) for x in found]
 
 
+def deviation(table, likelihood):
+    """Standard deviations of the targets that are seen, without their offsets."""
+    part = table.sample
+    y = part.y
+    if part.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
+    return fit_targets(y[~np.isnan(y).all(1)].T, part.weight, True).scale
+
+
 def scaled(table, scales, dtype, n_latent):
     """The table in the units of the model, whose latent functions may be several for each target.
 
@@ -85,6 +94,19 @@ def scaled(table, scales, dtype, n_latent):
 def latent_offset(offset, scale, n_latent):
     """What is added to the latent functions (K, N), for an offset (T, N) in the units of y: to the first of each."""
     return np.pad(offset / scale.scale[:, None], ((0, n_latent - len(offset)), (0, 0)))
+
+
+def known_noise(alpha, n_rows, scale, likelihood):
+    """What the argument ``alpha`` of a prediction adds to the variance of the noise: (T, N), or None."""
+    alpha = _inputs.known("alpha", alpha, n_rows, len(scale.scale), minimum=0.0)
+    if alpha is None:
+        return None
+    if not hasattr(likelihood, "with_noise"):
+        raise ValueError(
+            f"alpha holds known variances of Gaussian noise, but likelihood {type(likelihood).__name__} has none; "
+            "leave alpha out."
+        )
+    return (alpha / scale.scale**2).T
 
 
 def distinct(table):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
 from ._by_blocks import by_blocks
-from ._distribution import ClassDistribution
+from ._class_distribution import ClassDistribution
 from ._documentation import documented
 from ._streams import can_stream
 from ._targets import CLASSIFICATION, Targets

@@ -32,7 +32,8 @@ class StudentT(LocationLikelihood):
     df_bounds : pair of floats or "fixed", default="fixed"
         Bounds of ``df`` while training.
     scale_bounds : pair of floats or "fixed", default=(1e-3, 1e2)
-        Bounds of ``scale`` while training.
+        Bounds of ``scale`` while training. Where y is only centred, the default of both is multiplied by its
+        standard deviation.
 
     Examples
     --------
@@ -42,6 +43,7 @@ class StudentT(LocationLikelihood):
     """
 
     name = "student_t"
+    powers = {"scale": 1}
     parameters = ("df", "scale")
 
     def __init__(self, df=3.0, scale=0.3, df_bounds="fixed", scale_bounds=(1e-3, 1e2)):
