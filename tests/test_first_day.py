@@ -13,7 +13,14 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
-from skgp_natgrad.likelihoods import ClassLikelihood, Gaussian, LocationLikelihood, LogNormal, RegressionLikelihood
+from skgp_natgrad.likelihoods import (
+    ClassLikelihood,
+    Gaussian,
+    LocationLikelihood,
+    LogNormal,
+    RegressionLikelihood,
+    StudentT,
+)
 from skgp_natgrad.training.stopping import StoppingRule
 
 RNG = np.random.default_rng(4)
@@ -51,6 +58,50 @@ def test_a_noise_that_is_larger_than_y_is_warned_of():
         warnings.simplefilter("ignore", ConvergenceWarning)
         NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(0.5, "fixed"), **SMALL).fit(X, Y)
         NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(25.0), **SMALL).fit(X, Y)
+
+
+def test_a_fixed_scale_of_student_t_is_warned_of_too():
+    with pytest.warns(UserWarning, match=r"StudentT\(.*is on the scale of the standardised y: its deviation is"):
+        NGDSVGPRegressor(1.0 * RBF(), likelihood=StudentT(scale=5.0, scale_bounds="fixed"), **SMALL).fit(X, Y)
+
+
+def test_defaults_of_the_noise_follow_the_units_of_y():
+    unit = np.array([50.0, 2.0])
+    found = likelihoods.in_units(Gaussian(), unit)
+    assert_allclose(found.variance, 0.1 * unit**2)
+    assert_allclose(found.variance_bounds, (4e-6, 1e3 * 2500.0))
+    assert_allclose(likelihoods.in_units(StudentT(), unit).scale, 0.3 * unit)
+    assert likelihoods.in_units(StudentT(), unit).df == 3.0
+    # What was given is in the units of y already, and the bounds contain it.
+    assert likelihoods.in_units(Gaussian(25.0, "fixed"), unit).get_params() == {
+        "variance": 25.0,
+        "variance_bounds": "fixed",
+    }
+    assert likelihoods.in_units(Gaussian(0.1, "fixed"), unit).variance == 0.1
+    assert likelihoods.in_units(Gaussian(25.0, (1.0, 30.0)), unit).variance_bounds == (1.0, 30.0)
+    assert likelihoods.in_units(Gaussian(1e-9), unit).variance_bounds[0] == 1e-9
+    assert likelihoods.in_units(Gaussian(), unit, with_values=False).variance == 0.1
+
+
+@pytest.mark.parametrize("kernel", [None, ConstantKernel(1.0) * RBF(0.5)], ids=["default", "given"])
+def test_the_noise_of_a_centred_y_is_that_of_the_standardised_one(kernel):
+    """In units in which the default bounds would end far below it."""
+    y = 1e4 * Y
+    scaled = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    if kernel is not None:
+        kernel = ConstantKernel(y.var(), (1e-5 * y.var(), 1e5 * y.var())) * RBF(0.5)
+    centred = NGDSVGPRegressor(kernel, normalize_y="center", random_state=0).fit(X, y)
+    assert centred.summary().noise == pytest.approx(scaled.summary().noise, rel=1e-2)
+    assert_allclose(centred.predict(NEW), scaled.predict(NEW), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_centred_noise_goes_on_in_a_warm_start():
+    options = SMALL | {"normalize_y": "center", "warm_start": True, "max_iter": 200, "learning_rate": 0.05}
+    reg = NGDSVGPRegressor(ConstantKernel(3600.0) * RBF(0.5), **options).fit(X, Y)
+    before = reg.likelihood_.variance
+    assert before != 0.1 * Y.var()
+    assert reg.set_params(max_iter=1, learning_rate=1e-9).fit(X, Y).likelihood_.variance == pytest.approx(before)
 
 
 # -- points and batches ------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from inspect import signature
 
 import numpy as np
 
-from ..likelihoods import Gaussian
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 from ..training.rungs import Rung
 
@@ -55,15 +54,15 @@ def warn_of_inert(estimator, plan, stacklevel):
 def warn_of_units(estimator, fit, stacklevel):
     """Warn of a fixed noise that is larger than all of y, as if it were given in the units of y."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
-    is_fixed = isinstance(likelihood, Gaussian) and isinstance(likelihood.variance_bounds, str)
-    if not is_fixed or estimator.normalize_y is not True:
+    fixed = [name for name in likelihood.powers if isinstance(getattr(likelihood, f"{name}_bounds"), str)]
+    if not fixed or estimator.normalize_y is not True:
         return
-    deviation = np.sqrt(np.max(likelihood.variance))
+    deviation = max(np.max(getattr(likelihood, name)) ** (1.0 / likelihood.powers[name]) for name in fixed)
     if deviation > 1.0:
         warnings.warn(
             f"{likelihood!r} is on the scale of the standardised y: its deviation is {deviation * scale.max():.4g} in "
-            f"the units of y, whose own is {scale.max():.4g}. Divide the variance by that of y, or set "
-            "normalize_y='center' to give it in the units of y.",
+            f"the units of y, whose own is {scale.max():.4g}. Divide it by that of y (a variance by its "
+            "square), or set normalize_y='center' to give it in the units of y.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

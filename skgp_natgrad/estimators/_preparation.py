@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from .._backend import processes
 from .._backend.rows import BLOCK_ROWS
+from ..likelihoods import in_units
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
 from ..training.rungs import Rung
@@ -106,10 +107,13 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = estimator.get_params(deep=False)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
+    plan = _in_units(plan, some, normalize_y, with_values=False)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = _table.scales_of(some, spans, *given, plan.kernels is None)
         scales, plan = _chosen(plan, some, choice, random_state)
+        # Where no noise was found with the kernel; a fit that continues has a trained one.
+        plan = _in_units(plan, some, normalize_y)
         scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
@@ -132,6 +136,14 @@ def _check_rows(likelihood, table):
     if table.has_known:
         for part in table.blocks(BLOCK_ROWS):
             likelihood.given(part.known).check_rows(part.y)
+
+
+def _in_units(plan, table, normalize_y, with_values=True):
+    """The plan with the likelihood's defaults in the units of y, where y is centred alone."""
+    if not isinstance(normalize_y, str):
+        return plan
+    deviation = _table.deviation(table, plan.likelihood)
+    return plan._replace(likelihood=in_units(plan.likelihood, deviation, with_values))
 
 
 def _refuse_other_arguments(estimator):

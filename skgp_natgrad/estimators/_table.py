@@ -58,6 +58,15 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     return [Scales(x, y) for x in found]
 
 
+def deviation(table, likelihood):
+    """Standard deviations of the targets that are seen, without their offsets."""
+    part = table.sample
+    y = part.y
+    if part.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
+    return fit_targets(y[~np.isnan(y).all(1)].T, part.weight, True).scale
+
+
 def scaled(table, scales, dtype, likelihood, n_latent):
     """The table in the units of the model, whose latent functions may be several for each target.
 

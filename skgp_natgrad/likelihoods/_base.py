@@ -56,6 +56,8 @@ class Likelihood(BaseEstimator):
     transforms : dict of Transform
         The allowed values by the name of the parameter: `positive`, `unit_interval` or
         `unconstrained`. A parameter that is not listed is positive.
+    powers : dict of int
+        The power of the unit of y that a parameter has: see `in_units`.
     options : tuple of str
         Arguments that select a formula, which is compiled in.
     tasks : tuple of {"regression", "classification"}
@@ -83,6 +85,7 @@ class Likelihood(BaseEstimator):
     name: ClassVar[str] = ""
     parameters: ClassVar[tuple[str, ...]] = ()
     transforms: ClassVar[dict[str, Transform]] = {}
+    powers: ClassVar[dict[str, int]] = {}
     options: ClassVar[tuple[str, ...]] = ()
     tasks: ClassVar[tuple[str, ...]] = ("regression",)
     standardises: ClassVar[bool] = False
@@ -309,10 +312,7 @@ class Likelihood(BaseEstimator):
         return (offset, scale) if self.standardises else (0.0, 1.0)
 
     def training_log_density(self, mean: Array, var: Array, y: Array) -> Array:
-        """log E[p(y | f)] under q(f) = N(mean, var), for objectives in training: (B,).
-
-        By default the predictive density, which then needs a reverse-mode derivative; or a rule with fewer nodes.
-        """
+        """log E[p(y | f)] under q(f) = N(mean, var), in training: (B,); a subclass may take fewer nodes."""
         return self.log_predictive_density(mean, var, y)
 
 

@@ -48,6 +48,7 @@ class Censored(RegressionLikelihood):
     """
 
     name = "censored"
+    powers = {"variance": 2}
     parameters = ("variance",)
     standardises = True
     known = ("lower", "upper")

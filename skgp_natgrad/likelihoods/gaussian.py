@@ -21,7 +21,8 @@ class Gaussian(LocationLikelihood):
     variance : float or array of shape (n_outputs,), default=0.1
         Initial noise variance, in the squared units of the (normalised) target.
     variance_bounds : pair of floats or "fixed", default=(1e-6, 1e3)
-        Bounds of the variance while training.
+        Bounds of the variance while training. Where y is only centred, the default of both is multiplied by its
+        variance.
 
     Examples
     --------
@@ -31,6 +32,7 @@ class Gaussian(LocationLikelihood):
     """
 
     name = "gaussian"
+    powers = {"variance": 2}
     conjugate = True
     parameters = ("variance",)
     known = ("alpha",)

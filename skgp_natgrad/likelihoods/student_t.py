@@ -33,7 +33,8 @@ class StudentT(LocationLikelihood):
     df_bounds : pair of floats or "fixed", default="fixed"
         Bounds of ``df`` while training.
     scale_bounds : pair of floats or "fixed", default=(1e-3, 1e2)
-        Bounds of ``scale`` while training.
+        Bounds of ``scale`` while training. Where y is only centred, the default of both is multiplied by its
+        standard deviation.
 
     Examples
     --------
@@ -43,6 +44,7 @@ class StudentT(LocationLikelihood):
     """
 
     name = "student_t"
+    powers = {"scale": 1}
     parameters = ("df", "scale")
 
     def __init__(

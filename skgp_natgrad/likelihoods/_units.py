@@ -1,0 +1,37 @@
+"""Parameters in units of y, where y keeps its units."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import numpy as np
+
+from .._backend.types import Floats
+from ._base import Likelihood
+
+
+def in_units(likelihood: Likelihood, deviation: Floats, with_values: bool = True) -> Likelihood:
+    """The likelihood with default bounds, and trained values at their defaults, for targets that are not scaled.
+
+    What differs from its default, and what is fixed, was given in the units of y and stays.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    deviation : ndarray of shape (T,)
+        Standard deviations of the targets.
+    with_values : bool, default=True
+        Whether initial values are changed too.
+    """
+    found, defaults = {}, signature(type(likelihood)).parameters
+    for name, power in likelihood.powers.items():
+        value, bounds = getattr(likelihood, name), getattr(likelihood, f"{name}_bounds")
+        unit = np.power(deviation, float(power))
+        if isinstance(bounds, str):
+            continue
+        if with_values and np.array_equal(value, defaults[name].default):
+            found[name] = value = value * unit
+        if np.array_equal(bounds, defaults[f"{name}_bounds"].default):
+            ends = bounds[0] * unit.min(), bounds[1] * unit.max()
+            found[f"{name}_bounds"] = min(ends[0], np.min(value)), max(ends[1], np.max(value))
+    return type(likelihood)(**{**likelihood.get_params(deep=False), **found}) if found else likelihood
