@@ -244,7 +244,6 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def _targets(self, columns, weight, types, single, offset, known, streams):
         likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
-        known = _known.of_rows(likelihood, known, *columns.shape)
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
         return Targets(
@@ -256,7 +255,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             scale=self.normalize_y,
             attributes={"_single_output": self._single_output if goes_on else single},
             offset=offset,
-            known=_known.of_all_rows(likelihood, *columns.shape) if known is None else known,
+            known=_known.of_fit(likelihood, known, columns),
         )
 
     def __sklearn_tags__(self):
