@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import rows as rows_module
 from skgp_natgrad._backend.rows import is_file_like, rows_of
 from skgp_natgrad.estimators import _arguments, _by_blocks, _long
@@ -273,6 +273,31 @@ def test_a_file_and_the_same_array_give_the_same_bits(tmp_path, monkeypatch, kin
     # Only X in a file, and only y.
     assert_same_fit(held, regressor().fit(file("X", X), Y, WEIGHT, **known))
     assert_same_fit(held, regressor().fit(X, file("y", Y), WEIGHT, **known))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "known"),
+    [("binomial", {"trials": 9}), (likelihoods.Censored(-0.5, 0.5), {})],
+    ids=["trials", "limits"],
+)
+def test_what_is_known_of_the_rows_of_long_tables(tmp_path, monkeypatch, likelihood, known):
+    """Of each row, or of all of them."""
+    monkeypatch.setattr(rows_module, "WINDOW_ROWS", WINDOW)
+    y = np.clip(np.sin(Y), -0.5, 0.5)
+    if known:
+        known = {"trials": 1 + np.arange(N) % 9}
+        y = np.round(known["trials"] * (y + 0.5))
+    model = regressor().set_params(likelihood=likelihood, max_iter=10)
+    held = clone(model).fit(X, y, **known)
+    in_file = {name: mapped(tmp_path, name, value) for name, value in known.items()}
+    read = clone(model).fit(mapped(tmp_path, "X", X), mapped(tmp_path, "y", y), **in_file)
+    assert_same_fit(held, read)
+    in_file = {name: mapped(tmp_path, name, value) for name, value in known.items()}
+    assert_array_equal(held.predict(X, **known), read.predict(mapped(tmp_path, "new", X), **in_file))
+    assert np.all((held.predict(X) >= -0.5) & (held.predict(X) <= 1.0))
+    if known:
+        with pytest.raises(ValueError, match="is more than its number of trials, 1; give y as counts of successes"):
+            clone(model).fit(X, y)
 
 
 @pytest.mark.parametrize("window", [WINDOW, 10 * N])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._backend.rows import Mapped, Rows
+from .._backend.rows import Held, Mapped, Rows
 from . import _inputs, _long
 
 
@@ -50,14 +50,19 @@ def of_rows(likelihood, arguments, n_rows, n_targets):
             )
     if not given:
         return None
-    each = [_checked(name, given[name], n_rows, n_targets) for name in likelihood.known]
-    return each[0] if len(each) == 1 else np.concatenate(each, axis=1)
+    # Each likelihood takes one of the arguments.
+    ((name, value),) = given.items()
+    return _checked(name, value, n_rows, n_targets)
 
 
-def of_all_rows(likelihood, n_rows, n_targets):
-    """The same where nothing is given: what is known of every row."""
-    everywhere = likelihood.known_everywhere(n_targets)
-    return None if everywhere is None else np.broadcast_to(everywhere.T, (n_rows, len(everywhere)))
+def of_fit(likelihood, arguments, columns):
+    """The same for the rows of a fit with targets ``columns`` (N, T); without arguments what is known of all rows."""
+    found = of_rows(likelihood, arguments, *columns.shape)
+    everywhere = likelihood.known_everywhere(columns.shape[1])
+    if found is None and everywhere is not None:
+        found = np.broadcast_to(everywhere.T, (len(columns), len(everywhere)))
+    is_held = isinstance(columns, Rows) and isinstance(found, np.ndarray)
+    return Held("known", found) if is_held else found
 
 
 def _checked(name, value, n_rows, n_targets):

@@ -319,7 +319,6 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def _targets(self, X, columns, weight, types, single, offset, known, streams):
         likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
-        known = _known.of_rows(likelihood, known, *columns.shape)
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
         mean_function = self._mean_function(X, columns, weight, offset, goes_on)
@@ -332,7 +331,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             scale=self.normalize_y,
             attributes={"_single_output": self._single_output if goes_on else single, "mean_function_": mean_function},
             offset=_mean_function.plus_mean(mean_function, X, offset, columns.shape[1]),
-            known=_known.of_all_rows(likelihood, *columns.shape) if known is None else known,
+            known=_known.of_fit(likelihood, known, columns),
             may_lack=goes_on,
         )
 
