@@ -3,6 +3,7 @@
 import numpy as np
 from imblearn.over_sampling import SMOTE
 from imblearn.pipeline import make_pipeline
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.preprocessing import StandardScaler
@@ -15,9 +16,10 @@ X = rng.normal(size=(2200, 2)) + 1.5 * y[:, None]
 X_train, y_train, X_test, y_test = X[:200], y[:200], X[200:], y[200:]
 
 # %% The recipe
+# A pipeline fits the estimator that it is given, and not a copy.
 clf = NGDSVGPClassifier(1.0 * RBF(), random_state=0)
 resampled = make_pipeline(StandardScaler(), SMOTE(random_state=0), clf).fit(X_train, y_train)
-as_it_is = make_pipeline(StandardScaler(), clf).fit(X_train, y_train)
+as_it_is = make_pipeline(StandardScaler(), clone(clf)).fit(X_train, y_train)
 
 # %% What it shows
 scores = {}
