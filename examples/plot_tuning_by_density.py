@@ -3,7 +3,8 @@ Tuning by density: what R2 cannot see
 =====================================
 
 Waiting times are positive and skewed. A search among likelihoods that is scored by R2 compares means alone, and here
-the means differ little. Scored by the density of held-out rows (``nlpd_scorer``) the same search compares distributions.
+the means differ little. Scored by the density of held-out rows (``nlpd_scorer``), the same search compares whole
+distributions.
 """
 
 # %%

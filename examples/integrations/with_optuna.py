@@ -18,7 +18,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 # %% The recipe
 def cross_validated(trial):
     likelihood = trial.suggest_categorical("likelihood", ["gaussian", "student_t"])
-    length_scale = trial.suggest_float("length_scale", 0.01, 1.0, log=True)
+    length_scale = trial.suggest_float("length_scale", 0.05, 1.0, log=True)
     reg = NGDSVGPRegressor(RBF(length_scale, "fixed"), likelihood=likelihood, n_inducing=30, random_state=0)
     return cross_val_score(reg, X_train, y_train, cv=3, scoring=nlpd_scorer, error_score="raise").mean()
 
@@ -29,7 +29,7 @@ def pruned(trial):
         if trial.should_prune():
             raise optuna.TrialPruned
 
-    kernel = RBF(trial.suggest_float("length_scale", 0.01, 10.0, log=True), "fixed")
+    kernel = RBF(trial.suggest_float("length_scale", 0.05, 10.0, log=True), "fixed")
     reg = NGDSVGPRegressor(kernel, n_inducing=30, max_iter=200, callback=report, random_state=0)
     return nlpd_scorer(reg.fit(X_train, y_train), X_valid, y_valid)
 
