@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from . import kernels, likelihoods
 
-__all__ = ["Gamma", "LogNormal", "Prior", "log_density", "named", "pinned", "settled"]
+__all__ = ["Gamma", "LogNormal", "Prior"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Deviation of the weak prior: it holds only what the data leave open.

@@ -17,7 +17,7 @@ from skgp_natgrad.training import schedules
 
 DOC = Path(__file__).parents[1] / "doc"
 PAGE = (DOC / "api.rst").read_text()
-MODULES = ("", "inspection", "kernels", "likelihoods", "metrics", "model_selection", "objectives", "svgp")
+MODULES = ("", "inspection", "kernels", "likelihoods", "metrics", "model_selection", "objectives", "priors", "svgp")
 # Those with a page of their own.
 LISTED = sorted(set(re.findall(r"^   ([A-Za-z][\w.]*)$", PAGE, flags=re.MULTILINE)))
 ESTIMATORS = (NGDSVGPRegressor, NGDSVGPClassifier)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import validate_data
 
 from .._backend.types import ArrayLike, Device, Devices, Seed
 from ..likelihoods import Likelihood
-from . import _inputs, _known, _long, _mean_function
+from . import _numbers
 from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
 from ._streams import streaming
-from ._targets import REGRESSION, Targets, likelihood_of
+from ._targets import REGRESSION
 from ._types import (
     Basis,
     Callback,
@@ -36,7 +33,6 @@ from ._types import (
     Steps,
 )
 
-_DEFAULT = "gaussian"
 # Names in the constructor's scope that are not arguments shared with the classifier.
 _NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
 
@@ -271,69 +267,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         """
         return self._all_or_nothing(X, y, sample_weight, offset=offset, streams=True, alpha=alpha, trials=trials)
 
-    def _learn(self, X, y, sample_weight, hooks, offset=None, streams=False, **known):
-        _inputs.refuse_sparse(self, X)
-        if self.missing_targets == "ignore" and np.ma.isMaskedArray(y):
-            y = y.astype(float).filled(np.nan)
-        is_long, X, y, sample_weight, offset, *values = _long.opened(
-            X, y=y, sample_weight=sample_weight, offset=offset, **known
-        )
-        known, checked = dict(zip(known, values, strict=True)), self._checked_long if is_long else self._checked
-        X, types, targets = checked(X, y, sample_weight, offset, known, streams)
-        return self._fit(X, types, targets, streams, hooks)
-
-    def _checked(self, X, y, sample_weight, offset, known, streams):
-        """X, the types of its columns, and the `Targets`."""
-        first, given = self._previous(streams) is None, (X, y)
-        ignores_missing = self.missing_targets == "ignore" and y is not None
-        with _inputs.locate(X=X, y=None if ignores_missing else y):
-            if ignores_missing:
-                X, y = validate_data(self, X, dtype=np.float64, reset=first), _inputs.targets(y, True)
-                check_consistent_length(X, y)
-            else:
-                X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
-                y = _inputs.targets(y, False)
-        columns, types = y.reshape(len(y), -1), _inputs.column_types(given[1])
-        offset = _inputs.known("offset", offset, *columns.shape)
-        targets = self._targets(X, columns, sample_weight, types, y.ndim == 1, offset, known, streams)
-        return X, _inputs.column_types(given[0]), targets
-
-    def _checked_long(self, X, y, sample_weight, offset, known, streams):
-        """The same for many rows, which are checked as they are read."""
-        X, types = _long.inputs(self, X, y, reset=self._previous(streams) is None)
-        y, types_of_y, single = _long.numbers_of_y(y, len(X), self.missing_targets == "ignore")
-        offset = _long.known("offset", offset, *y.shape)
-        weight = _long.weights(sample_weight, len(X))
-        return X, types, self._targets(X, y, weight, types_of_y, single, offset, known, streams)
-
-    def _mean_function(self, X, columns, weight, offset, goes_on):
-        """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
-        _mean_function.check(self.mean_function)
-        if goes_on or self.mean_function is None:
-            return self.mean_function_ if goes_on else None
-        if isinstance(columns, np.ndarray):
-            weight = None if weight is None else _inputs.weights(weight, X)
-            columns = columns if offset is None else columns - offset
-        likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
-        return _mean_function.fitted(self.mean_function, X, columns, weight, likelihood)
-
-    def _targets(self, X, columns, weight, types, single, offset, known, streams):
-        likelihood = likelihood_of(self._task, self.likelihood, _DEFAULT)
-        # A stream keeps the shape of its first targets.
-        goes_on = streams and self._previous(streams) is not None
-        mean_function = self._mean_function(X, columns, weight, offset, goes_on)
-        return Targets(
-            columns=columns,
-            weight=weight,
-            types=types,
-            default_likelihood=_DEFAULT,
-            n_classes=0,
-            scale=self.normalize_y,
-            attributes={"_single_output": self._single_output if goes_on else single, "mean_function_": mean_function},
-            offset=_mean_function.plus_mean(mean_function, X, offset, columns.shape[1]),
-            known=_known.of_fit(likelihood, known, columns),
-            may_lack=goes_on,
-        )
+    def _learn(self, X, y, sample_weight, hooks, streams=False, **known):
+        return self._fit(*_numbers.checked(self, X, y, sample_weight, known, streams), streams, hooks)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -13,7 +13,7 @@ from ._classes import ClassLikelihood
 from ._defined import undefined_method
 from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
-from ._units import in_units
+from ._units import in_units as in_units
 from .bernoulli import Bernoulli
 from .beta import Beta
 from .binomial import Binomial
@@ -60,7 +60,6 @@ __all__ = [
     "TwoLatentLikelihood",
     "ZeroInflatedPoisson",
     "by_name",
-    "in_units",
     "names",
     "positive",
     "unconstrained",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +40,7 @@ class Binomial(RegressionLikelihood):
     discrete = True
     known = ("trials",)
 
-    def __init__(self, link="probit"):
+    def __init__(self, link: Literal["probit", "logit"] = "probit") -> None:
         self.link = link
 
     @property

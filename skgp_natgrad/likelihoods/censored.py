@@ -7,6 +7,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from scipy.special import ndtri
 
+from .._backend.types import ArrayLike, Bounds
 from ._base import RegressionLikelihood
 from ._distribution import normal_cdf
 from ._normal import log_ndtr
@@ -53,7 +54,13 @@ class Censored(RegressionLikelihood):
     standardises = True
     known = ("lower", "upper")
 
-    def __init__(self, lower=0.0, upper=np.inf, variance=0.1, variance_bounds=(1e-6, 1e3)):
+    def __init__(
+        self,
+        lower: ArrayLike = 0.0,
+        upper: ArrayLike = np.inf,
+        variance: ArrayLike = 0.1,
+        variance_bounds: Bounds = (1e-6, 1e3),
+    ) -> None:
         self.lower = lower
         self.upper = upper
         self.variance = variance

@@ -9,6 +9,7 @@ from jax.scipy.special import gammaln
 from scipy.special import gammainc
 from scipy.special import gammaln as log_gamma
 
+from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
 from ._log_link import LogLinkLikelihood, draw_counts
@@ -72,7 +73,13 @@ class Tweedie(LogLinkLikelihood):
     support = positive
     atom = 0.0
 
-    def __init__(self, power=1.5, dispersion=1.0, power_bounds=(1.05, 1.95), dispersion_bounds=(1e-5, 1e5)):
+    def __init__(
+        self,
+        power: ArrayLike = 1.5,
+        dispersion: ArrayLike = 1.0,
+        power_bounds: Bounds = (1.05, 1.95),
+        dispersion_bounds: Bounds = (1e-5, 1e5),
+    ) -> None:
         self.power = power
         self.dispersion = dispersion
         self.power_bounds = power_bounds

@@ -270,8 +270,8 @@ def gradients(
     device : str
     offset : ndarray of shape (K, N), optional
         Added to the latent functions.
-    noise : ndarray of shape (T, N), optional
-        Added to the variance of Gaussian noise.
+    known : ndarray of shape (P T, N), optional
+        What else is known of the rows: see `predict`.
 
     Returns
     -------

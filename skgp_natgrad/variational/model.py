@@ -106,11 +106,11 @@ class Constants(NamedTuple):
     n_rows: float | None = None
     priors: dict | None = None
 
-    def log_prior(self, parameters):
+    def log_prior(self, parameters: Parameters) -> jax.Array | float:
         """The log density of the hyperparameters, which training adds to the bound."""
         return 0.0 if self.priors is None else priors.log_density(self.priors, tuple(parameters[:2]))
 
-    def pinned(self, parameters):
+    def pinned(self, parameters: Parameters) -> Constants:
         """The constants under which hyperparameters with priors stay at their present values."""
         if self.priors is None:
             return self

@@ -1,0 +1,90 @@
+"""What a regressor is given, checked: X, numbers y, and what is known of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import validate_data
+
+from . import _inputs, _known, _long, _mean_function
+from ._targets import Targets, likelihood_of
+
+_DEFAULT = "gaussian"
+
+
+def checked(estimator, X, y, sample_weight, known, streams):
+    """X, the types of its columns, and the `Targets`.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor
+    X, y, sample_weight
+        Arguments of ``fit``.
+    known : dict
+        The other ones: "offset", and those of `_known`.
+    streams : bool
+        Whether this is a call of ``partial_fit``.
+    """
+    _inputs.refuse_sparse(estimator, X)
+    if estimator.missing_targets == "ignore" and np.ma.isMaskedArray(y):
+        y = y.astype(float).filled(np.nan)
+    is_long, X, y, sample_weight, *values = _long.opened(X, y=y, sample_weight=sample_weight, **known)
+    known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
+    return of_rows(estimator, X, y, sample_weight, known, streams)
+
+
+def _in_memory(estimator, X, y, weight, known, streams):
+    first, given = estimator._previous(streams) is None, (X, y)
+    ignores_missing = estimator.missing_targets == "ignore" and y is not None
+    with _inputs.locate(X=X, y=None if ignores_missing else y):
+        if ignores_missing:
+            X, y = validate_data(estimator, X, dtype=np.float64, reset=first), _inputs.targets(y, True)
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(estimator, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
+            y = _inputs.targets(y, False)
+    columns, types = y.reshape(len(y), -1), _inputs.column_types(given[1])
+    offset = _inputs.known("offset", known.pop("offset"), *columns.shape)
+    targets = _targets(estimator, X, columns, weight, types, y.ndim == 1, offset, known, streams)
+    return X, _inputs.column_types(given[0]), targets
+
+
+def _of_files(estimator, X, y, weight, known, streams):
+    """The same for many rows, which are checked as they are read."""
+    X, types = _long.inputs(estimator, X, y, reset=estimator._previous(streams) is None)
+    y, types_of_y, single = _long.numbers_of_y(y, len(X), estimator.missing_targets == "ignore")
+    offset = _long.known("offset", known.pop("offset"), *y.shape)
+    weight = _long.weights(weight, len(X))
+    return X, types, _targets(estimator, X, y, weight, types_of_y, single, offset, known, streams)
+
+
+def _targets(estimator, X, columns, weight, types, single, offset, known, streams):
+    likelihood = likelihood_of(estimator._task, estimator.likelihood, _DEFAULT)
+    # A stream keeps the shape of its first targets.
+    goes_on = streams and estimator._previous(streams) is not None
+    mean_function = _mean_function_of(estimator, X, columns, weight, offset, likelihood, goes_on)
+    single = estimator._single_output if goes_on else single
+    return Targets(
+        columns=columns,
+        weight=weight,
+        types=types,
+        default_likelihood=_DEFAULT,
+        n_classes=0,
+        scale=estimator.normalize_y,
+        attributes={"_single_output": single, "mean_function_": mean_function},
+        offset=_mean_function.plus_mean(mean_function, X, offset, columns.shape[1]),
+        known=_known.of_fit(likelihood, known, columns),
+        may_lack=goes_on,
+    )
+
+
+def _mean_function_of(estimator, X, columns, weight, offset, likelihood, goes_on):
+    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+    given = estimator.mean_function
+    _mean_function.check(given)
+    if goes_on or given is None:
+        return estimator.mean_function_ if goes_on else None
+    if isinstance(columns, np.ndarray):
+        weight = None if weight is None else _inputs.weights(weight, X)
+        columns = columns if offset is None else columns - offset
+    return _mean_function.fitted(given, X, columns, weight, likelihood)
