@@ -73,8 +73,8 @@ intersphinx_mapping = {
     "optax": ("https://optax.readthedocs.io/en/latest", None),
 }
 intersphinx_timeout = 10
-# Every reference must lead somewhere. What is in these libraries' inventories is not looked for, since without a network
-# there are none; all targets of this package are.
+# Every reference must lead somewhere. What these inventories resolve is not asked for, since without a network
+# there are none; the package's own targets all are.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(jax|numpy|optax|scipy|sklearn)\..*")]
 # Without a network the pages are built without these links, and that is no mistake in them.

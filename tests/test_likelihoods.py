@@ -615,7 +615,8 @@ def test_a_fraction_that_rounds_to_one_keeps_a_positive_variance(name):
     mean = np.array([[2000.0, -2000.0], [-2000.0, 2000.0]])[:n_latent]
     y_mean, y_var = call(model, "predictive_moments", mean, np.full_like(mean, 1.0))
     np.testing.assert_array_equal(y_mean.round(12), [[1.0, 0.0]])
-    assert np.all((y_var > 0.0) & (y_var < 1e-30))
+    # The square of the rounding of a sum of weights, which differs between versions of XLA.
+    assert np.all((y_var > 0.0) & (y_var < 1e-29))
 
 
 # -- samples ------------------------------------------------------------------------------
