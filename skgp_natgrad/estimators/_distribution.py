@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length
 
 from .. import svgp
 from .._backend import memory
-from . import _checks, _fitted, _inputs, _known
+from . import _checks, _fitted
 from ._by_blocks import by_blocks
-from ._table import latent_offset
+from ._target_rows import TargetRows
 
 
 class LatentDistribution:
@@ -145,49 +144,8 @@ class ClassDistribution(LatentDistribution):
         return self.classes_[positions]
 
 
-class TargetDistribution(LatentDistribution):
+class TargetDistribution(TargetRows, LatentDistribution):
     """Predictions of the distribution of numbers y: of regressors."""
-
-    def _check_targets(self, X, y):
-        """Validate y (N,) or (N, T) beside the rows ``X``; return it with two axes."""
-        with _inputs.locate(y=y):
-            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        check_consistent_length(X, y)
-        y = y.reshape(len(X), -1)
-        if y.shape[1] != len(self._y_scale.scale):
-            raise ValueError(
-                f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}; "
-                "give as many."
-            )
-        return y
-
-    def _known(self, X, offset, **arguments):
-        """What is known of the rows ``X`` in the units of the model: ``offset`` (K, N) and ``known`` (P T, N), or None.
-
-        The first is added to the latent functions; the second is for the likelihood.
-        """
-        shape = len(X), len(self._y_scale.scale)
-        offset = _inputs.known("offset", offset, *shape)
-        if offset is not None:
-            offset = latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
-        known = _known.of_rows(self.likelihood_, arguments, *shape)
-        if known is not None:
-            known = self.likelihood_.known_in_units(known.T, *self._y_scale[:2])
-        return {"offset": offset, "known": known}
-
-    def _distribution_at(self, X, offset, known):
-        """The likelihood, mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
-        mean, var = self._predict("latent_moments", X)
-        return _fitted.model_of(self).likelihood, mean if offset is None else mean + offset, var
-
-    def _by_row(self, values):
-        """Values (T, N, ...) with the rows first, and without the axis of the outputs if y had none."""
-        return values[0] if self._single_output else np.moveaxis(values, 0, 1)
-
-    def _in_units(self, values):
-        """Standardised targets (T, N, ...) in the units of y, by row."""
-        offset, scale = (np.reshape(x, (-1,) + (1,) * (values.ndim - 1)) for x in self._y_scale[:2])
-        return self._by_row(values * scale + offset)
 
     @by_blocks("y", "offset", "alpha", "trials")
     def predict_log_density(self, X, y, offset=None, *, alpha=None, trials=None):
