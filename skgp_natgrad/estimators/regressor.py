@@ -222,15 +222,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
-            as in scikit-learn's GaussianProcessRegressor. Predictions of y include the variances that they are given.
-        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known values that are added to the latent function: with counts the logarithm of the exposure, with
-            Gaussian noise a mean function. Give it in predictions, too.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, of which y counts the successes, with ``likelihood="binomial"``; one for each row without
-            it. Give it in predictions, too: without it they are those of one trial, the mean a probability.
+        alpha, offset, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            What is known of the rows, as in `fit`.
 
         Returns
         -------

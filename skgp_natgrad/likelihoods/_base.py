@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator
 from .._backend.linalg import normal_nodes
 from .._backend.types import Array, ArrayLike, Floats, NDArray
 from ._distribution import expected
+from ._known import KnownRows
 from ._quadrature import log_expectation
 from ._transforms import Transform, positive, unconstrained
 
@@ -44,7 +45,7 @@ def bounded_exp(x):
     return jnp.exp(jnp.clip(x, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
 
 
-class Likelihood(BaseEstimator):
+class Likelihood(KnownRows, BaseEstimator):
     """Base class of the likelihoods.
 
     Attributes
@@ -76,10 +77,6 @@ class Likelihood(BaseEstimator):
         Whether y is one of the integers 0, 1, 2, ...
     atom : float or None
         The least value of a continuous y, if y has it with positive probability.
-    known : tuple of str
-        Arguments of the estimator's methods that hold what is known of each row, besides X and y.
-    rows : tuple of arrays of shape (T, B), or None
-        Their values at some rows: see `given`.
     """
 
     name: ClassVar[str] = ""
@@ -95,8 +92,6 @@ class Likelihood(BaseEstimator):
     support: ClassVar[Transform] = unconstrained
     discrete: ClassVar[bool] = False
     atom: ClassVar[float | None] = None
-    known: ClassVar[tuple] = ()
-    rows = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -144,35 +139,6 @@ class Likelihood(BaseEstimator):
                 f"likelihood {type(self).__name__}: y must hold {range_}, but has the value {bad[0]:g}; {remedy}."
             )
 
-    def given(self, known: Array | None) -> Self:
-        """Return the likelihood at rows of which something is known.
-
-        Parameters
-        ----------
-        known : array of shape (P T, B) or (P T, 1), or None
-            In the units of the model, the P quantities of ``known`` one after the other; nothing is known with None.
-        """
-        if known is None:
-            return self
-        found = self.with_leaves([getattr(self, name) for name in self.parameters])
-        n_targets = len(known) // len(self.known)
-        found.rows = tuple(known[i * n_targets : (i + 1) * n_targets] for i in range(len(self.known)))
-        return found
-
-    def known_everywhere(self, n_targets: int) -> Floats | None:
-        """What is known of all rows, unless it is given for each: (P T, 1) in the units of y, or None."""
-
-    def known_in_units(self, known: Floats, offset: Floats, scale: Floats) -> Floats:
-        """``known`` (P T, B) in the units of the model, from those of y, which ``offset`` and ``scale`` (T,) map."""
-        return known
-
-    def check_rows(self, y: Floats) -> None:
-        """Raise ValueError if an element of ``y`` (T, N), NaN apart, is impossible under what is known of its row."""
-
-    def has_mass(self, y: Floats) -> NDArray[np.bool_]:
-        """Whether each element of a standardised ``y`` (T, N) has a probability, where others have a density."""
-        return np.zeros(np.shape(y), bool)
-
     def initial_latent(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
         """Constants for the prior means of the latent functions, chosen from the data: (K,).
 
@@ -184,17 +150,6 @@ class Likelihood(BaseEstimator):
             As in ``prepare``, which is called first.
         """
         return np.zeros(self.n_latent(len(y), n_classes))
-
-    def without_offset(self, y: Floats, weight: Floats, offset: Floats) -> tuple[Floats, Floats]:
-        """Targets and weights as they might be if nothing were known of the rows, to start from.
-
-        Parameters
-        ----------
-        y, weight : ndarray of shape (T, N)
-        offset : ndarray of shape (K, N)
-            Added to the latent functions. What else is known is in ``rows``.
-        """
-        return y, weight
 
     def best_constant(self, y: Floats, weight: Floats, lower: Likelihood, upper: Likelihood) -> float | None:
         """The largest mean log-likelihood, per unit of weight, of constant latent functions.

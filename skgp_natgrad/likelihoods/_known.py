@@ -1,0 +1,64 @@
+"""What a likelihood knows of single rows besides y: variances of the noise, numbers of trials, limits."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from .._backend.types import Array, Floats, NDArray
+
+
+class KnownRows:
+    """The part of a likelihood that is for rows of which something is known; by default nothing is.
+
+    Attributes
+    ----------
+    known : tuple of str
+        Arguments of the estimator's methods that hold what is known of each row, besides X and y.
+    rows : tuple of arrays of shape (T, B), or None
+        Their values at some rows: see `given`.
+    """
+
+    known: ClassVar[tuple[str, ...]] = ()
+    rows = None
+
+    def given(self, known: Array | None) -> Self:
+        """Return the likelihood at rows of which something is known.
+
+        Parameters
+        ----------
+        known : array of shape (P T, B) or (P T, 1), or None
+            In the units of the model, the P quantities of ``known`` one after the other; nothing is known with None.
+        """
+        if known is None:
+            return self
+        found = self.with_leaves([getattr(self, name) for name in self.parameters])
+        n_targets = len(known) // len(self.known)
+        found.rows = tuple(known[i * n_targets : (i + 1) * n_targets] for i in range(len(self.known)))
+        return found
+
+    def known_everywhere(self, n_targets: int) -> Floats | None:
+        """What is known of all rows, unless it is given for each: (P T, 1) in the units of y, or None."""
+
+    def known_in_units(self, known: Floats, offset: Floats, scale: Floats) -> Floats:
+        """``known`` (P T, B) in the units of the model, from those of y, which ``offset`` and ``scale`` (T,) map."""
+        return known
+
+    def check_rows(self, y: Floats) -> None:
+        """Raise ValueError if an element of ``y`` (T, N), NaN apart, is impossible under what is known of its row."""
+
+    def has_mass(self, y: Floats) -> NDArray[np.bool_]:
+        """Whether each element of a standardised ``y`` (T, N) has a probability, where others have a density."""
+        return np.zeros(np.shape(y), bool)
+
+    def without_offset(self, y: Floats, weight: Floats, offset: Floats) -> tuple[Floats, Floats]:
+        """Targets and weights as they might be if nothing were known of the rows, to start from.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (T, N)
+        offset : ndarray of shape (K, N)
+            Added to the latent functions. What else is known is in ``rows``.
+        """
+        return y, weight
