@@ -13,7 +13,7 @@ from ._base import BaseNGDSVGP
 from ._documentation import documented
 from ._moments import TargetMoments
 from ._streams import can_stream
-from ._targets import REGRESSION, Targets, likelihood_of
+from ._targets import REGRESSION, Targets
 
 # Names in the constructor's scope that are not arguments shared with the classifier.
 _NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
@@ -45,12 +45,10 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         others see y on its original scale, and their prior mean is chosen from
         the data.
     mean_function : callable, regressor, "linear" or None, default=None
-        What the latent function varies around, in place of a constant. A function of X (n_samples, n_features), in
-        the units of X, returns values in the units of y (of a likelihood with a link on the scale of
-        :meth:`predict_latent`), one for each row or one for each row and output. A regressor of scikit-learn is
-        fitted to each output first, and the Gaussian process to what is left; "linear" is a linear regression.
-        Unlike the process it extrapolates. :meth:`predict_latent` is without it. To be saved, a function must have a
-        name in a module.
+        What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
+        values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
+        or for each row and output. A regressor of scikit-learn is fitted to each output first, and the process to
+        what is left; "linear" is a linear regression. :meth:`predict_latent` is without it.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
         other targets count; a row without any is left out.
@@ -251,21 +249,10 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         weight = _long.weights(sample_weight, len(X))
         return X, types, self._targets(X, y, weight, types_of_y, single, known, streams)
 
-    def _mean_function(self, X, columns, weight, offset, goes_on):
-        """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
-        _mean_function.check(self.mean_function)
-        if goes_on or self.mean_function is None:
-            return self.mean_function_ if goes_on else None
-        if isinstance(columns, np.ndarray):
-            weight = None if weight is None else _inputs.weights(weight, X)
-            columns = columns if offset is None else columns - offset
-        likelihood = likelihood_of(self._task, self.likelihood, "gaussian")
-        return _mean_function.fitted(self.mean_function, X, columns, weight, likelihood)
-
     def _targets(self, X, columns, weight, types, single, known, streams):
         # A stream keeps the shape of its first targets.
         goes_on = streams and self._previous(streams) is not None
-        mean_function = self._mean_function(X, columns, weight, known[0], goes_on)
+        mean_function = _mean_function.of_fit(self, X, columns, weight, known[0], goes_on)
         return Targets(
             columns=columns,
             weight=weight,
