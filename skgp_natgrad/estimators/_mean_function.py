@@ -15,18 +15,26 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from .._backend.rows import Mapped
 from . import _inputs
+from ._targets import likelihood_of
 
 # Of the central difference: the step at which rounding and curvature are alike, relative to the values.
 _STEP = np.finfo(float).eps ** (1.0 / 3.0)
 
 
-def check(given):
-    """Refuse what is no mean function."""
+def of_fit(estimator, X, y, weight, offset, goes_on):
+    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+    given = estimator.mean_function
     known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
     if not (given is None or known) or isinstance(given, type):
         raise ValueError(
             f"mean_function={given!r} must be None, 'linear', a function of X, or a regressor with fit and predict."
         )
+    if goes_on or given is None:
+        return estimator.mean_function_ if goes_on else None
+    if isinstance(y, np.ndarray):
+        weight = None if weight is None else _inputs.weights(weight, X)
+        y = y if offset is None else y - offset
+    return fitted(given, X, y, weight, likelihood_of(estimator._task, estimator.likelihood, "gaussian"))
 
 
 def _is_to_be_fitted(given):

@@ -62,7 +62,7 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
     likelihood = likelihood_of(estimator._task, estimator.likelihood, _DEFAULT)
     # A stream keeps the shape of its first targets.
     goes_on = streams and estimator._previous(streams) is not None
-    mean_function = _mean_function_of(estimator, X, columns, weight, offset, likelihood, goes_on)
+    mean_function = _mean_function.of_fit(estimator, X, columns, weight, offset, goes_on)
     single = estimator._single_output if goes_on else single
     return Targets(
         columns=columns,
@@ -76,15 +76,3 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         known=_known.of_fit(likelihood, known, columns),
         may_lack=goes_on,
     )
-
-
-def _mean_function_of(estimator, X, columns, weight, offset, likelihood, goes_on):
-    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
-    given = estimator.mean_function
-    _mean_function.check(given)
-    if goes_on or given is None:
-        return estimator.mean_function_ if goes_on else None
-    if isinstance(columns, np.ndarray):
-        weight = None if weight is None else _inputs.weights(weight, X)
-        columns = columns if offset is None else columns - offset
-    return _mean_function.fitted(given, X, columns, weight, likelihood)

@@ -63,12 +63,10 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
     mean_function : callable, regressor, "linear" or None, default=None
-        What the latent function varies around, in place of a constant. A function of X (n_samples, n_features), in
-        the units of X, returns values in the units of y (of a likelihood with a link on the scale of
-        :meth:`predict_latent`), one for each row or one for each row and output. A regressor of scikit-learn is
-        fitted to each output first, and the Gaussian process to what is left; "linear" is a linear regression.
-        Unlike the process it extrapolates. :meth:`predict_latent` is without it. To be saved, a function must have a
-        name in a module.
+        What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
+        values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
+        or for each row and output. A regressor of scikit-learn is fitted to each output first, and the process to
+        what is left; "linear" is a linear regression. :meth:`predict_latent` is without it.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
         other targets count; a row without any is left out.
