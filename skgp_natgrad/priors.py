@@ -8,6 +8,7 @@ depend on the units.
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from . import kernels, likelihoods
+from ._backend.types import Array, ArrayLike
 
 __all__ = ["Gamma", "LogNormal", "Prior"]
 
@@ -60,11 +62,11 @@ class Prior(BaseEstimator):
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_pytree_node(cls, _flatten, lambda names, leaves: _unflatten(cls, names, leaves))
 
-    def log_density(self, value):
+    def log_density(self, value: Array) -> Array:
         """The log density of the logarithm of ``value`` at ``value``, elementwise, up to a constant."""
         raise NotImplementedError
 
-    def around(self, value):
+    def around(self, value: ArrayLike) -> Self:
         """The prior in numbers: arrays, and what it leaves open taken from the initial ``value``, an array.
 
         Raises
@@ -106,16 +108,16 @@ class LogNormal(Prior):
     True
     """
 
-    def __init__(self, median=None, sigma=1.0):
+    def __init__(self, median: ArrayLike | None = None, sigma: ArrayLike = 1.0) -> None:
         self.median = median
         self.sigma = sigma
 
-    def log_density(self, value):
+    def log_density(self, value: Array) -> Array:
         """The log density of the logarithm of ``value``."""
         away = (jnp.log(value) - jnp.log(self.median)) / self.sigma
         return -0.5 * (_LOG_2PI + away**2) - jnp.log(self.sigma)
 
-    def around(self, value):
+    def around(self, value: ArrayLike) -> Self:
         """The prior with the initial ``value`` as its median, unless it has one."""
         found = self if self.median is not None else type(self)(np.asarray(value), self.sigma)
         return super(LogNormal, found).around(value)
@@ -139,11 +141,11 @@ class Gamma(Prior):
     True
     """
 
-    def __init__(self, shape=2.0, mean=1.0):
+    def __init__(self, shape: ArrayLike = 2.0, mean: ArrayLike = 1.0) -> None:
         self.shape = shape
         self.mean = mean
 
-    def log_density(self, value):
+    def log_density(self, value: Array) -> Array:
         """The log density of the logarithm of ``value``."""
         rate = self.shape / self.mean
         of_value = self.shape * jnp.log(rate) + (self.shape - 1.0) * jnp.log(value) - rate * value

@@ -133,10 +133,8 @@ def predict(
     device : str
     n_devices : int, "all" or None, default=None
         Devices that share the rows.
-    offset : ndarray of shape (K, N), optional
-        Added to the latent functions.
-    known : ndarray of shape (P T, N), optional
-        What else is known of the rows: see `likelihoods.Likelihood.given`.
+    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
+        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -268,10 +266,8 @@ def gradients(
     quantity : {"target_moments", "latent_mean"}
         Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
     device : str
-    offset : ndarray of shape (K, N), optional
-        Added to the latent functions.
-    known : ndarray of shape (P T, N), optional
-        What else is known of the rows: see `predict`.
+    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
+        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
@@ -363,10 +359,8 @@ def sample_targets(
     device : str
     joint : bool, default=True
         As for `sample_latent`.
-    offset : ndarray of shape (K, N), optional
-        Added to the latent functions.
-    known : ndarray of shape (P T, N), optional
-        What else is known of the rows: see `likelihoods.Likelihood.given`.
+    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
+        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
