@@ -916,7 +916,7 @@ def simulate(likelihood, rng, n_rows=200):
     """Rows, targets and the mean of y that these were drawn around."""
     X = np.sort(rng.uniform(-3.0, 3.0, size=(n_rows, 1)), axis=0)
     ready = likelihood.prepare(np.ones((1, 2)), 0) if likelihood.name == "ordinal" else likelihood
-    known = {"binomial": np.full((1, n_rows), 20.0)}.get(likelihood.name, ready.known_everywhere(1))
+    known = {"binomial": np.full((1, 1), 20.0)}.get(likelihood.name, ready.known_everywhere(1))
     model, n_latent = ready.value_and_bounds(1)[0].given(known), ready.n_latent(1, 0)
     f = np.stack([1.5 * np.sin(1.5 * X[:, 0]), 0.5 * X[:, 0] - 1.0])[:n_latent]
     if likelihood.name in (*COUNTED, "chained_beta") and likelihood.name != "binomial":
