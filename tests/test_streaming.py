@@ -462,7 +462,7 @@ def test_a_part_without_one_of_the_targets_holds_no_impossible_value(table):
 
 def test_a_target_without_values_is_filled_by_the_others():
     y = np.array([[1.0, np.nan, 3.0], [np.nan] * 3])
-    assert_array_equal(batches.Table(np.zeros((3, 1)), y, np.ones(3)).filled_y, [[1.0, 1.0, 3.0], [1.0, 3.0, 1.0]])
+    assert_array_equal(batches.Table(np.zeros((3, 1)), y, np.ones(3)).filled_y, [[1.0, 3.0, 3.0], [1.0, 3.0, 1.0]])
 
 
 def test_a_target_that_was_never_seen_has_no_scale(table):
