@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.estimators import _bounds
 from skgp_natgrad.likelihoods import Gaussian
 
 RNG = np.random.default_rng(5)
@@ -48,6 +49,20 @@ def test_components_are_told():
     both = np.column_stack([Y, Y])
     message = told(NGDSVGPRegressor, both, kernel=RBF(1.0, "fixed"), likelihood=Gaussian(0.5, (0.49, 0.51)))
     assert message.startswith("Training ended with likelihood__variance[0, 1] at its ")
+
+
+def test_bounds_that_nobody_set_are_not_told(monkeypatch):
+    ends = []
+    monkeypatch.setattr(_bounds, "warn_at_bounds", lambda *arguments: ends.append(arguments))
+    kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, (1e-5, 0.55))
+    NGDSVGPRegressor(kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)), **OPTIONS).fit(X, Y)
+    monkeypatch.undo()
+    ((trained, log_bounds, level, given),) = ends
+    assert given
+    for given in (True, False):
+        with pytest.warns(ConvergenceWarning, match="likelihood__variance at its ") as caught:
+            _bounds.warn_at_bounds(trained, log_bounds, level, given)
+        assert ("kernel__" in str(caught[0].message)) == given
 
 
 def test_kernels_of_a_list_are_told_by_their_place():

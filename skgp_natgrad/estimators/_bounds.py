@@ -13,7 +13,7 @@ from ..priors import named
 _ROUNDING = 1e-9
 
 
-def warn_at_bounds(trained, log_bounds, stacklevel):
+def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True):
     """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
 
     Parameters
@@ -24,11 +24,14 @@ def warn_at_bounds(trained, log_bounds, stacklevel):
         Where both are equal the hyperparameter is fixed, and does not count as being at a bound.
     stacklevel : int
         Of the warning, counted from the caller.
+    kernel_is_given : bool, default=True
+        Whether the user has a kernel whose bounds could be widened.
     """
     trees = trained, *log_bounds
     found = [
         text
         for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
+        if kernel_is_given or not name.startswith("kernel")
         for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
     ]
     if found:
