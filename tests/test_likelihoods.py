@@ -107,10 +107,11 @@ class Compound:
         return special.logsumexp(terms - np.log(scale), axis=-1)
 
     def cdf(self, y):
-        """At one mean."""
-        j = np.arange(1, int(self.rate + 40.0 * np.sqrt(self.rate) + 100.0))
-        jumps = stats.gamma.cdf(np.asarray(y)[..., None], j * self.shape, scale=self.scale)
-        return np.exp(-self.rate) + jumps @ stats.poisson.pmf(j, self.rate)
+        largest = np.max(self.rate)
+        j = np.arange(1, int(largest + 40.0 * np.sqrt(largest) + 100.0))
+        jumps = stats.gamma.cdf(np.asarray(y)[..., None], j * self.shape, scale=np.asarray(self.scale)[..., None])
+        within = np.exp(-self.rate) + (jumps * stats.poisson.pmf(j, np.asarray(self.rate)[..., None])).sum(-1)
+        return np.where(np.asarray(y) < 0.0, 0.0, within)
 
     def support(self):
         return 0.0, np.inf

@@ -178,7 +178,8 @@ def test_transforms_of_the_package():
         for parameter in likelihoods.by_name(name).parameters
     }
     assert {name for name, transform in found.items() if transform != "positive"} == {
-        "zero_inflated_poisson__zero_probability"
+        "zero_inflated_poisson__zero_probability",
+        "tweedie__power",
     }
 
 

@@ -284,7 +284,7 @@ def perform(number, args):
 
 
 def main(argv=None):
-    args = _campaign.parser(__doc__, 200).parse_args(argv)
+    args = _campaign.parser(__doc__, 50).parse_args(argv)
     return _campaign.run(args, "contract", lambda number: perform(number, args), keep_programs=True)
 
 

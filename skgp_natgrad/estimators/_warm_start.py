@@ -18,6 +18,8 @@ from ._arguments import one_or_each
 
 # Arguments that may change in a stream, but not at a warm start.
 _FOLLOWS_A_STREAM = ("n_inducing",)
+# Arguments that may change at a warm start, which sees all rows, but not in a stream.
+_STAYS_IN_A_STREAM = ("mean_function",)
 _LONGEST_SHOWN = 200
 
 
@@ -52,13 +54,14 @@ def check(before, now, streams):
         # Its hyperparameters are compared one by one; None stands for a default kernel that would be made anew.
         "kernel": now["kernel"] is not None or before["kernel"] is None,
         "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
+        "mean_function": repr(now["mean_function"]) == repr(before.get("mean_function")),
         "mean_solver": trained_mean_points[0] == trained_mean_points[1] or not _one_is_exact(before, now),
         "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
         # New parameters of the objective apply from now on.
         "objective": type(now["objective"]) is type(before["objective"]),
     }
     for name in now:
-        if streams and name in _FOLLOWS_A_STREAM:
+        if name in (_FOLLOWS_A_STREAM if streams else _STAYS_IN_A_STREAM):
             continue
         unchanged = same[name] if name in same else np.array_equal(now[name], before[name])
         if not unchanged:
@@ -109,7 +112,8 @@ def recorded(arguments, likelihood, objective, normalize_y):
     # "all" means the same as None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
-    return copy.deepcopy(record)
+    # Classifiers have none. It may hold a model, of which one copy is enough.
+    return {**copy.deepcopy(record), "mean_function": arguments.get("mean_function")}
 
 
 def continued(previous, plan, before, now, n_features, n_targets, streams):
