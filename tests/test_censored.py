@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Censored, Gaussian
+from skgp_natgrad.metrics import calibration_scorer
 
 RNG = np.random.default_rng(2)
 X = np.sort(RNG.uniform(-3.0, 3.0, size=(120, 1)), axis=0)
@@ -168,3 +169,46 @@ def test_limits_of_each_output_and_minibatches():
 def test_bad_limits_are_named(likelihood, message):
     with pytest.raises(ValueError, match=message):
         NGDSVGPRegressor(likelihood=likelihood).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def rounded():
+    """A limit that single precision cannot hold, and targets given in it."""
+    y = np.maximum(TRUTH + 0.3 * RNG.normal(size=120), 0.1).astype(np.float32)
+    return y, NGDSVGPRegressor(KERNEL, likelihood=Censored(0.1), **OPTIONS).fit(X, y)
+
+
+def test_targets_in_single_precision_are_censored(rounded):
+    y, model = rounded
+    same = NGDSVGPRegressor(KERNEL, likelihood=Censored(0.1), **OPTIONS).fit(X, np.where(y <= 0.11, 0.1, y))
+    assert_array_equal(model.elbo_curve_, same.elbo_curve_)
+    at_limit = y == y.min()
+    assert np.mean(at_limit) > 0.3
+    # Probabilities, not densities.
+    assert np.all(model.predict_log_density(X[at_limit], y[at_limit]) <= 0.0)
+
+
+def test_predictions_are_at_the_limit_and_not_beside_it(rounded):
+    y, model = rounded
+    lower, upper = model.predict_interval(X, 0.9)
+    assert np.any(lower == 0.1)
+    assert np.all(lower >= 0.1)
+    inside = (lower <= np.where(y <= 0.11, 0.1, y)) & (y <= upper + 1e-6)
+    assert 0.86 <= inside.mean() <= 1.0
+    assert np.mean(model.sample_y(X, 20) == 0.1) == pytest.approx(np.mean(y <= 0.11), abs=0.1)
+    # The levels of the targets are uniform, those of one value spread over its probability.
+    assert -calibration_scorer(model, X, y) < 0.05
+
+
+@pytest.mark.parametrize("limits", [(0.1, np.inf), (-0.5, 1.2)])
+def test_gradients_are_those_of_differences(rounded, fitted, limits):
+    model = fitted if np.isfinite(limits[1]) else rounded[1]
+    rows, step = X[::20], 1e-5
+    found = model.predict_gradient(rows, return_std=True)
+    after, before = (np.stack(model.predict(rows + sign * step, return_std=True)) for sign in (1.0, -1.0))
+    assert_allclose(np.stack(found)[..., 0], (after - before) / (2.0 * step), rtol=1e-4, atol=1e-6)
+
+
+def test_noise_before_the_limits_is_summed_up(fitted):
+    variance = fitted.likelihood_.variance
+    assert fitted.summary().noise == pytest.approx(np.sqrt(np.ravel(variance)[0]) * np.std(Y), rel=1e-6)

@@ -9,8 +9,11 @@ from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad._backend import processes
 from skgp_natgrad.likelihoods import Gaussian
 
 RNG = np.random.default_rng(6)
@@ -152,3 +155,21 @@ def test_many_rows_take_a_function_of_blocks(monkeypatch):
     found = regressor(trend, **options).fit(X, Y)
     plain = regressor(None, **options).fit(X, Y, offset=trend(X))
     assert_array_equal(found.predict(NEW), plain.predict(NEW, offset=trend(NEW)))
+
+
+def test_what_cannot_be_fitted_rightly_is_refused(monkeypatch):
+    weight = RNG.uniform(0.5, 2.0, size=40)
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        regressor(make_pipeline(StandardScaler(), Ridge())).fit(X, Y, sample_weight=weight)
+    missing = np.column_stack([Y, np.full(40, np.nan)])
+    with pytest.raises(ValueError, match="y has no value in any row with weight"):
+        regressor("linear", missing_targets="ignore").fit(X, missing)
+    monkeypatch.setattr(processes, "sharing", lambda n_devices: 2)
+    with pytest.raises(ValueError, match="fitted by each process to its own rows"):
+        regressor("linear").fit(X, Y)
+
+
+def test_a_stream_refuses_another_mean_function():
+    first = regressor(trend, solver="ngd", n_inducing=10, max_iter=3).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="mean_function='linear'"):
+        first.set_params(mean_function="linear").partial_fit(X, Y)

@@ -66,9 +66,10 @@ class Interpretation:
 
     def _noise(self):
         """Standard deviation of additive noise in the units of y; None without such noise."""
-        if not self.likelihood_.additive_noise:
+        likelihood = _fitted.model_of(self).likelihood
+        if not hasattr(likelihood, "noise_variance"):
             return None
-        variance = np.asarray(_fitted.model_of(self).likelihood.noise_variance(), dtype=float)
+        variance = np.asarray(likelihood.noise_variance(), dtype=float)
         return _plain(np.sqrt(np.ravel(variance)) * self._y_scale.scale)
 
     @property

@@ -61,6 +61,8 @@ def of_fit(likelihood, arguments, columns):
     everywhere = likelihood.known_everywhere(columns.shape[1])
     if found is None and everywhere is not None:
         found = np.broadcast_to(everywhere.T, (len(columns), len(everywhere)))
+    if isinstance(found, np.ndarray) and isinstance(columns, np.ndarray):
+        likelihood.given(found.T).check_rows(columns.T)
     is_held = isinstance(columns, Rows) and isinstance(found, np.ndarray)
     return Held("known", found) if is_held else found
 
@@ -68,13 +70,14 @@ def of_fit(likelihood, arguments, columns):
 def _checked(name, value, n_rows, n_targets):
     _, _, minimum, whole = _ARGUMENTS[name]
     if not isinstance(value, Rows):
-        return _whole(name, _inputs.known(name, value, n_rows, n_targets, minimum), whole)
+        values = _inputs.known(name, value, n_rows, n_targets, minimum)
+        return None if values is None else _whole(f"{name}[{{}}]", values, whole)
     rows = _long.known(name, value, n_rows, n_targets, minimum)
-    return Mapped(lambda part: _whole(name, part, whole), rows, shape=rows.shape)
+    return Mapped(lambda part: _whole(f"A value of {name}", part, whole), rows, shape=rows.shape)
 
 
-def _whole(name, values, whole):
+def _whole(where, values, whole):
     bad = np.argwhere(values != np.floor(values)) if whole else ()
     if len(bad):
-        raise ValueError(f"{name}[{bad[0][0]}]={values[tuple(bad[0])]:g} must be an integer.")
+        raise ValueError(f"{where.format(bad[0][0])}={values[tuple(bad[0])]:g} must be an integer.")
     return values

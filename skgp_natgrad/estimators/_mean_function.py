@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
+from .._backend import processes
 from .._backend.rows import Mapped
 from . import _inputs
 from ._targets import likelihood_of
@@ -31,6 +32,11 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
         )
     if goes_on or given is None:
         return estimator.mean_function_ if goes_on else None
+    if _is_to_be_fitted(given) and processes.sharing(estimator.n_devices) > 1:
+        raise ValueError(
+            f"mean_function={given!r} would be fitted by each process to its own rows; fit it before to rows that all "
+            "of them have, and give its predict."
+        )
     if isinstance(y, np.ndarray):
         weight = None if weight is None else _inputs.weights(weight, X)
         y = y if offset is None else y - offset
@@ -73,7 +79,13 @@ def _fitted_to(given, X, y, weight):
     """A regressor fitted to one target where it was observed."""
     regressor = LinearRegression() if isinstance(given, str) else clone(given)
     used = np.isfinite(y) if weight is None else np.isfinite(y) & (weight > 0.0)
+    _inputs.refuse_unseen(np.array([used.any()]))
     weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
+    if weight is not None and not weighs and np.ptp(weight[used]) > 0.0:
+        raise ValueError(
+            f"mean_function={given!r} takes no sample_weight, and the rows' weights differ; give a regressor whose fit "
+            "has this argument, or a fitted one's predict."
+        )
     return regressor.fit(X[used], y[used], **({"sample_weight": weight[used]} if weighs else {}))
 
 
@@ -123,10 +135,10 @@ def slopes(estimator, X):
     mean_function, n_targets = getattr(estimator, "mean_function_", None), len(estimator._y_scale.scale)
     if mean_function is None:
         return 0.0
-    if not estimator.likelihood_.standardises:
+    if not estimator.likelihood_.standardises or estimator.likelihood_.mean_needs_variance:
         raise ValueError(
             "predict_gradient is not available with mean_function and likelihood "
-            f"{type(estimator.likelihood_).__name__}, in which the mean function enters through a link."
+            f"{type(estimator.likelihood_).__name__}, whose mean is not the latent function."
         )
     X = _in_units(estimator, X)
     found = []

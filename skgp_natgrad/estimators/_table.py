@@ -88,7 +88,8 @@ def scaled(table, scales, dtype, likelihood, n_latent):
         )
     known = None if table.known is None else likelihood.known_in_units(table.known, *scales.y[:2])
     offset = None if table.offset is None else latent_offset(table.offset, scales.y, n_latent)
-    return Table(X, scales.y.forward(table.y.T).T, table.weight, offset, known)
+    y = likelihood.observed(table.y)
+    return Table(X, scales.y.forward(y.T).T, table.weight, offset, known)
 
 
 def latent_offset(offset, scale, n_latent):

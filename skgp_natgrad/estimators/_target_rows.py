@@ -24,7 +24,7 @@ class TargetRows(LatentDistribution):
                 f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}; "
                 "give as many."
             )
-        return y
+        return self.likelihood_.observed(y.T).T
 
     def _known(self, X, offset, **arguments):
         """What is known of the rows ``X`` in the units of the model: ``offset`` (K, N) and ``known`` (P T, N), or None.
@@ -52,7 +52,9 @@ class TargetRows(LatentDistribution):
     def _in_units(self, values):
         """Standardised targets (T, N, ...) in the units of y, by row."""
         offset, scale = (np.reshape(x, (-1,) + (1,) * (values.ndim - 1)) for x in self._y_scale[:2])
-        return self._by_row(values * scale + offset)
+        # Rounding must not move a value away from a limit that it is at.
+        rounding = 4.0 * np.finfo(float).eps * (np.abs(offset) + np.abs(values * scale))
+        return self._by_row(self.likelihood_.observed(values * scale + offset, rounding))
 
     def _shaped(self, columns):
         """Drop the last axis, that of the outputs, if y had none."""

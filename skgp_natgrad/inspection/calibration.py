@@ -63,6 +63,9 @@ class IntervalCalibrationDisplay:
         *,
         coverages: Sequence[float] = COVERAGES,
         ax: Axes | None = None,
+        offset: ArrayLike | None = None,
+        alpha: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Self:
         """Plot the calibration of a fitted regressor on held-out rows.
 
@@ -78,12 +81,14 @@ class IntervalCalibrationDisplay:
         coverages : sequence of float
             Nominal coverages.
         ax : matplotlib Axes, default=None
+        offset, alpha, trials : array-like, default=None
+            What is known of the rows, as in predictions.
 
         Returns
         -------
         display : IntervalCalibrationDisplay
         """
-        found = predictions_of(estimator, X)
+        found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if isinstance(found, tuple):
             raise TypeError(
                 f"{type(found[0]).__name__} is a classifier; use sklearn.calibration.CalibrationDisplay for its "

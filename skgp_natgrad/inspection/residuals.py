@@ -54,7 +54,16 @@ class ResidualDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_bins: int = 20, ax: Axes | None = None
+        cls,
+        estimator: Any,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_bins: int = 20,
+        ax: Axes | None = None,
+        offset: ArrayLike | None = None,
+        alpha: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Self:
         """Plot the residuals of a fitted regressor on held-out rows.
 
@@ -66,12 +75,14 @@ class ResidualDisplay:
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         n_bins : int, default=20
         ax : matplotlib Axes, default=None
+        offset, alpha, trials : array-like, default=None
+            What is known of the rows, as in predictions.
 
         Returns
         -------
         display : ResidualDisplay
         """
-        found = predictions_of(estimator, X)
+        found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if isinstance(found, tuple):
             raise TypeError(f"{type(found[0]).__name__} is a classifier; ResidualDisplay is for regressors.")
         return cls.from_predictions(*found.cdf(np.asarray(y, dtype=float)), n_bins=n_bins, ax=ax)

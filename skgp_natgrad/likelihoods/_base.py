@@ -91,6 +91,7 @@ class Likelihood(KnownRows, BaseEstimator):
     mean_needs_variance: ClassVar[bool] = True
     support: ClassVar[Transform] = unconstrained
     discrete: ClassVar[bool] = False
+    mixed: ClassVar[bool] = False
     atom: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **kwargs):

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from .._backend.types import Array, Floats, NDArray
+from .._backend.types import Array, ArrayLike, Floats, NDArray
 
 
 class KnownRows:
@@ -47,6 +47,10 @@ class KnownRows:
 
     def check_rows(self, y: Floats) -> None:
         """Raise ValueError if an element of ``y`` (T, N), NaN apart, is impossible under what is known of its row."""
+
+    def observed(self, y: Floats, rounding: ArrayLike = 0.0) -> Floats:
+        """``y`` (T, ...) in its own units, as it would be without rounding to single precision, or by ``rounding``."""
+        return y
 
     def has_mass(self, y: Floats) -> NDArray[np.bool_]:
         """Whether each element of a standardised ``y`` (T, N) has a probability, where others have a density."""

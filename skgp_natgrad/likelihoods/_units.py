@@ -33,5 +33,5 @@ def in_units(likelihood: Likelihood, deviation: Floats, with_values: bool = True
             found[name] = value = value * unit
         if np.array_equal(bounds, defaults[f"{name}_bounds"].default):
             ends = bounds[0] * unit.min(), bounds[1] * unit.max()
-            found[f"{name}_bounds"] = min(ends[0], np.min(value)), max(ends[1], np.max(value))
+            found[f"{name}_bounds"] = float(min(ends[0], np.min(value))), float(max(ends[1], np.max(value)))
     return type(likelihood)(**{**likelihood.get_params(deep=False), **found}) if found else likelihood

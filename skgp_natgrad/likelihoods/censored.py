@@ -35,7 +35,8 @@ class Censored(RegressionLikelihood):
     variance : float or array of shape (n_outputs,), default=0.1
         Initial noise variance, in the squared units of the (normalised) target.
     variance_bounds : pair of floats or "fixed", default=(1e-6, 1e3)
-        Bounds of the variance while training.
+        Bounds of the variance while training. Where y is only centred, the default of both is multiplied by its
+        variance.
 
     References
     ----------
@@ -53,6 +54,7 @@ class Censored(RegressionLikelihood):
     parameters = ("variance",)
     standardises = True
     known = ("lower", "upper")
+    mixed = True
 
     def __init__(
         self,
@@ -89,12 +91,24 @@ class Censored(RegressionLikelihood):
         """The limits in the units of the model; without rows there are none."""
         return (-np.inf, np.inf) if self.rows is None else self.rows
 
+    def observed(self, y, rounding=0.0):
+        for limits in (self.lower, self.upper):
+            limit = np.reshape(np.asarray(limits, float), (-1,) + (1,) * (np.ndim(y) - 1))
+            # Where there is no limit the difference is infinite. A limit may have no single precision number.
+            is_limit = (np.abs(y - limit) <= rounding) | (y == limit.astype(np.float32))
+            y = np.where(is_limit, limit, y)
+        return y
+
     def has_mass(self, y):
         lower, upper = self._limits()
         return (y <= lower) | (y >= upper)
 
     def without_offset(self, y, weight, offset):
         return y - offset[: len(y)], weight
+
+    def noise_variance(self):
+        """Variance of the noise before it is censored, (T, 1)."""
+        return self.variance
 
     # -- training ------------------------------------------------------------------------------
 
@@ -136,7 +150,11 @@ class Censored(RegressionLikelihood):
 
     def predictive_moments(self, mean, var):
         deviation = jnp.sqrt(var + self.variance)
-        lower, upper = ((limit - mean) / deviation for limit in self._limits())
+        lower, upper = (
+            # An infinite number has no derivative.
+            jnp.where(jnp.isfinite(limit), (jnp.where(jnp.isfinite(limit), limit, 0.0) - mean) / deviation, side)
+            for limit, side in zip(self._limits(), (-np.inf, np.inf), strict=True)
+        )
         # The nearest value that can be seen, and the distances to both sides of it, all in deviations from the mean.
         nearest = jnp.clip(0.0, lower, upper)
         lower, upper = jnp.maximum(lower, -_REACH), jnp.minimum(upper, _REACH + nearest)

@@ -72,6 +72,7 @@ class Tweedie(LogLinkLikelihood):
     transforms = {"power": _POWER}
     support = positive
     atom = 0.0
+    mixed = True
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ from .density import normal_log_density
 # A target transformer is affine if its values deviate from an affine map by no more, relative to their range.
 _ROUNDING = 1e-8
 _N_CHECKED = 101
+# From a value that has a probability to the one before it, as a share of the values.
+_NEXT = 1e-10
 
 
 class NormalPredictions:
@@ -90,6 +92,8 @@ class RegressionPredictions:
         likelihood = getattr(regressor, "likelihood_", None)
         self.is_normal = likelihood is None or likelihood.name == "gaussian"
         self.is_discrete = likelihood is not None and likelihood.discrete
+        # With values that have a probability beside others that have a density.
+        self.mixed = likelihood if likelihood is not None and likelihood.mixed else None
 
     def _forward(self, y):
         """Targets as the regressor sees them."""
@@ -136,11 +140,19 @@ class RegressionPredictions:
         return np.minimum(*ends), np.maximum(*ends)
 
     def cdf(self, y):
-        """P(Y <= y), and P(Y < y) of a discrete y or None, for the targets as the regressor sees them."""
+        """P(Y <= y), and P(Y < y) if some y have a probability or None, for the targets as the regressor sees them."""
         z = self._forward(y)
         self._check_single("Distribution functions", z)
         at = self.regressor.predict_cdf(self.X, z, **self.known)
-        return at, self.regressor.predict_cdf(self.X, z - 1.0, **self.known) if self.is_discrete else None
+        if self.mixed is not None:
+            z = self.mixed.observed(np.asarray(z, float).T).T
+            # Of a density so small a step is nothing.
+            step = _NEXT * (np.abs(z) + np.std(z, axis=0))
+        elif self.is_discrete:
+            step = 1.0
+        else:
+            return at, None
+        return at, self.regressor.predict_cdf(self.X, z - step, **self.known)
 
     def draws(self, n_draws):
         """Draws of each row by itself (N, T, n_draws)."""
