@@ -95,7 +95,9 @@ class LogNormal(Prior):
     Parameters
     ----------
     median : float, array-like or None, default=None
-        In the units in which the hyperparameter is given. None is its initial value.
+        In the units in which the hyperparameter is given. None is its initial value: where a fit without a kernel
+        of its own is continued, by ``warm_start`` or ``partial_fit``, that is the trained one, so that a median is
+        better given there.
     sigma : float or array-like, default=1.0
         Standard deviation of the logarithm: the value lies within a factor of exp(2 sigma) of the median with a
         probability of 95 %.

@@ -51,7 +51,7 @@ def filled_up(table, n_processes):
     if len({each for _, each in found}) > 1:
         raise ValueError(
             "The rows of the processes must agree in the numbers of columns of X and y, in whether there are offsets "
-            "and known variances of the noise or trials, and in whether targets are missing: "
+            "and other known parts (alpha, trials, limits), and in whether targets are missing: "
             f"they are {[k for _, k in found]}."
         )
     missing = max(n_rows for n_rows, _ in found) - len(table.weight)
