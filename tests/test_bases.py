@@ -56,6 +56,7 @@ def test_moments_and_kl_are_proposition_a1(basis, rng):
     assert_allclose(bound(basis, parameters, q, batch, constants), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", BASES)
 @pytest.mark.usefixtures("x64")
 def test_gradients_equal_plain_autodiff(basis, rng):
@@ -109,6 +110,7 @@ def test_natural_gradients_of_hybrid_are_those_of_orthogonal(rng):
     assert_allclose(moved["hybrid"].cov, moved["orthogonal"].cov, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", BASES)
 @pytest.mark.usefixtures("x64")
 def test_sampled_columns_are_unbiased(basis, rng):

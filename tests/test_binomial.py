@@ -41,6 +41,7 @@ def fitted():
     return NGDSVGPRegressor(likelihood="binomial", **OPTIONS).fit(X, SUCCESSES, trials=TRIALS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["probit", pytest.param("logit", marks=pytest.mark.slow)])
 def test_trials_are_rows_of_two_classes(link):
     found = NGDSVGPRegressor(likelihood=Binomial(link), **OPTIONS).fit(X, SUCCESSES, trials=TRIALS)
@@ -90,6 +91,7 @@ def test_expectations_and_predictions_given_trials_are_those_of_scipy(link, rng)
     assert_allclose(model.predictive_cdf(mean, var, y[None])[0], law.cdf(k) @ weight, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_predictions_are_of_one_trial_or_of_as_many_as_given(fitted):
     p = fitted.predict(NEW)
     assert np.all((p > 0.0) & (p < 1.0))

@@ -31,6 +31,7 @@ def told(estimator, y=Y, **own):
     return str(found[0].message) if found else None
 
 
+@pytest.mark.slow
 def test_the_name_and_the_bound_are_told():
     kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, (1e-5, 0.55))
     message = told(NGDSVGPRegressor, kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)))
@@ -65,12 +66,14 @@ def test_bounds_that_nobody_set_are_not_told(monkeypatch):
         assert ("kernel__" in str(caught[0].message)) == given
 
 
+@pytest.mark.slow
 def test_kernels_of_a_list_are_told_by_their_place():
     kernel = [RBF(1.0, "fixed"), Matern(0.5, (0.45, 0.55)) ** 2]
     message = told(NGDSVGPRegressor, np.column_stack([X[:, 1], Y]), kernel=kernel)
     assert message.startswith("Training ended with kernel[1]__kernel__length_scale at its upper bound 0.55")
 
 
+@pytest.mark.slow
 def test_a_classifier_by_lbfgs_tells_as_well():
     options = {"solver": "lbfgs", "parameterization": "mean_var_sqrt", "max_iter": 50}
     kernel = ConstantKernel(1.0, (0.5, 1.01)) * RBF(2.0, "fixed")

@@ -56,6 +56,7 @@ class Recorder:
         return [each[1:] for each in self.told if each[0] == what]
 
 
+@pytest.mark.slow
 def test_each_chunk_is_a_task_with_a_fitted_model():
     recorder = Recorder()
     model = regressor().set_callbacks(recorder).fit(X, Y, sample_weight=WEIGHT)
@@ -80,6 +81,7 @@ def test_a_callback_ends_training():
     assert model.n_iter_ == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "n_tasks", "n_ended"),
     [

@@ -627,6 +627,7 @@ def test_described_values_agree_between_processes():
     assert described(np.random.RandomState(0)) == described(np.random.RandomState(1))
 
 
+@pytest.mark.slow
 def test_a_fit_without_a_seed_goes_on_whatever_is_drawn_meanwhile(path, monkeypatch):
     """NumPy's global random state is everybody's: what others draw while a fit is prepared must not reach it."""
     some_rows = svgp.some_rows

@@ -67,6 +67,7 @@ def exact_slopes(m, v, y, link):
     return first, 0.5 * expectation(lambda f: -ratio(f) * (ratio(f) + sign * f))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["probit", "logit"])
 def test_two_classes_end_at_the_maximum_of_the_bound(rng, x64, link):
     table = table_of(rng, 2)
@@ -287,6 +288,7 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     assert np.abs(model.predict_proba(X) - before).max() < 0.2
 
 
+@pytest.mark.slow
 def test_a_row_far_from_all_points_keeps_its_prior(rng):
     X = rng.normal(size=(40, 2))
     y = X[:, 0] > 0.0

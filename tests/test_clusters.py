@@ -21,6 +21,7 @@ OPTIONS = {"solver": "ngd", "n_inducing": 5, "max_iter": 20, "random_state": 0}
 GRID = {"gamma_schedule": [0.1, 0.5]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "y"), [(NGDSVGPRegressor, Y), (NGDSVGPClassifier, Y > 0)])
 def test_pickles_hold_no_data_and_no_program(model, y):
     """Of a fit they hold the posterior: a few matrices of the inducing points' size."""

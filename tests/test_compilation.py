@@ -15,6 +15,7 @@ from .conftest import count_compilations
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
+@pytest.mark.slow
 def test_grid_search_over_numbers_compiles_once(rng):
     jax.clear_caches()
     X = rng.normal(size=(203, 4))  # folds of 135 and 136 rows
@@ -75,6 +76,7 @@ def test_evidence_of_any_size_shares_its_programs(rng):
     assert not counts
 
 
+@pytest.mark.slow
 def test_prediction_has_three_programs_at_most(rng):
     """One for a row, one for few, and one for chunks."""
     jax.clear_caches()

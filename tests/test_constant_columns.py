@@ -146,6 +146,7 @@ def test_a_constant_target_up_to_rounding(normalize_y):
     assert_allclose(model.predict(GOOD), 0.3, atol=0.04)
 
 
+@pytest.mark.slow
 def test_rows_without_weight_do_not_count():
     weight = np.ones(300)
     weight[7] = 0.0

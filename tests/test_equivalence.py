@@ -161,6 +161,7 @@ def test_closed_form_step_is_the_gradient_in_expectation_parameters(likelihood, 
     assert_allclose(moved.precision, q.precision - 2.0 * gamma * d2, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_mean_inducing"), CASES, ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_bound_and_its_gradients_equal_plain_autodiff(likelihood, n_mean_inducing, rng):

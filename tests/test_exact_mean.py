@@ -67,6 +67,7 @@ def test_gaussian_solution_is_appendix_d(rng):
     assert_allclose(solution.elbo, dense(solution.parameters, q), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Bernoulli("logit"), Poisson(), StudentT()], ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_solution_is_newtons(likelihood, rng):
@@ -108,6 +109,7 @@ def _hessian_and_slope(slopes, x):
     return vectors * np.maximum(np.abs(values), 1e-6) @ vectors.T, found[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)

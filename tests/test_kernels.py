@@ -163,6 +163,7 @@ def test_a_users_own_kernel(table):
         kernels.register(Cosine, dict)
 
 
+@pytest.mark.slow
 def test_a_users_own_kernel_reaches_other_processes():
     """Defined in a script, not in a module that the worker could import."""
     code = """

@@ -337,6 +337,7 @@ def test_known_parts_are_routed_as_metadata():
     assert found["test_score"][0] == half.score(X[:25], (Y + line)[:25], offset=line[:25])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["nlpd", "crps", "interval_score", "coverage_error", "calibration_error", "msll"])
 def test_scorers_take_offsets(metric):
     y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))

@@ -419,6 +419,7 @@ def test_predictive_density_equals_quadrature(case):
     assert_allclose(got, np.log(want), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @every_regression
 @pytest.mark.usefixtures("x64")
 def test_predictive_moments_equal_quadrature(case):
@@ -591,6 +592,7 @@ def test_log_concave_likelihoods_never_take_precision_away(case, rng):
     assert np.all(slope <= 1e-12 * (1.0 + np.abs(slope).max()))
 
 
+@pytest.mark.slow
 @every_case
 @pytest.mark.usefixtures("x64")
 def test_extreme_latent_moments_give_finite_numbers(case):

@@ -207,6 +207,7 @@ def test_a_transformed_target_has_the_scores_of_its_own_units(transformer):
         assert_allclose(scorer(wrapped, X, TARGET), scorer(plain, X, TARGET), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_map_of_several_targets_has_the_determinant_of_its_derivatives(fitted):
     both = np.column_stack([TARGET, TARGET**2 / 50.0]) + RNG.normal(size=(60, 2))
     inner = regressor()

@@ -64,6 +64,7 @@ def both(model, grid, y=Y, fit=None, **options):
 # -- the scores of scikit-learn's search --------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "y"),
     [(regressor(), Y), (regressor(batch_size=25), Y), (classifier(), Y > 0), (classifier(batch_size=25), Y > 0)],
@@ -76,6 +77,7 @@ def test_scores_are_those_of_scikit_learn(model, y):
     assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_candidates_of_several_structures_with_several_scores_and_weights():
     grid = [
         {"n_inducing": [5, 8], "learning_rate": [0.01, 0.1]},
@@ -90,6 +92,7 @@ def test_candidates_of_several_structures_with_several_scores_and_weights():
     assert ours.score(X, Y) == pytest.approx(theirs.score(X, Y), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_metadata_are_routed():
     request = {"sample_weight": True, "offset": True}
     with config_context(enable_metadata_routing=True):
@@ -100,6 +103,7 @@ def test_metadata_are_routed():
     assert not np.any(plain.cv_results_["mean_test_score"] == ours.cv_results_["mean_test_score"])
 
 
+@pytest.mark.slow
 def test_small_noise():
     """The noise is so small that rounding decides about the last digits of q, but not of the scores."""
     smooth = np.sin(2.0 * X[:, 0]) + X[:, 1]
@@ -110,6 +114,7 @@ def test_small_noise():
     same_results(ours.cv_results_, theirs.cv_results_)
 
 
+@pytest.mark.slow
 def test_default_estimators_and_drawn_parameters():
     searches = [
         search(NGDSVGPRegressor(random_state=0), {"normalize_y": [True, "center"]}, n_iter=2, cv=2, random_state=0)
@@ -231,6 +236,7 @@ def test_shares_of_the_rungs(n_candidates, factor, expected):
     assert_allclose(_halving.shares(n_candidates, factor), expected)
 
 
+@pytest.mark.slow
 def test_early_stopping_within_a_pipeline_with_drawn_folds_and_several_scores():
     model = make_pipeline(StandardScaler(), classifier(max_iter=60, tol=0.0))
     grid = {f"ngdsvgpclassifier__{name}": values for name, values in LENGTH_SCALES.items()}
@@ -259,6 +265,7 @@ def test_callbacks_of_scikit_learn_hear_of_every_rung():
     assert_array_equal(search.cv_results_["rung"], [0, 1])
 
 
+@pytest.mark.slow
 def test_fits_that_end_by_themselves_are_not_repeated(counted):
     """All have converged, or need no iterations, before the second rung."""
     grid = [{"tol": [1e9], "n_iter_no_change": [5, 8]}, {"solver": ["evidence", "lbfgs"]}]

@@ -90,6 +90,7 @@ def collapsed(kernel, state, X, y, noise):
 # -- the tightened bound ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("x64")
 def test_one_step_reaches_the_collapsed_tightened_bound(seed):
@@ -146,6 +147,7 @@ def moved(tree, direction, size):
     return jax.tree.map(lambda x, d: x + size * d, tree, direction)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "kernel", "n_mean", "basis"),
     [
@@ -186,6 +188,7 @@ def natural_of(m, S):
     return jnp.einsum("kij,kj->ki", precision, m), precision
 
 
+@pytest.mark.slow
 def test_one_iteration_of_the_estimator_ends_at_the_collapsed_bound(rng):
     X = rng.uniform(-2.0, 2.0, size=(40, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=40)

@@ -275,6 +275,7 @@ def test_a_file_and_the_same_array_give_the_same_bits(tmp_path, monkeypatch, kin
     assert_same_fit(held, regressor().fit(X, file("y", Y), WEIGHT, **known))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "known"),
     [("binomial", {"trials": 9}), (likelihoods.Censored(-0.5, 0.5), {})],
@@ -300,6 +301,7 @@ def test_what_is_known_of_the_rows_of_long_tables(tmp_path, monkeypatch, likelih
             clone(model).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [WINDOW, 10 * N])
 def test_labels_in_a_file_give_the_same_bits(tmp_path, monkeypatch, window):
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", window)
@@ -312,6 +314,7 @@ def test_labels_in_a_file_give_the_same_bits(tmp_path, monkeypatch, window):
     assert held.score(X, labels) > 0.8
 
 
+@pytest.mark.slow
 def test_a_fit_in_one_step_streams_and_predicts_as_well_as_in_memory(tmp_path, monkeypatch):
     model = NGDSVGPRegressor(n_inducing=30, solver="evidence", random_state=0)
     read = clone(model).fit(mapped(tmp_path, "X", X), mapped(tmp_path, "y", Y))
@@ -350,6 +353,7 @@ def test_the_exact_mean_of_all_rows_is_that_of_the_table_in_memory(x64):
         assert_allclose(one, other, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_sorted_file_is_learned_like_a_table_shuffled_as_a_whole(monkeypatch):
     rng, densities = np.random.default_rng(0), []
     table = rng.normal(size=(4000, 2))
@@ -364,6 +368,7 @@ def test_a_sorted_file_is_learned_like_a_table_shuffled_as_a_whole(monkeypatch):
     assert densities[0] > densities[1] - 0.1
 
 
+@pytest.mark.slow
 def test_partial_fit_takes_rows_from_files(tmp_path):
     half, X_file, y_file = N // 2, mapped(tmp_path, "X", X), mapped(tmp_path, "y", Y)
     held, read = regressor(), regressor()
@@ -379,6 +384,7 @@ def test_a_batch_of_all_rows_is_the_whole_table(tmp_path, monkeypatch):
     assert_same_fit(regressor(batch_size=None, max_iter=20).fit(X, Y), read)
 
 
+@pytest.mark.slow
 def test_single_precision_is_converted_as_rows_are_read(tmp_path):
     settings = {"dtype": "float32", "jitter": 1e-6}
     assert_same_fit(regressor(**settings).fit(X, Y), regressor(**settings).fit(mapped(tmp_path, "X", X), Y))
@@ -406,6 +412,7 @@ class Made:
         return np.sin(np.outer(1.0 + phase, 1.0 + np.arange(self.shape[1])) * 40.0) + phase[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["ngd", "evidence"])
 def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "BLOCK_ROWS", 256)
@@ -495,6 +502,7 @@ def test_a_fit_whose_file_is_truncated_goes_on_once_it_is_restored(tmp_path, mon
     assert not path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
 def test_an_interrupted_fit_goes_on_to_the_same_bits_from_a_file_or_an_array(tmp_path, monkeypatch, likelihood):
     monkeypatch.setattr(checkpoint, "_TIMES_LAST_WRITE", 0.0)
@@ -566,6 +574,7 @@ def test_predictions_at_rows_in_a_file_are_written_by_blocks(tmp_path, monkeypat
     assert_array_equal(model.predict(table, offset=Dataset(offset)), model.predict(X[:n_rows], offset=offset))
 
 
+@pytest.mark.slow
 def test_class_probabilities_at_rows_in_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(_by_blocks, "_ROWS", 128)
     labels = np.where(X[:, 0] > 0, "yes", "no")

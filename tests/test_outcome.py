@@ -105,6 +105,7 @@ def test_a_good_fit_says_nothing_of_it(table):
     assert not any("rejected" in message or "float32" in message for message in found)
 
 
+@pytest.mark.slow
 def test_a_constant_target_is_no_failure(table):
     assert not told(messages(NGDSVGPRegressor(**SMALL), table[0], np.ones(400)), NO_BETTER)
 
@@ -116,6 +117,7 @@ def test_noise_that_took_everything_is_named(likelihood, table, rng):
     assert told(found, NO_BETTER)
 
 
+@pytest.mark.slow
 def test_a_function_far_too_fast_for_the_kernel(rng):
     """Lengthscales from which no gradient leads out: all is noise, and it is said."""
     X = rng.uniform(-1.0, 1.0, size=(300, 1))
@@ -125,6 +127,7 @@ def test_a_function_far_too_fast_for_the_kernel(rng):
     assert reg.score(X, y) < 0.1
 
 
+@pytest.mark.slow
 def test_what_the_fit_may_not_move_the_constant_may_not_either(table):
     """Noise that is fixed far too low: the fit explains y well, and its bound is poor."""
     X, f = table
@@ -162,6 +165,7 @@ WORSE = "predictions of this fit are worse than none"
 IN_BATCHES = {"kernel": RBF(1.0, (1e-5, 1e5)), "batch_size": 50, **SMALL}
 
 
+@pytest.mark.slow
 def test_labels_worse_than_the_most_frequent_one_are_named(table, rng):
     """Steps so large that random labels are not even answered by the class that most rows have."""
     y = rng.choice(2, size=400, p=[0.7, 0.3])
@@ -170,6 +174,7 @@ def test_labels_worse_than_the_most_frequent_one_are_named(table, rng):
     assert reckless.score(table[0], y) < 0.65
 
 
+@pytest.mark.slow
 def test_worse_labels_are_told_apart_from_a_poor_bound(table, monkeypatch):
     """Whatever the bound says: here a mean of the wrong sign, and a bound just above a constant's."""
     X, f = table

@@ -140,6 +140,7 @@ def test_every_method_of_the_regression_tables_trains(small, capsys):
     assert printed == [f"{line['log_density']:.3f}" for line in lines]
 
 
+@pytest.mark.slow
 def test_every_method_of_the_classification_tables_has_its_fit(small):
     """One is trained; the arguments of the others differ as those of regression do."""
     file = small / "results.jsonl"

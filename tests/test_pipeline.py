@@ -99,6 +99,7 @@ def test_ensembles_and_calibration():
     )
 
 
+@pytest.mark.slow
 def test_data_frame_and_string_labels():
     X, y = load_iris(return_X_y=True, as_frame=True)
     labels = y.map({0: "setosa", 1: "versicolor", 2: "virginica"})
@@ -120,6 +121,7 @@ def test_mixed_columns():
     assert make_pipeline(columns, regressor()).fit(frame, y).score(frame, y) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "labels", [np.array([True, False]), np.array([3, -7]), np.array([2.0, 1.0]), np.array(["b", "a"], object)]
 )
@@ -237,6 +239,7 @@ def test_persistence_after_fit_and_after_predict(diabetes, dump, tmp_path):
             assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_clone_keeps_objects_and_fit_leaves_them_alone(diabetes):
     likelihood, schedule, kernel = StudentT(df=5.0), LogLinear(final=0.2), ConstantKernel() * Matern(3.0, nu=2.5)
     model = regressor(kernel=kernel, likelihood=likelihood, gamma_schedule=schedule)
@@ -251,6 +254,7 @@ def test_clone_keeps_objects_and_fit_leaves_them_alone(diabetes):
     assert_array_equal(model.predict(diabetes[0]), copy.predict(diabetes[0]))
 
 
+@pytest.mark.slow
 def test_metadata_routing(diabetes, rng):
     X, y = diabetes
     weight = rng.uniform(0.5, 2.0, size=len(y))
@@ -286,6 +290,7 @@ def test_several_outputs(diabetes, rng):
     assert_array_equal(column.predict(X)[:, 0], regressor().fit(X, y).predict(X))
 
 
+@pytest.mark.slow
 def test_predictions_agree_with_each_other(diabetes):
     X, y = diabetes
     model = regressor(n_mean_inducing=5, max_iter=200).fit(X, y)

@@ -46,6 +46,7 @@ def test_two_jobs_equal_one(backend):
     assert_array_equal(search.predict(X), searched.predict(X))
 
 
+@pytest.mark.slow
 def test_both_estimators_at_once_in_threads():
     models = [NGDSVGPRegressor(**OPTIONS), NGDSVGPClassifier(**OPTIONS)] * 2
     targets = [Y, Y > 0] * 2
@@ -92,6 +93,7 @@ def test_outside_of_workers_nothing_is_shared(monkeypatch):
     assert device._share_of_cores() is None
 
 
+@pytest.mark.slow
 def test_a_computation_leaves_the_environment_alone():
     code = """
 import os
@@ -208,6 +210,7 @@ for _ in range(300):
 """
 
 
+@pytest.mark.slow
 def test_stacks_of_factorisations_do_not_wait_for_each_other():
     """As stacks, the solves of this program hang JAX 0.10 on two cores within some hundred calls."""
     subprocess.run([sys.executable, "-c", STACKS], check=True, timeout=120)
@@ -291,6 +294,7 @@ for message in messages:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fit_in_a_forked_child_is_refused_and_does_not_hang():
     """So is a prediction that needs a compiled program; NumPy's own goes on."""
@@ -335,6 +339,7 @@ assert found == 2 * ["same bits"], found
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_two_processes_at_one_checkpoint_end_at_the_same_bits(tmp_path):
     """The same fit at one file, and two fits in one folder; each child is forked before JAX has computed."""

@@ -39,6 +39,7 @@ def reference(case, mean, var, y):
     return found
 
 
+@pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("deviation", [0.05, 1.0])
 def test_quantiles_invert_the_distribution_function(case, deviation, rng):

@@ -249,6 +249,7 @@ def test_a_wide_q_is_predicted_by_two_products():
     assert_allclose(few, std[:2], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n_rows", [300, 5000])
 @pytest.mark.parametrize(

@@ -339,6 +339,7 @@ def best_mean(kernel, noise, Z, Z_mean, X, y, X_new):
     return np.asarray(A_new.T @ Extended.solve(C, Extended.solve(C, A @ y / noise), True), dtype=float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_the_exact_mean_is_that_of_all_points(amplitude, noise, table):
     X, y, X_new = table
@@ -502,6 +503,7 @@ def count_falls(model):
     return int((np.diff(curve) < -1e-7 * np.abs(curve[:-1])).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amplitude", [1.0, 1e4])
 @pytest.mark.parametrize("name", ["bernoulli", "poisson", "student_t"])
 def test_the_bound_rises(name, amplitude):
@@ -600,6 +602,7 @@ def assert_single_precision(model, n_rows, bound, mean, var, caught, X_new):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), FINE + COARSE)
 def test_single_precision_on_minibatches_says_where_the_bound_is_worse(amplitude, noise, table):
     n_rows, (X, y, X_new) = 4000, table
@@ -615,6 +618,7 @@ def test_single_precision_on_minibatches_says_where_the_bound_is_worse(amplitude
     assert told == ((amplitude, noise) in COARSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), FINE + COARSE)
 def test_single_precision_in_a_stream_says_where_the_bound_is_worse(amplitude, noise, table):
     """At each of three parts, whose bounds are differences of the collapsed bounds of all rows so far."""

@@ -385,6 +385,7 @@ def test_without_further_points_it_is_the_coupled_basis(table):
     assert_array_equal(solve, orthogonal)
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("noise", [1e-6, 1e-3])
 def test_little_noise(noise, table):
@@ -407,6 +408,7 @@ def test_little_noise(noise, table):
     assert reg.elbo_ > reg.elbo_curve_[0]
 
 
+@pytest.mark.slow
 @QUIET
 def test_a_warm_start_goes_on(table):
     X, y = table

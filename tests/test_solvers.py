@@ -89,6 +89,7 @@ def test_lbfgs_moves_q_where_it_must(likelihood, table):
     assert np.all(np.diff(model.elbo_curve_) > -1e-6 * np.abs(model.elbo_))
 
 
+@pytest.mark.slow
 def test_lbfgs_honours_bounds(table):
     kernel = sk.ConstantKernel(1.0, "fixed") * sk.RBF(1.0, (0.9, 1.1))
     model = NGDSVGPRegressor(kernel, likelihood=Gaussian(0.3, "fixed"), n_inducing=10, solver="lbfgs").fit(*table)
@@ -135,6 +136,7 @@ def test_searched_steps_never_lose(parameterization, table):
 # -- ordinary gradients -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameterization", sorted(PARAMETERIZATIONS))
 def test_ordinary_gradients_approach_the_optimum(parameterization, table):
     X, y = table

@@ -271,6 +271,7 @@ def test_the_first_call_is_fit_and_fit_forgets(table):
     assert_array_equal(model.fit(*second).predict(X), regressor().fit(*second).predict(X))
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_from_a_stream(table):
     first, second = halves(*table)
     model = regressor(warm_start=True).partial_fit(*first).partial_fit(*second)

@@ -223,6 +223,7 @@ def check_within_bounds(likelihood):
         assert lower <= getattr(likelihood, name) <= upper
 
 
+@pytest.mark.slow
 def test_all_three_kinds_keep_within_their_bounds():
     with pytest.warns(match="Training ended with") as told:
         model = NGDSVGPRegressor(likelihood=Contaminated(**BOUNDS), **OPTIONS).fit(X, drawn())
