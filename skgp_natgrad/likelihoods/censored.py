@@ -7,7 +7,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from scipy.special import ndtri
 
-from .._backend.types import ArrayLike, Bounds
+from .._backend.types import Array, ArrayLike, Bounds
 from ._base import RegressionLikelihood
 from ._distribution import normal_cdf
 from ._normal import log_ndtr
@@ -106,7 +106,7 @@ class Censored(RegressionLikelihood):
     def without_offset(self, y, weight, offset):
         return y - offset[: len(y)], weight
 
-    def noise_variance(self):
+    def noise_variance(self) -> Array:
         """Variance of the noise before it is censored, (T, 1)."""
         return self.variance
 
