@@ -17,6 +17,7 @@ from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, St
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search, sizes
 from skgp_natgrad.start.normal_scores import NormalScores
+from skgp_natgrad.training.batches import Table
 
 
 @pytest.fixture(scope="module")
@@ -315,3 +316,24 @@ def test_classes_are_calibrated(rng):
     draws = model.sample_y(X[:3], 2000, random_state=0)
     for row, proba in zip(draws, model.predict_proba(X[:3]), strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 2000, proba, atol=0.05)
+
+
+def test_labels_keep_some_noise_where_none_is_needed(rng):
+    X = rng.normal(size=(200, 2))
+    table = Table(X, np.sign(np.sin(X.sum(1, keepdims=True).T)), np.ones(200))
+    for y, bounds in ((table.y, search.NOISE_BOUNDS_OF_LABELS), (np.sin(X.sum(1)[None]), search.NOISE_BOUNDS)):
+        _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0), noises=bounds)
+        assert found.noise >= 0.999 * bounds[0]
+        assert found.noise < 1e-3 or bounds[0] > 1e-3
+
+
+@pytest.mark.slow
+def test_thresholds_of_single_columns_are_found_by_the_laplacian_kernel(rng):
+    """With nothing set, since no other candidate is made for them."""
+    X = rng.normal(size=(600, 6))
+    y = (X[:, 0] > 0.3) ^ ((X[:, 1] > -0.5) & (X[:, 2] < 0.7))
+    clf = NGDSVGPClassifier(random_state=0).fit(X[:400], y[:400])
+    assert "Laplacian" in repr(clf.kernel_)
+    given = NGDSVGPClassifier(1.0 * Matern(np.full(6, 3.0), nu=2.5), random_state=0).fit(X[:400], y[:400])
+    density, other = (-log_loss(y[400:], model.predict_proba(X[400:])) for model in (clf, given))
+    assert density > other + 0.01

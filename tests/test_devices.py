@@ -29,6 +29,7 @@ def found():
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_four_devices_equal_one(case, found):
     """Bounds of all iterations relative to their size, and predictions in units of y; the order of sums differs.
@@ -39,6 +40,7 @@ def test_four_devices_equal_one(case, found):
     assert all(each < tolerance for each in found["equal"]["differences"][case].values()), found["equal"]
 
 
+@pytest.mark.slow
 def test_four_devices_compile_the_same_programs(found):
     one, four = found["equal"]["compiled"]
     assert one["_chunk"] == four["_chunk"]
@@ -46,6 +48,7 @@ def test_four_devices_compile_the_same_programs(found):
     assert all(count <= one[name] for name, count in four.items()), (one, four)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["steps", "gram"])
 def test_only_sums_are_sent_between_devices(program, found):
     counts = dict(found["collectives"][program])
@@ -54,6 +57,7 @@ def test_only_sums_are_sent_between_devices(program, found):
     assert not any(counts.values()), counts
 
 
+@pytest.mark.slow
 def test_rows_are_divided_and_nothing_else(found):
     shards = found["collectives"]["shards"]
     # 66 rows are filled up to 68 with weight zero; each of the 20 batches of a call is divided.
@@ -62,6 +66,7 @@ def test_rows_are_divided_and_nothing_else(found):
     assert found["collectives"]["padding"] == 0.0
 
 
+@pytest.mark.slow
 def test_estimators_on_several_devices(found):
     of = found["estimators"]
     assert of["one device"]
@@ -69,10 +74,12 @@ def test_estimators_on_several_devices(found):
         assert of[name] < 1e-9, (name, of[name])
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_continues_on_several_devices(found):
     assert found["estimators"]["resumed"]
 
 
+@pytest.mark.slow
 def test_more_devices_than_there_are_is_an_error(found):
     assert "n_devices=50, but JAX has 4 of this kind here" in found["estimators"]["error"]
     n_devices = len(jax.local_devices()) + 1

@@ -290,6 +290,8 @@ KERNELS = [
     sk.DotProduct(0.4) ** 2,
     1.5 * sk.Matern([0.8, 1.1, 2.0], nu=2.5) + sk.RBF(1.7) * sk.DotProduct(1.2, "fixed"),
     (sk.RBF(0.6) + sk.ConstantKernel(0.3)) ** 1.5 * sk.RationalQuadratic(1.0, 2.0, "fixed"),
+    kernels.Laplacian(0.7),
+    kernels.Laplacian([0.5, 1.0, 2.0]),
     kernels.Columns(sk.RBF([0.5, 2.0]), [2, 0]),
     1.2 * kernels.Columns(sk.DotProduct(0.4), 1) * kernels.Columns(sk.RBF(0.7), [0, -1]) + sk.Matern(0.8, nu=1.5),
 ]

@@ -126,3 +126,20 @@ def test_a_covariance_without_a_factor_is_no_maximum(rows):
     assert value == -np.inf
     assert not np.any(jax.flatten_util.ravel_pytree(gradient)[0])
     assert evidence.leave_one_out_density(at, rows) == evidence.held_out_density(at, rows, rows) == -np.inf
+
+
+def test_the_first_step_stays_near_a_start_with_a_huge_gradient(rows, monkeypatch):
+    """Of L-BFGS it would be the gradient itself, and lead to a corner of the bounds."""
+    tried, value_and_gradient = [], evidence.value_and_gradient
+
+    def recorded(at, rows):
+        tried.append(jax.flatten_util.ravel_pytree(at)[0])
+        return value_and_gradient(at, rows)
+
+    monkeypatch.setattr(evidence, "value_and_gradient", recorded)
+    start, *bounds = hyperparameters_of(ConstantKernel() * RBF([3.0, 3.0, 3.0]), noise=1e-5)
+    _, slope = value_and_gradient(start, rows)
+    assert np.abs(jax.flatten_util.ravel_pytree(slope)[0]).max() > 1e4
+    best = evidence.maximise(start, bounds, rows, 100)
+    assert np.linalg.norm(tried[1] - tried[0]) <= 1.0 + 1e-12
+    assert best.evidence > value_and_gradient(start, rows)[0] + 1000.0

@@ -1,5 +1,6 @@
 """Conversion of kernels; their values and gradients are in test_equivalence."""
 
+import math
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.model_selection import GridSearchCV
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.kernels import Columns, base
+from skgp_natgrad.kernels import Columns, Laplacian, base
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -397,3 +398,20 @@ def test_what_is_wrong_with_columns_is_named(wide, frame):
         Columns(sk.RBF(), "a")(frame.set_axis(["a", "a", "b", "c"], axis=1))
     with pytest.raises(ValueError, match="give both the same columns in the same order"):
         Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])
+
+
+@pytest.mark.parametrize("length_scale", [0.7, [0.5, 1.0, 2.0]])
+def test_laplacian_is_a_product_of_matern_kernels_of_single_columns(length_scale, rng):
+    X, Z = rng.normal(size=(12, 3)), rng.normal(size=(7, 3))
+    kernel = Laplacian(length_scale)
+    each = [sk.Matern(value, nu=0.5) for value in np.broadcast_to(length_scale, 3)]
+    product = math.prod(one(X[:, [d]], Z[:, [d]]) for d, one in enumerate(each))
+    assert_allclose(kernel(X, Z), product, rtol=1e-12)
+    K, gradient = kernel(X, eval_gradient=True)
+    assert_allclose(K, kernel(X), rtol=1e-12)
+    for i, step in enumerate(1e-6 * np.eye(len(kernel.theta))):
+        above, below = (kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1.0, -1.0))
+        assert_allclose(gradient[..., i], (above - below) / 2e-6, atol=1e-8)
+    assert Laplacian(length_scale, "fixed")(X, eval_gradient=True)[1].shape == (12, 12, 0)
+    with pytest.raises(ValueError, match="leave Y out"):
+        kernel(X, Z, eval_gradient=True)

@@ -61,3 +61,13 @@ def test_a_fit_sees_the_order_of_a_column_alone(rng):
 def test_other_values_of_normalize_X_are_refused(value):
     with pytest.raises(ValueError, match=r"normalize_X=.*is not available; use one of"):
         NGDSVGPRegressor(normalize_X=value).fit(np.arange(10.0)[:, None], np.arange(10.0))
+
+
+@pytest.mark.parametrize("heavy", [0, 25, 49])
+def test_weights_that_vanish_beside_others(heavy):
+    X = np.arange(50.0)[:, None]
+    weight = np.full(50, 1e-30)
+    weight[heavy] = 1.0
+    with np.errstate(all="raise"):
+        scores = fit_normal_scores(X, weight).forward(X)
+    assert np.isfinite(scores).all() and np.all(np.diff(scores[:, 0]) >= 0.0)

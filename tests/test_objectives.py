@@ -148,6 +148,7 @@ def moved(tree, direction, size):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "kernel", "n_mean", "basis"),
     [

@@ -19,6 +19,7 @@ def plan_of(**options):
     return svgp.Plan(kernels=(1.0 * RBF(),), likelihood=Gaussian(0.5), n_inducing=6, settings=SETTINGS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("basis", "n_mean", "solver"), [("orthogonal", 0, "ngd"), ("hybrid", 5, "ngd"), ("decoupled", 5, "adam")]
 )

@@ -173,7 +173,11 @@ COMPILED = {
     *("n_inducing", "n_mean_inducing", "device", "n_devices"),
 }
 CASES = [
-    pytest.param(call, estimator, name, value, id=f"{estimator.__name__[7:10]}-{name}-{i}-{call}")
+    pytest.param(
+        *(call, estimator, name, value),
+        id=f"{estimator.__name__[7:10]}-{name}-{i}-{call}",
+        marks=pytest.mark.slow if name in COMPILED else (),
+    )
     for call in CALLS
     for estimator, own in OWN.items()
     for name in signature(estimator).parameters

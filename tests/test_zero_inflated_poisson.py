@@ -175,6 +175,7 @@ def test_a_search_over_the_probability():
     assert search.best_estimator_.likelihood_.zero_probability == pytest.approx(PI)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_later_fit_goes_on(fitted):
     model = fitted().set_params(warm_start=True, max_iter=40, tol=1e9)

@@ -10,11 +10,13 @@ from .base import Kernel, register
 from .columns import Columns
 from .distances import scaled_squared_distance, squared_distance
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
+from .laplacian import Laplacian
 
 __all__ = [
     "Columns",
     "Kernel",
     "KernelSpec",
+    "Laplacian",
     "amplitudes",
     "from_sklearn",
     "register",
@@ -24,4 +26,4 @@ __all__ = [
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-Columns.__module__ = __name__
+Columns.__module__ = Laplacian.__module__ = __name__

@@ -13,9 +13,11 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 from .algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from .base import Inputs, Kernel, known, register, registered
 from .columns import Columns, SelectedColumns
+from .laplacian import JaxLaplacian, Laplacian
 from .stationary import RBF, ExpSineSquared, Matern, RationalQuadratic
 
 register(Columns, SelectedColumns)
+register(Laplacian, JaxLaplacian)
 register(sklearn_kernels.ConstantKernel, Constant)
 for _jax_class in (RBF, Matern, RationalQuadratic, ExpSineSquared, DotProduct, Sum, Product, Exponentiation):
     register(getattr(sklearn_kernels, _jax_class.__name__), _jax_class)

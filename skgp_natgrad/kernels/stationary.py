@@ -13,14 +13,14 @@ from .distances import gaussian, matern12, matern32, matern52, safe_sqrt, scaled
 _MATERN = {0.5: matern12, 1.5: matern32, 2.5: matern52, float("inf"): gaussian}
 
 
-class _UnitVariance(Kernel):
+class UnitVariance(Kernel):
     """Kernels with k(x, x) = 1."""
 
     def diag(self, X):
         return jnp.ones(X.shape[0], X.dtype)
 
 
-class RBF(_UnitVariance):
+class RBF(UnitVariance):
     """k(x, z) = exp(-r^2 / 2), r the distance in lengthscales."""
 
     length_scale: jax.Array
@@ -29,7 +29,7 @@ class RBF(_UnitVariance):
         return gaussian(scaled_squared_distance(X, Z, self.length_scale))
 
 
-class Matern(_UnitVariance):
+class Matern(UnitVariance):
     """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2, inf}."""
 
     length_scale: jax.Array
@@ -44,7 +44,7 @@ class Matern(_UnitVariance):
         return _MATERN[self.nu](scaled_squared_distance(X, Z, self.length_scale))
 
 
-class RationalQuadratic(_UnitVariance):
+class RationalQuadratic(UnitVariance):
     """k(x, z) = (1 + r^2 / (2 alpha))^-alpha, r the distance in lengthscales."""
 
     length_scale: jax.Array
@@ -56,7 +56,7 @@ class RationalQuadratic(_UnitVariance):
         return jnp.exp(-self.alpha * jnp.log1p(square / (2.0 * self.alpha)))
 
 
-class ExpSineSquared(_UnitVariance):
+class ExpSineSquared(UnitVariance):
     """k(x, z) = exp(-2 sin^2(pi d / periodicity) / length_scale^2), d the distance."""
 
     length_scale: jax.Array

@@ -25,7 +25,7 @@ _SHARE = 5
 # Share of the prior variance that the inducing points leave unexplained at a row apart from them.
 _APART = 1e-6
 # The kernel's scale changes by this factor, at most so many times.
-_STEP, _STEPS = float(np.log(3.0)), 4
+_STEP, _STEPS = float(np.log(3.0)), 8
 
 
 class HeldOut(NamedTuple):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
+from ..kernels import Laplacian
+
 # Of constants, in the variance of the targets.
 _BOUNDS = (1e-5, 1e5)
 # Share of the variance with which the second term of a sum starts.
@@ -39,8 +41,16 @@ def matern52_and_linear(length_scale, bounds):
     return matern52(length_scale, bounds) + linear
 
 
+def laplacian(length_scale, bounds):
+    """Constant * Laplacian, for functions that change at thresholds of single columns."""
+    # Of a sum of absolute values and the root of a sum of squares, the former is larger.
+    rate = 1.0 / length_scale
+    ratio = rate.sum() / np.sqrt((rate**2).sum())
+    return ConstantKernel(1.0, _BOUNDS) * Laplacian(_within(_ROUGH * ratio * length_scale, bounds), bounds)
+
+
 # The first one is fitted first: the others start from its lengthscales.
-CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear)
+CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian)
 
 
 def _within(length_scale, bounds):

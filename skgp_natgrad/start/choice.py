@@ -110,8 +110,9 @@ def choose_kernel(plan, tables, random_state):
     regressed = [search.regressed(table, plan.n_classes, plan.likelihood) for table in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     n_best = _FINALISTS if one_step else 1
+    noises = search.NOISE_BOUNDS_OF_LABELS if plan.n_classes else search.NOISE_BOUNDS
     with blas.single_threaded(0):
-        index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step)
+        index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step, noises=noises)
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]
     if len(plans) == 1:
@@ -260,7 +261,7 @@ def _of_labels(plan, table, rows, random_state):
         return _tried(plan, table, seed)[1]
     regressed = search.regressed(rows, plan.n_classes, plan.likelihood)
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
-    start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS)))
+    start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS_OF_LABELS)))
     best = evidence.maximise(start, bounds, regressed, _ITERATIONS)
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.

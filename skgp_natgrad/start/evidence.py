@@ -195,11 +195,28 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
         return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
 
     options = {"maxiter": max_iter, "maxcor": 20}
-    limits = optimize.Bounds(low, high)
     with blas.single_threaded(len(rows.X)):
-        found = optimize.minimize(loss, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-    evidence = -np.inf if found.fun >= _IMPOSSIBLE else -log_prior(found.x)[0] - float(found.fun)
-    return Best(rebuilt(found.x, start), evidence)
+        x, value = _minimised(loss, x0, optimize.Bounds(low, high), options)
+    evidence = -np.inf if value >= 0.5 * _IMPOSSIBLE else -log_prior(x)[0] - value
+    return Best(rebuilt(x, start), evidence)
+
+
+def _minimised(loss, x0, limits, options):
+    """The minimum by L-BFGS, and the loss there.
+
+    Its first step is the gradient itself, which may lead to a corner of the bounds: here its length is at most one.
+    """
+    at_start = loss(x0)
+    scale = 1.0 / max(1.0, float(np.linalg.norm(at_start[1])))
+    evaluated = {x0.tobytes(): at_start}
+
+    def scaled(x):
+        value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
+        return scale * value, scale * slope
+
+    options = {**options, "gtol": 1e-5 * scale}
+    found = optimize.minimize(scaled, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    return found.x, float(found.fun) / scale
 
 
 def _log_density(error, variance, weight):

@@ -11,6 +11,8 @@ from .scale import snapped
 
 # Most knots of a column; between them the map is linear.
 _KNOTS = 500
+# Of a row whose weight vanishes beside the others: its score is -8.1.
+_SMALLEST_RANK = np.finfo(float).eps
 
 
 class NormalScores(NamedTuple):
@@ -86,8 +88,9 @@ def fit_normal_scores(table, weight, spans=None):
 def _of_column(column, weight):
     values, position = np.unique(column, return_inverse=True)
     mass = np.bincount(position, weights=weight)
-    # Equal values get the middle of their ranks.
-    scores = norm.ppf((np.cumsum(mass) - 0.5 * mass) / mass.sum())
+    # Equal values get the middle of their ranks; next to the weight of the others, that of the ends may vanish.
+    ranks = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+    scores = norm.ppf(np.clip(ranks, _SMALLEST_RANK, 1.0 - _SMALLEST_RANK))
     scores -= np.average(scores, weights=mass)
     deviation = np.sqrt(np.average(scores**2, weights=mass))
     if len(values) > 1:

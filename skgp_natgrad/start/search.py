@@ -43,8 +43,9 @@ _TRIED_LONGEST = 1e3
 _COARSE, _COARSE_OF_FEW = 0.05, 0.005
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
-# Noise variances, as shares of the targets' variance.
-NOISE_BOUNDS = (1e-6, 1e2)
+# Noise variances, as shares of the targets' variance: of measurements, and of class labels, among which a kernel that
+# explains the last label would fit their neighbourhoods alone.
+NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
 
@@ -76,11 +77,12 @@ class _View:
     """A table under one scaling of X.
 
     ``order`` is a random order of the rows, common to all scalings; ``longest`` are sqrt(D) times the columns'
-    deviations, the lengthscales of the first start; ``limits`` are the least and the largest in the search.
+    deviations, the lengthscales of the first start; ``limits`` are the least and the largest in the search, and
+    ``noises`` those of the noise.
     """
 
-    def __init__(self, table, order, longest, limits):
-        self.table, self.order, self.longest, self.limits = table, order, longest, limits
+    def __init__(self, table, order, longest, limits, noises):
+        self.table, self.order, self.longest, self.limits, self.noises = table, order, longest, limits, noises
 
     @property
     def n_columns(self):
@@ -101,7 +103,7 @@ class _View:
         return evidence.held_out_density(hyperparameters, self.rows(n_rows), self.table.rows(outside))
 
 
-def best_kernels(tables, random_state, n_best=1, coarse=False):
+def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
@@ -114,6 +116,8 @@ def best_kernels(tables, random_state, n_best=1, coarse=False):
     coarse : bool, default=False
         Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
         then would explain nothing; they are found where a column has few values.
+    noises : pair of floats
+        Bounds of the noise variance, as shares of the targets' variance.
 
     Returns
     -------
@@ -124,7 +128,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False):
     """
     order = random_state.permutation(len(tables[0].weight))
     n_columns = tables[0].X.shape[1]
-    views = [_view(table, order, coarse) for table in tables]
+    views = [_view(table, order, coarse, noises) for table in tables]
     n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
     firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
     if max(first.density for first in firsts) < _NOTHING:
@@ -140,14 +144,15 @@ def best_kernels(tables, random_state, n_best=1, coarse=False):
     return index, threads.for_each(lambda each: _refined(view, each, length_scale, n_columns), ranked[:n_best])
 
 
-def _view(table, order, coarse):
+def _view(table, order, coarse, noises):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
     X = np.pad(table.X, ((0, 0), (0, missing)))
     longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
     shortest = _SHORTEST if not coarse else _COARSE if len(deviation) > _FEW_COLUMNS else _COARSE_OF_FEW
-    return _View(table._replace(X=X), order, longest, (shortest * longest.min(), _TRIED_LONGEST * longest.max()))
+    limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
+    return _View(table._replace(X=X), order, longest, limits, noises)
 
 
 def _smooth_one(view, n_rows):
@@ -171,7 +176,7 @@ def _start(make, length_scale, noise, view):
     """Start, bounds and weak prior of the hyperparameters of a candidate."""
     longest, limits = view.longest, view.limits
     kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
-    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(NOISE_BOUNDS), strict=True))
+    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(view.noises), strict=True))
     centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
     return Hyperparameters(kernel, noise), bounds, evidence.weak_prior(centre)
 
