@@ -70,4 +70,5 @@ def test_weights_that_vanish_beside_others(heavy):
     weight[heavy] = 1.0
     with np.errstate(all="raise"):
         scores = fit_normal_scores(X, weight).forward(X)
-    assert np.isfinite(scores).all() and np.all(np.diff(scores[:, 0]) >= 0.0)
+    assert np.isfinite(scores).all()
+    assert np.all(np.diff(scores[:, 0]) >= 0.0)

@@ -63,9 +63,10 @@ def saved_by_joblib(model):
     return file.getvalue()
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=() if i < 2 else pytest.mark.slow) for i, name in enumerate(MODELS)]
-)
+FEW = [pytest.param(name, marks=() if i < 2 else pytest.mark.slow) for i, name in enumerate(MODELS)]
+
+
+@pytest.fixture(scope="module", params=FEW)
 def fitted(request):
     model, y = MODELS[request.param]
     return clone(model).fit(X, y)

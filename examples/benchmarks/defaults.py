@@ -19,9 +19,11 @@ one in fifteen bins of the largest probability. Seconds are those of the fit, im
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import json
 import os
+import subprocess
 import time
 import warnings
 from pathlib import Path
@@ -46,6 +48,8 @@ def parse_arguments(argv=None):
     p.add_argument("--splits", type=int, default=3, help="for tables of up to 20,000 rows")
     p.add_argument("--contenders", nargs="+", default=["ours", "trees", "exact", "catboost", "ngboost"])
     p.add_argument("--output", type=Path, default=Path("defaults.jsonl"), help="file of JSON lines, which is added to")
+    p.add_argument("--again", action="store_true", help="run what the file has, too; the last record counts")
+    p.add_argument("--only-print", action="store_true", help="run nothing")
     p.add_argument("--rst", action="store_true", help="print an rst table of the whole file")
     return p.parse_args(argv)
 
@@ -177,29 +181,48 @@ def run(name, task, contender, split, parts):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    installed = [
-        name
-        for name in args.contenders
-        if name not in ("catboost", "ngboost") or importlib.util.find_spec(name) is not None
-    ]
-    for name in args.datasets:
+    done = set() if args.again else {key_of(record) for record in records_of(args.output)}
+    for name in [] if args.only_print else args.datasets:
         X, y, task = load(args.data_dir, name)
+        known = REGRESSORS if task == "regression" else CLASSIFIERS
         for split in range(args.splits if len(X) <= _LARGE else 1):
             parts = halves(X, y, task, split)
-            for contender in installed:
-                if contender not in (REGRESSORS if task == "regression" else CLASSIFIERS):
+            for contender in args.contenders:
+                if (name, contender, split) in done or contender not in known or not is_installed(contender):
                     continue
-                record = run(name, task, contender, split, parts)
+                record = run(name, task, contender, split, parts) | machine()
                 print(json.dumps(record), flush=True)
                 with args.output.open("a") as lines:
                     lines.write(json.dumps(record) + "\n")
     if args.rst:
-        print(table([json.loads(line) for line in args.output.read_text().splitlines()]))
+        print(table(records_of(args.output)))
+
+
+def is_installed(contender):
+    """Whether the library of a contender, if it is another one, can be imported."""
+    return contender not in ("catboost", "ngboost") or importlib.util.find_spec(contender) is not None
+
+
+def machine():
+    """What the seconds and the digits of a record are of."""
+    described = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+    return {"commit": commit, "date": datetime.date.today().isoformat(), "cores": len(os.sched_getaffinity(0))}
+
+
+def records_of(path):
+    """The records of a file of results, none if there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def key_of(record):
+    """What a record is the result of."""
+    return record["dataset"], record["contender"], record["split"]
 
 
 def table(records):
     """Means over splits of the last record of each, as an rst table."""
-    last = {(r["dataset"], r["contender"], r["split"]): r for r in records}
+    last = {key_of(record): record for record in records}
     found = {}
     for (dataset, contender, _), record in last.items():
         found.setdefault((record["task"], dataset, contender), []).append(record)
