@@ -16,6 +16,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search, sizes
+from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.training.batches import Table
 
@@ -316,6 +317,17 @@ def test_classes_are_calibrated(rng):
     draws = model.sample_y(X[:3], 2000, random_state=0)
     for row, proba in zip(draws, model.predict_proba(X[:3]), strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 2000, proba, atol=0.05)
+
+
+@pytest.mark.parametrize("n_columns", [64, 65])
+def test_kernels_without_a_matrix_product_are_for_few_columns(n_columns, rng, monkeypatch):
+    makes, fitted = [], search._fitted
+    monkeypatch.setattr(search, "_ITERATIONS", 1)
+    monkeypatch.setattr(search, "_FINAL_ITERATIONS", 1)
+    monkeypatch.setattr(search, "_fitted", lambda view, make, *rest: makes.append(make) or fitted(view, make, *rest))
+    table = Table(rng.normal(size=(120, n_columns)), rng.normal(size=(1, 120)), np.ones(120))
+    search.best_kernels([table], np.random.RandomState(0))
+    assert (laplacian in makes) == (n_columns <= 64)
 
 
 def test_labels_keep_some_noise_where_none_is_needed(rng):

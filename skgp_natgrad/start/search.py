@@ -18,7 +18,7 @@ from scipy.stats import norm, rankdata
 from .. import kernels
 from .._backend import threads
 from . import evidence
-from .candidates import CANDIDATES, matern52
+from .candidates import CANDIDATES, MOST_COLUMNS, matern52
 from .evidence import Hyperparameters
 from .scale import fit_scale, fit_targets
 
@@ -139,7 +139,8 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     view, first = views[index], firsts[index]
     length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
     noise = first.best.hyperparameters.noise
-    others = threads.for_each(lambda make: _fitted(view, make, length_scale, noise, n_rows), CANDIDATES[1:])
+    makes = [make for make in CANDIDATES[1:] if n_columns <= MOST_COLUMNS.get(make, np.inf)]
+    others = threads.for_each(lambda make: _fitted(view, make, length_scale, noise, n_rows), makes)
     ranked = sorted([first, *others], key=lambda each: -each.density)
     return index, threads.for_each(lambda each: _refined(view, each, length_scale, n_columns), ranked[:n_best])
 
