@@ -6,8 +6,7 @@ import inspect
 
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from .. import likelihoods, objectives, priors
-from ..kernels import Columns
+from .. import kernels, likelihoods, objectives, priors
 from ..likelihoods import Likelihood
 from ..objectives import Objective
 from ..priors import Prior
@@ -22,8 +21,7 @@ def trusted_types() -> list[str]:
 
     For programs that load only classes that are trusted, such as skops: a file can then create objects of these
     classes and of those that skops trusts by default, and no others. They are the two estimators, the package's
-    likelihoods, objectives, priors and schedules, :class:`~skgp_natgrad.kernels.Columns`, and the kernels of
-    scikit-learn.
+    likelihoods, objectives, priors, schedules and kernels, and the kernels of scikit-learn.
 
     Returns
     -------
@@ -47,7 +45,8 @@ def trusted_types() -> list[str]:
     families = (schedules, Schedule), (likelihoods, Likelihood), (objectives, Objective), (priors, Prior)
     for module, base in families:
         found += _complete((getattr(module, name) for name in module.__all__), base)
-    found += [Columns, *_complete(vars(sklearn_kernels).values(), sklearn_kernels.Kernel)]
+    for values in (vars(kernels).values(), vars(sklearn_kernels).values()):
+        found += _complete(values, sklearn_kernels.Kernel)
     return sorted(f"{each.__module__}.{each.__qualname__}" for each in found)
 
 
