@@ -82,7 +82,6 @@ def test_a_callback_ends_training():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "n_tasks", "n_ended"),
     [

@@ -319,15 +319,25 @@ def test_classes_are_calibrated(rng):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 2000, proba, atol=0.05)
 
 
-@pytest.mark.parametrize("n_columns", [64, 65])
-def test_kernels_without_a_matrix_product_are_for_few_columns(n_columns, rng, monkeypatch):
+@pytest.mark.parametrize("n_columns", [1, 2, 64, 65])
+def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, rng, monkeypatch):
     makes, fitted = [], search._fitted
     monkeypatch.setattr(search, "_ITERATIONS", 1)
     monkeypatch.setattr(search, "_FINAL_ITERATIONS", 1)
     monkeypatch.setattr(search, "_fitted", lambda view, make, *rest: makes.append(make) or fitted(view, make, *rest))
     table = Table(rng.normal(size=(120, n_columns)), rng.normal(size=(1, 120)), np.ones(120))
     search.best_kernels([table], np.random.RandomState(0))
-    assert (laplacian in makes) == (n_columns <= 64)
+    assert (laplacian in makes) == (1 < n_columns <= 64)
+    assert len(makes) >= 3
+
+
+def test_columns_that_fill_up_change_no_start(rng):
+    table = Table(rng.normal(size=(50, 3)), rng.normal(size=(1, 50)), np.ones(50))
+    view = search._view(table, np.arange(50), False, search.NOISE_BOUNDS)
+    start = search._start(laplacian, view.longest, 0.0, view)[0].kernel.k2.length_scale
+    assert len(start) == 8
+    expected = laplacian(view.longest[:3], view.limits).k2.length_scale
+    np.testing.assert_allclose(np.exp(start[:3]), expected, rtol=5e-3)
 
 
 def test_labels_keep_some_noise_where_none_is_needed(rng):

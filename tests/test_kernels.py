@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -398,6 +399,37 @@ def test_what_is_wrong_with_columns_is_named(wide, frame):
         Columns(sk.RBF(), "a")(frame.set_axis(["a", "a", "b", "c"], axis=1))
     with pytest.raises(ValueError, match="give both the same columns in the same order"):
         Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])
+
+
+@pytest.mark.parametrize("n_columns", [1, 8, 17])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.usefixtures("x64")
+def test_laplacian_of_many_columns_and_far_from_the_origin(n_columns, offset, rng):
+    """Columns are summed in blocks; X with itself has the derivatives of both arguments."""
+    X, Z, C = rng.normal(size=(9, n_columns)), rng.normal(size=(5, n_columns)), rng.normal(size=(9, 9))
+    kernel = Laplacian(n_columns * rng.uniform(0.5, 2.0, size=n_columns))
+    twin = kernels.from_sklearn(kernel, n_columns).value
+    assert_allclose(twin(offset + X, offset + Z), kernel(X, Z), rtol=1e-8 if offset else 1e-13)
+    _, gradient = kernel(X, eval_gradient=True)
+    of_scales = jax.grad(lambda twin: (C * twin(offset + X, offset + X)).sum())(twin).length_scale
+    assert_allclose(of_scales * kernel.length_scale, np.einsum("ij,ijd->d", C, gradient), rtol=1e-7, atol=1e-9)
+    direction, h = rng.normal(size=X.shape), 1e-6
+    slope = (jax.grad(lambda X: (C * twin(X, X)).sum())(X) * direction).sum()
+    difference = (C * (kernel(X + h * direction) - kernel(X - h * direction))).sum() / (2.0 * h)
+    assert slope == pytest.approx(difference, rel=1e-6)
+    assert twin(X[:0], Z).shape == (0, 5)
+    single = twin(X.astype(np.float32), Z.astype(np.float32))
+    assert_allclose(single, kernel(X, Z), rtol=1e-4)
+
+
+def test_columns_of_the_laplacian_and_lengthscales_that_do_not_fit(rng):
+    X = rng.normal(size=(6, 3))
+    kernel = Columns(Laplacian([0.5, 2.0]), [2, 0])
+    assert_allclose(kernels.from_sklearn(kernel, 3).value(X, X), Laplacian([0.5, 2.0])(X[:, [2, 0]]), rtol=1e-5)
+    with pytest.raises(ValueError, match="length_scale has 2 values, and X has 3 columns"):
+        Laplacian([0.5, 2.0])(X)
+    with pytest.raises(ValueError, match="columns"):
+        Laplacian(1.0)(X, X[:, :1])
 
 
 @pytest.mark.parametrize("length_scale", [0.7, [0.5, 1.0, 2.0]])

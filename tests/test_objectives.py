@@ -148,7 +148,6 @@ def moved(tree, direction, size):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "kernel", "n_mean", "basis"),
     [

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators import _fitted
@@ -251,3 +251,15 @@ def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
     with pytest.raises(FloatingPointError, match="diverged"):
         model.fit(*table)
     assert not hasattr(model, "elbo_")
+
+
+def test_labels_that_were_only_memorised_are_named(rng):
+    """Of heavy rows the bound beats the constant, and the calibration leaves next to nothing of the probabilities."""
+    X, y = rng.normal(size=(60, 3)), rng.choice(3, size=60, p=[0.7, 0.15, 0.15])
+    kernel = ConstantKernel(9.0, "fixed") * RBF(1.5, "fixed")
+    clf = NGDSVGPClassifier(kernel, solver="ngd", max_iter=100, n_iter_no_change=10, tol=0.05, random_state=0)
+    for is_noise in (True, False):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            clf.fit(X, y if is_noise else X[:, 0] > 0.5, sample_weight=np.full(60, 20.0))
+        assert told([str(each.message) for each in caught], "each predicted without itself") == is_noise

@@ -63,10 +63,10 @@ def saved_by_joblib(model):
     return file.getvalue()
 
 
-FEW = [pytest.param(name, marks=() if i < 2 else pytest.mark.slow) for i, name in enumerate(MODELS)]
+CASES = [pytest.param(name, marks=() if i < 2 else pytest.mark.slow) for i, name in enumerate(MODELS)]
 
 
-@pytest.fixture(scope="module", params=FEW)
+@pytest.fixture(scope="module", params=CASES)
 def fitted(request):
     model, y = MODELS[request.param]
     return clone(model).fit(X, y)

@@ -23,6 +23,7 @@ import datetime
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import time
 import warnings
@@ -190,7 +191,7 @@ def main(argv=None):
             for contender in args.contenders:
                 if (name, contender, split) in done or contender not in known or not is_installed(contender):
                     continue
-                record = run(name, task, contender, split, parts) | machine()
+                record = run(name, task, contender, split, parts) | provenance()
                 print(json.dumps(record), flush=True)
                 with args.output.open("a") as lines:
                     lines.write(json.dumps(record) + "\n")
@@ -203,11 +204,13 @@ def is_installed(contender):
     return contender not in ("catboost", "ngboost") or importlib.util.find_spec(contender) is not None
 
 
-def machine():
-    """What the seconds and the digits of a record are of."""
-    described = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
-    return {"commit": commit, "date": datetime.date.today().isoformat(), "cores": len(os.sched_getaffinity(0))}
+def provenance():
+    """The commit, where git knows it, the date, and the number of cores."""
+    commit = None
+    if shutil.which("git"):
+        described = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+        commit = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+    return {"commit": commit, "date": datetime.date.today().isoformat(), "cores": os.cpu_count()}
 
 
 def records_of(path):
@@ -240,7 +243,8 @@ def table(records):
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "  ".join("=" * width for width in widths)
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([rule, lines[0], rule, *lines[1:], rule])
+    commits = sorted({str(record.get("commit")) for record in last.values() if record["contender"] == "ours"})
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule, "", f"Commits of ours: {', '.join(commits)}"])
 
 
 if __name__ == "__main__":

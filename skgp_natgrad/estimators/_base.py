@@ -177,9 +177,9 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
-        _fitted.store(self, fit, result, self._calibrates())
+        left_out = _fitted.store(self, fit, result, self._calibrates())
         _callbacks.after_one_step(self, fit, hooks)
-        return outcome.with_accuracy()
+        return outcome._replace(left_out=left_out).with_accuracy()
 
     def _calibrates(self):
         """Whether class probabilities are to be calibrated; regressors have none."""

@@ -45,9 +45,10 @@ GROUPS = {
 PARAMETERS = r"""
 kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     Prior covariance of the latent functions: ConstantKernel, RBF, Matern,
-    RationalQuadratic, ExpSineSquared, DotProduct, their sums, products and
-    powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), the
-    :class:`~skgp_natgrad.kernels.Laplacian` kernel, or a class added by :func:`skgp_natgrad.kernels.register`. Its
+    RationalQuadratic, ExpSineSquared, DotProduct,
+    :class:`~skgp_natgrad.kernels.Laplacian`, their sums, products and
+    powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
+    class added by :func:`skgp_natgrad.kernels.register`. Its
     hyperparameters are initial values in the units of the standardised X;
     their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
     likelihood models the noise. One kernel serves all latent functions; a
@@ -56,8 +57,9 @@ kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     and g, first those of f and then those of g.
     None chooses one from the data, with one lengthscale per column: Matern
     5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function, or
-    :class:`~skgp_natgrad.kernels.Laplacian`, each at the maximum of the log marginal likelihood of some hundreds of
-    rows, compared by the density of rows outside these.
+    (with 2 to 64 columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at
+    the maximum of the log marginal likelihood of some hundreds of rows,
+    compared by the density of rows outside these.
 objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     What training maximises. "elbo": the evidence lower bound. "tightened": a
     bound that is never looser, at the same cost, for Gaussian noise only [4]_.

@@ -26,14 +26,20 @@ def store(estimator, fit, result, calibrates=False):
     result : svgp.Result
     calibrates : bool, default=False
         Whether class probabilities are calibrated, which takes a second.
+
+    Returns
+    -------
+    left_out : Density or None
+        Of training labels that were predicted without themselves, for the calibration.
     """
+    left_out = None
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
     if calibrates and result.calibration is not None:
         model = model._replace(calibration=result.calibration)
     elif calibrates and fit.plan.objective.closed_form:
         # Without expected log-likelihoods q has no factors that could be left out.
-        model = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+        model, left_out = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -61,6 +67,7 @@ def store(estimator, fit, result, calibrates=False):
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
+    return left_out
 
 
 def _paragraph(plan, scales, model, result):

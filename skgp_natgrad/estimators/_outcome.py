@@ -43,6 +43,8 @@ class Outcome(NamedTuple):
         The arguments to lower, with their values.
     accuracy : Accuracy, optional
         Of a classifier whose bound leaves it open whether its labels are better than the most frequent one.
+    left_out : Density, optional
+        Of training labels that were predicted without themselves.
     """
 
     estimator: object
@@ -51,6 +53,7 @@ class Outcome(NamedTuple):
     constant: float | None
     step_sizes: list
     accuracy: NamedTuple | None = None
+    left_out: NamedTuple | None = None
 
     def with_accuracy(self):
         """The outcome with the accuracy of the labels, once the estimator is fitted."""
@@ -235,10 +238,15 @@ def _value(result, fit):
 
 def _no_better(outcome):
     result, fit, constant = outcome.result, outcome.fit, outcome.constant
-    value = _value(result, fit)
-    if constant is None or result.trained.status == "too few" or value > constant:
+    value, left_out = _value(result, fit), outcome.left_out
+    if constant is None or result.trained.status == "too few":
         return None
     what = "ELBO" if result.held_out is None else "log density of held-out labels"
+    if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
+        # Far too sure of the labels it has seen: the calibration has made next to nothing of its probabilities.
+        value, what = left_out.mean, "log density of training labels, each predicted without itself"
+    if value > constant:
+        return None
     found = (
         f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
     )

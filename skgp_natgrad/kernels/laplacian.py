@@ -70,22 +70,29 @@ class Laplacian(sklearn_kernels.RBF):
         gradient : ndarray of shape (N, N, n_dims)
             Derivatives of K in ``theta``. Only with ``eval_gradient``.
         """
-        X = np.atleast_2d(X).astype(float)
-        scaled = X / np.broadcast_to(self.length_scale, X.shape[1:])
-        if Y is None:
-            K = np.exp(-cdist(scaled, scaled, "cityblock"))
-            return (K, self._gradient(scaled, K)) if eval_gradient else K
-        if eval_gradient:
+        if Y is not None and eval_gradient:
             raise ValueError("eval_gradient=True takes the covariances of X alone; leave Y out.")
-        Y = np.atleast_2d(Y).astype(float) / np.broadcast_to(self.length_scale, X.shape[1:])
-        return np.exp(-cdist(scaled, Y, "cityblock"))
+        X = self._scaled("X", X)
+        distance = cdist(X, X if Y is None else self._scaled("Y", Y), "cityblock")
+        K = np.exp(-distance)
+        return (K, self._gradient(X, distance, K)) if eval_gradient else K
 
-    def _gradient(self, scaled, K):
+    def _scaled(self, name, X):
+        """Rows in lengthscales."""
+        X, length_scale = np.atleast_2d(X).astype(float), np.ravel(self.length_scale)
+        if len(length_scale) not in (1, X.shape[1]):
+            raise ValueError(
+                f"length_scale has {len(length_scale)} values, and {name} has {X.shape[1]} columns; give one value, or "
+                "one for each column."
+            )
+        return X / length_scale
+
+    def _gradient(self, X, distance, K):
         """Derivatives of K in the logarithms of the lengthscales."""
         if self.hyperparameter_length_scale.fixed:
             return np.empty((*K.shape, 0))
-        each = np.abs(scaled[:, None] - scaled[None])
-        return K[:, :, None] * (each if self.anisotropic else each.sum(-1, keepdims=True))
+        each = np.abs(X[:, None] - X[None]) if self.anisotropic else distance[:, :, None]
+        return K[:, :, None] * each
 
 
 class JaxLaplacian(UnitVariance):
@@ -106,9 +113,16 @@ def _distance(X, Z, rate):
         x, z = block
         return total + sum(jnp.abs(x[k][:, None] - z[k][None]) for k in range(_BLOCK)), None
 
-    blocks = tuple(map(_blocks, (X * rate, Z * rate)))
+    x, z = _centred(X, Z)
+    blocks = tuple(map(_blocks, (x * rate, z * rate)))
     zeros = jnp.zeros((len(X), len(Z)), jnp.result_type(X, Z, rate))
     return jnp.minimum(jax.lax.scan(add, zeros, blocks)[0], jnp.finfo(zeros.dtype).max / 16.0)
+
+
+def _centred(X, Z):
+    """Both relative to one row of X: far from the origin, products with the rates would lose digits."""
+    centre = X[:1].sum(0)
+    return X - centre, Z - centre
 
 
 def _blocks(X):
@@ -128,8 +142,8 @@ def _backward(saved, cotangent):
         return None, (signed @ jnp.ones_like(z), jnp.ones_like(x) @ signed)
 
     _, (rows, columns) = jax.lax.scan(of_column, None, (X.T, Z.T))
-    centre = X[:1].sum(0)
-    of_rate = (rows * (X - centre).T).sum(1) - (columns * (Z - centre).T).sum(1)
+    x, z = _centred(X, Z)
+    of_rate = (rows * x.T).sum(1) - (columns * z.T).sum(1)
     return rows.T * rate, -columns.T * rate, of_rate
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import placement
-from ..prediction.calibration import calibrate, log_densities
+from ..prediction.calibration import calibrate, density, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
 from .closed_form import Optimum
@@ -152,12 +152,9 @@ def solve(parameters, constants, table, random_state):
     held_out = problem.fits(0.0, None, 2)
     moments, y = problem.moments(held_out)
     calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
-    mean, var = (
-        factor * each for factor, each in zip((calibration.mean, calibration.deviation**2), moments, strict=True)
-    )
-    density = float(np.average(log_densities(problem.likelihood, mean, var, y), weights=problem.weight))
+    held = density(problem.likelihood, calibration, *moments, y, problem.weight)
     fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
-    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), density, calibration)
+    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), held.mean, calibration)
 
 
 def _climb(problem, limits):

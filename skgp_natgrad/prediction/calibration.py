@@ -56,6 +56,18 @@ class Calibration(NamedTuple):
     deviation: float = 1.0
 
 
+class Density(NamedTuple):
+    """A mean log density of labels in nats per unit of weight, and its standard error.
+
+    Attributes
+    ----------
+    mean, error : float
+    """
+
+    mean: float
+    error: float
+
+
 @jax.tree_util.register_pytree_node_class
 class Calibrated:
     """A likelihood whose class probabilities are those of scaled latent functions."""
@@ -148,6 +160,24 @@ def calibrate(likelihood, mean, var, y, weight):
     if not found.fun < start - _WORTH:
         return Calibration()
     return Calibration(*map(float, np.exp(found.x)))
+
+
+def density(likelihood, calibration, mean, var, y, weight):
+    """The `Density` of labels under a calibration; the arguments are those of `calibrate`."""
+    each = log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y)
+    average = np.average(each, weights=weight)
+    error = np.sqrt((weight**2 * (each - average) ** 2).sum()) / weight.sum()
+    return Density(float(average), float(error))
+
+
+def left_out(likelihood, mean, var, y, weight):
+    """The `Calibration` by training labels, each predicted without itself, and their `Density` under it.
+
+    The arguments are those of `cavities`.
+    """
+    moments = cavities(likelihood, mean, var, y, weight)
+    found = calibrate(likelihood, *moments, y, weight)
+    return found, density(likelihood, found, *moments, y, weight)
 
 
 def some_rows(table, random_state):

@@ -172,7 +172,7 @@ def predict(
         return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)
 
 
-def calibrated(model: Model, table: Any, random_state: Seed = None, device: Device = "auto") -> Model:
+def calibrated(model: Model, table: Any, random_state: Seed = None, device: Device = "auto") -> tuple[Model, Any]:
     """The model with the scales of the latent functions that calibrate its class probabilities.
 
     Parameters
@@ -188,6 +188,8 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     Returns
     -------
     model : Model
+    density : named tuple of float
+        The ``mean`` log density of these labels, in nats per unit of weight, and its standard ``error``.
 
     Examples
     --------
@@ -200,17 +202,15 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     >>> plan = svgp.complete(plan, table)
     >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
     >>> model, _ = svgp.condition(result.state, result.constants, plan)
-    >>> svgp.calibrated(model, table, random_state=0).calibration is not None
+    >>> bool(svgp.calibrated(model, table, random_state=0)[1].mean > np.log(0.5))
     True
     """
     table = table.sample
     rows = calibration_of.some_rows(table, check_random_state(random_state))
     mean, var = predict(model, table.X[rows], device=device)
     with _device.computation(device, required=False):
-        labels = table.y[:, rows], table.weight[rows]
-        moments = calibration_of.cavities(model.likelihood, mean, var, *labels)
-        found = calibration_of.calibrate(model.likelihood, *moments, *labels)
-    return model._replace(calibration=found)
+        found, density = calibration_of.left_out(model.likelihood, mean, var, table.y[:, rows], table.weight[rows])
+    return model._replace(calibration=found), density
 
 
 def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:

@@ -51,8 +51,9 @@ def laplacian(length_scale, bounds):
 
 # The first one is fitted first: the others start from its lengthscales.
 CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian)
-# Sums of absolute differences are no matrix product: of more columns they would take longer than all else.
-MOST_COLUMNS = {laplacian: 64}
+# Fewest and most columns. Of one column Laplacian is Matern 1/2; and sums of absolute differences are no matrix
+# product, so that of many they would take longer than all else.
+COLUMNS = {laplacian: (2, 64)}
 
 
 def _within(length_scale, bounds):

@@ -31,6 +31,8 @@ from ..training.batches import bucket
 _PRIOR_DEVIATION = 3.0
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
+# Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
+_GRADIENT, _CHANGE = 1e-5, 2e-9
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -204,17 +206,18 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
 def _minimised(loss, x0, limits, options):
     """The minimum by L-BFGS, and the loss there.
 
-    Its first step is the gradient itself, which may lead to a corner of the bounds: here its length is at most one.
+    Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
+    than one.
     """
     at_start = loss(x0)
-    scale = 1.0 / max(1.0, float(np.linalg.norm(at_start[1])))
+    scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _IMPOSSIBLE)
     evaluated = {x0.tobytes(): at_start}
 
     def scaled(x):
         value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
         return scale * value, scale * slope
 
-    options = {**options, "gtol": 1e-5 * scale}
+    options = {**options, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
     found = optimize.minimize(scaled, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     return found.x, float(found.fun) / scale
 

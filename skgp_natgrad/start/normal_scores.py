@@ -11,7 +11,7 @@ from .scale import snapped
 
 # Most knots of a column; between them the map is linear.
 _KNOTS = 500
-# Of a row whose weight vanishes beside the others: its score is -8.1.
+# Of a row whose weight vanishes beside the others: its score is -8.1, before all are divided by their deviation.
 _SMALLEST_RANK = np.finfo(float).eps
 
 

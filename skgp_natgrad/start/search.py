@@ -18,7 +18,7 @@ from scipy.stats import norm, rankdata
 from .. import kernels
 from .._backend import threads
 from . import evidence
-from .candidates import CANDIDATES, MOST_COLUMNS, matern52
+from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
 from .scale import fit_scale, fit_targets
 
@@ -43,8 +43,8 @@ _TRIED_LONGEST = 1e3
 _COARSE, _COARSE_OF_FEW = 0.05, 0.005
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
-# Noise variances, as shares of the targets' variance: of measurements, and of class labels, among which a kernel that
-# explains the last label would fit their neighbourhoods alone.
+# Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
+# every label gets lengthscales so short that each row says something of its nearest neighbours alone.
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
@@ -116,7 +116,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     coarse : bool, default=False
         Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
         then would explain nothing; they are found where a column has few values.
-    noises : pair of floats
+    noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
 
     Returns
@@ -139,10 +139,15 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     view, first = views[index], firsts[index]
     length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
     noise = first.best.hyperparameters.noise
-    makes = [make for make in CANDIDATES[1:] if n_columns <= MOST_COLUMNS.get(make, np.inf)]
+    makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     others = threads.for_each(lambda make: _fitted(view, make, length_scale, noise, n_rows), makes)
     ranked = sorted([first, *others], key=lambda each: -each.density)
     return index, threads.for_each(lambda each: _refined(view, each, length_scale, n_columns), ranked[:n_best])
+
+
+def _suits(make, n_columns):
+    fewest, most = COLUMNS.get(make, (0, np.inf))
+    return fewest <= n_columns <= most
 
 
 def _view(table, order, coarse, noises):
@@ -150,9 +155,11 @@ def _view(table, order, coarse, noises):
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
     X = np.pad(table.X, ((0, 0), (0, missing)))
-    longest = np.sqrt(len(deviation)) * np.pad(deviation, (0, missing), constant_values=1.0)
+    longest = np.sqrt(len(deviation)) * deviation
     shortest = _SHORTEST if not coarse else _COARSE if len(deviation) > _FEW_COLUMNS else _COARSE_OF_FEW
     limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
+    # What fills up has next to no part in sums over columns.
+    longest = np.pad(longest, (0, missing), constant_values=limits[1])
     return _View(table._replace(X=X), order, longest, limits, noises)
 
 
@@ -197,8 +204,9 @@ def _refined(view, candidate, length_scale, n_columns):
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
-    limits = _SHORTEST * view.longest.min(), _LONGEST * view.longest.max()
-    kernel = kernels.to_sklearn(make(view.longest[:n_columns], limits), values)
+    longest = view.longest[:n_columns]
+    limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
+    kernel = kernels.to_sklearn(make(longest, limits), values)
     return Found(kernel, float(np.exp(best.hyperparameters.noise)), density)
 
 
