@@ -180,3 +180,12 @@ def test_a_start_without_a_success_is_finite():
             start = Binomial(link).initial_latent(np.full((1, 5), y), np.full((1, 5), 4.0), 0)
             assert np.isfinite(start)
             assert side * start > 0.0
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_probability_that_underflows_leaves_a_deviation():
+    model = Binomial().value_and_bounds(1)[0].given(np.full((1, 3), 10.0))
+    mean, var = model.conditional_moments(np.array([[-60.0, 0.0, 60.0]]))
+    assert_allclose(mean, [[0.0, 5.0, 10.0]], atol=1e-12)
+    assert_allclose(var, [[0.0, 2.5, 0.0]], atol=1e-12)
+    assert np.all(np.asarray(var) > 0.0)

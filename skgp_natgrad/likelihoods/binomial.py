@@ -106,7 +106,8 @@ class Binomial(RegressionLikelihood):
     def conditional_moments(self, f):
         success, failure = (jnp.exp(self._log_link(side * f)) for side in (1.0, -1.0))
         mean = self.trials * success
-        return mean, mean * failure
+        # Positive also where it underflows.
+        return mean, jnp.maximum(mean * failure, jnp.finfo(mean.dtype).tiny ** 0.5)
 
     def conditional_cdf(self, f, y):
         failure = ndtr(-f) if self.link == "probit" else expit(-f)
