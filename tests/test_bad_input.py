@@ -45,6 +45,7 @@ def fitted():
 # -- values that are no numbers -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_estimator
 @each_bad_number
 def test_the_place_of_a_value_that_is_not_finite_is_named(estimator, bad, fitted):
@@ -267,6 +268,7 @@ def test_a_learning_rate_of_zero_names_what_it_means(rate):
 # -- fewer rows than points ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_estimator
 def test_fewer_rows_than_points_are_told(estimator):
     """Each distinct row stands three times."""

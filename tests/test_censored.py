@@ -60,6 +60,7 @@ def test_nearly_all_censored_has_a_small_variance_to_its_digits():
     assert_allclose(var[0, 0], square - first**2, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_far_beyond_a_limit_values_and_gradients_are_finite(dtype):
     """Forty deviations and more, on both sides of both limits."""

@@ -112,6 +112,7 @@ def test_a_classifier_goes_on_from_a_path_in_a_string(batch_size, path):
     assert_same(model.fit(X, labels), NGDSVGPClassifier(**options, random_state=1).fit(X, labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_instance", [False, True])
 def test_without_a_seed_the_random_numbers_are_those_of_the_file(as_instance, path):
     def seeded(seed):
@@ -135,6 +136,7 @@ def test_interrupted_again_and_again(path):
     assert_same(model.fit(X, Y), regressor(**MINIBATCH, max_iter=110).fit(X, Y))
 
 
+@pytest.mark.slow
 def test_interrupted_in_the_middle_of_a_chunk_and_after_training(path, monkeypatch):
     model = regressor(**MINIBATCH, mean_solver="exact", checkpoint=path)
     chunks, run_chunk = [], chunk.run_chunk

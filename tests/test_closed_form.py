@@ -76,6 +76,7 @@ def test_it_is_a_natural_gradient_step_of_size_one(rng):
     assert result.elbo == pytest.approx(float(report.elbo), rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_inducing", [None, 12])
 def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
     table, noise = table_of(rng, n=30), 0.2

@@ -42,6 +42,7 @@ def density(y, mean, std):
 # -- regression ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_set_is_as_good_as_the_exact_process(fitted, diabetes):
     X, y, X_test, y_test = diabetes
     scale = X.std(0)
@@ -319,7 +320,7 @@ def test_classes_are_calibrated(rng):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 2000, proba, atol=0.05)
 
 
-@pytest.mark.parametrize("n_columns", [1, 2, 64, 65])
+@pytest.mark.parametrize("n_columns", [1, 2, pytest.param(64, marks=pytest.mark.slow), 65])
 def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, rng, monkeypatch):
     makes, fitted = [], search._fitted
     monkeypatch.setattr(search, "_ITERATIONS", 1)

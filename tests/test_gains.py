@@ -161,6 +161,7 @@ def _step_and_gain(state, constants, batch, table, gamma, rate, method):
     return state, (report.gamma, product, (toward * seen).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [140, 205, 500])
 def test_a_fit_takes_the_steps_that_are_best_for_its_batches(n_rows):
     """In the mean of iterations 50 to 250, by the slope of the whole table at each; hyperparameters move too."""

@@ -401,8 +401,7 @@ def test_what_is_wrong_with_columns_is_named(wide, frame):
         Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])
 
 
-@pytest.mark.parametrize("n_columns", [1, 8, 17])
-@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize(("n_columns", "offset"), [(1, 0.0), (8, 0.0), (17, 1e6)])
 @pytest.mark.usefixtures("x64")
 def test_laplacian_of_many_columns_and_far_from_the_origin(n_columns, offset, rng):
     """Columns are summed in blocks; X with itself has the derivatives of both arguments."""

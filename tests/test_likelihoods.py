@@ -461,6 +461,7 @@ OTHER_PARAMETERS = {
 }
 
 
+@pytest.mark.slow
 @every_regression
 @pytest.mark.usefixtures("x64")
 def test_two_columns_are_two_problems(case, rng):

@@ -203,6 +203,7 @@ def counted(monkeypatch):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"batch_size": 25, "learning_rate": "cosine"}], ids=["whole", "minibatches"])
 def test_candidates_that_go_on_take_the_steps_of_a_fit_that_never_paused(options, counted):
     model = regressor(max_iter=120, tol=0.0, **options)

@@ -366,6 +366,7 @@ def test_data_term_is_the_log_density_of_the_prediction(likelihood, expected, to
     assert_allclose(0.25 * term, expected(model, mean, var, y), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", every_likelihood(), ids=repr)
 @pytest.mark.usefixtures("x64")
 def test_data_term_has_gradients_under_every_likelihood(likelihood, rng):

@@ -253,6 +253,7 @@ def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
     assert not hasattr(model, "elbo_")
 
 
+@pytest.mark.slow
 def test_labels_that_were_only_memorised_are_named(rng):
     """Of heavy rows the bound beats the constant, and the calibration leaves next to nothing of the probabilities."""
     X, y = rng.normal(size=(60, 3)), rng.choice(3, size=60, p=[0.7, 0.15, 0.15])

@@ -288,6 +288,7 @@ def test_auto_on_minibatches_is_as_good_as_the_optimum(amplitude, noise, table):
     assert model.n_rejected_steps_ == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_a_stream_in_three_parts_is_the_whole(amplitude, noise, table):
     X, y, X_new = table
@@ -479,6 +480,7 @@ def test_the_decoupled_bound_has_the_digits_of_extended_precision(amplitude, noi
         assert last < 1e-9 * first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_adam_climbs_in_the_decoupled_basis(amplitude, noise, table):
     """Every step on the full batch raises the bound, and the posterior is finite."""
@@ -643,6 +645,7 @@ one_step = jax.jit(step.step, static_argnames="algorithm")
 latent_moments = jax.jit(bounds.latent_moments, static_argnums=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_mean", [0, 4])
 @pytest.mark.parametrize("moves", [False, True], ids=["points stay", "points move"])
 @pytest.mark.usefixtures("x64")
