@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search, sizes
@@ -352,11 +353,20 @@ def test_labels_keep_some_noise_where_none_is_needed(rng):
 
 @pytest.mark.slow
 def test_thresholds_of_single_columns_are_found_by_the_laplacian_kernel(rng):
-    """With nothing set, since no other candidate is made for them."""
+    X = rng.uniform(-1.0, 1.0, size=(500, 6))
+    thresholds = rng.uniform(-0.5, 0.5, size=6)
+    y = (X > thresholds).sum(1)
+    table = Table(X, (y - y.mean())[None] / y.std(), np.ones(500))
+    _, (first, second) = search.best_kernels([table], np.random.RandomState(0), 2)
+    assert "Laplacian" in repr(first.kernel)
+    assert first.density > second.density + 0.5
+
+
+@pytest.mark.slow
+def test_classes_that_jump_at_thresholds_are_learnt_better_by_the_laplacian_kernel(rng):
     X = rng.normal(size=(600, 6))
     y = (X[:, 0] > 0.3) ^ ((X[:, 1] > -0.5) & (X[:, 2] < 0.7))
-    clf = NGDSVGPClassifier(random_state=0).fit(X[:400], y[:400])
-    assert "Laplacian" in repr(clf.kernel_)
-    given = NGDSVGPClassifier(1.0 * Matern(np.full(6, 3.0), nu=2.5), random_state=0).fit(X[:400], y[:400])
-    density, other = (-log_loss(y[400:], model.predict_proba(X[400:])) for model in (clf, given))
+    kernels = 1.0 * Laplacian(np.full(6, 6.0)), 1.0 * Matern(np.full(6, 3.0), nu=2.5)
+    models = [NGDSVGPClassifier(kernel, random_state=0).fit(X[:400], y[:400]) for kernel in kernels]
+    density, other = (-log_loss(y[400:], model.predict_proba(X[400:])) for model in models)
     assert density > other + 0.01
