@@ -355,7 +355,7 @@ def test_labels_keep_some_noise_where_none_is_needed(rng):
 def test_thresholds_of_single_columns_are_found_by_the_laplacian_kernel(rng):
     X = rng.uniform(-1.0, 1.0, size=(500, 6))
     thresholds = rng.uniform(-0.5, 0.5, size=6)
-    y = (X > thresholds).sum(1)
+    y = (thresholds < X).sum(1)
     table = Table(X, (y - y.mean())[None] / y.std(), np.ones(500))
     _, (first, second) = search.best_kernels([table], np.random.RandomState(0), 2)
     assert "Laplacian" in repr(first.kernel)
