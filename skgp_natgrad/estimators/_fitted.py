@@ -29,7 +29,7 @@ def store(estimator, fit, result, calibrates=False):
 
     Returns
     -------
-    left_out : Density or None
+    left_out : Average or None
         Of training labels that were predicted without themselves, for the calibration.
     """
     left_out = None

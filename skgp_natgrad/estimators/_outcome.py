@@ -43,8 +43,8 @@ class Outcome(NamedTuple):
         The arguments to lower, with their values.
     accuracy : Accuracy, optional
         Of a classifier whose bound leaves it open whether its labels are better than the most frequent one.
-    left_out : Density, optional
-        Of training labels that were predicted without themselves.
+    left_out : Average, optional
+        Log density of training labels that were predicted without themselves.
     """
 
     estimator: object

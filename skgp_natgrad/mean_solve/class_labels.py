@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import placement
-from ..prediction.calibration import calibrate, density, log_densities
+from ..prediction.calibration import Average, calibrate, density, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
 from .closed_form import Optimum
@@ -182,5 +182,5 @@ def _is_larger(difference, weight):
 
     Few rows do not tell a wide prior from a narrow one.
     """
-    mean = np.average(difference, weights=weight)
-    return mean > np.sqrt((weight**2 * (difference - mean) ** 2).sum()) / weight.sum()
+    found = Average.of(difference, weight)
+    return found.mean > found.error

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .calibration import Average
 from .model import predict
 
 # Training rows that are predicted, at most.
@@ -52,6 +53,5 @@ def accuracy(model, table, device="auto"):
     probable = np.argmax(predict(model, table.X[rows], "class_probabilities", device=device), axis=0)
     right = probable == y
     frequent = y == np.argmax(np.bincount(y, weights=weight))
-    gain = 1.0 * right - frequent
-    error = np.sqrt((weight**2 * (gain - weight @ gain) ** 2).sum())
-    return Accuracy(float(weight @ right), float(weight @ frequent), float(error))
+    gain = Average.of(1.0 * right - frequent, weight)
+    return Accuracy(float(weight @ right), float(weight @ frequent), gain.error)

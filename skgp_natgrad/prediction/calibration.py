@@ -56,8 +56,8 @@ class Calibration(NamedTuple):
     deviation: float = 1.0
 
 
-class Density(NamedTuple):
-    """A mean log density of labels in nats per unit of weight, and its standard error.
+class Average(NamedTuple):
+    """The mean of weighted values, such as log densities of labels in nats, and its standard error.
 
     Attributes
     ----------
@@ -66,6 +66,12 @@ class Density(NamedTuple):
 
     mean: float
     error: float
+
+    @classmethod
+    def of(cls, values, weight):
+        """The average of values (B,) of weights (B,)."""
+        mean = np.average(values, weights=weight)
+        return cls(float(mean), float(np.sqrt((weight**2 * (values - mean) ** 2).sum()) / weight.sum()))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -163,15 +169,12 @@ def calibrate(likelihood, mean, var, y, weight):
 
 
 def density(likelihood, calibration, mean, var, y, weight):
-    """The `Density` of labels under a calibration; the arguments are those of `calibrate`."""
-    each = log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y)
-    average = np.average(each, weights=weight)
-    error = np.sqrt((weight**2 * (each - average) ** 2).sum()) / weight.sum()
-    return Density(float(average), float(error))
+    """The `Average` log density of labels under a calibration; the arguments are those of `calibrate`."""
+    return Average.of(log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y), weight)
 
 
 def left_out(likelihood, mean, var, y, weight):
-    """The `Calibration` by training labels, each predicted without itself, and their `Density` under it.
+    """The `Calibration` by training labels, each predicted without itself, and their `density` under it.
 
     The arguments are those of `cavities`.
     """
