@@ -262,10 +262,9 @@ def _in_one_step(state, constants, table, random_state):
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    elbo, held_out = float(bounds[-1]), optimum.density if optimum.calibration is not None else None
-    trained = loop.Result(state, report, elbo, None, 0.0)
+    trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    return found._replace(calibration=optimum.calibration, held_out=held_out)
+    return found._replace(calibration=optimum.calibration, held_out=optimum.density)
 
 
 def _with_mean(result, table, plan, random_state):

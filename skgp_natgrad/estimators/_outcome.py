@@ -232,7 +232,8 @@ def _too_coarse(lost):
 
 def _value(result, fit):
     """What a fit is judged by, per unit of weight."""
-    # The bound of a wide prior may be low though it predicts well: where there are held-out labels, they decide.
+    # The bound of a wide prior, or of a noise smaller than what points leave unexplained, may be low though it
+    # predicts well: where there are held-out rows, they decide.
     return (result.trained.elbo - result.log_prior) / fit.weight if result.held_out is None else result.held_out
 
 
@@ -241,7 +242,7 @@ def _no_better(outcome):
     value, left_out = _value(result, fit), outcome.left_out
     if constant is None or result.trained.status == "too few":
         return None
-    what = "ELBO" if result.held_out is None else "log density of held-out labels"
+    what = "ELBO" if result.held_out is None else "log density of held-out rows"
     if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
         # Far too sure of the labels it has seen: the calibration has made next to nothing of its probabilities.
         value, what = left_out.mean, "log density of training labels, each predicted without itself"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import placement
+from .._backend.repeated import contradicted, n_observations
 from ..prediction.calibration import Average, calibrate, density, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
@@ -22,6 +23,8 @@ from .mean_system import prior_of
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
 _SHARE = 5
+# Observations in a row, at most.
+_MOST_OBSERVATIONS = 100
 # Share of the prior variance that the inducing points leave unexplained at a row apart from them.
 _APART = 1e-6
 # The kernel's scale changes by this factor, at most so many times.
@@ -29,33 +32,55 @@ _STEP, _STEPS = float(np.log(3.0)), 8
 
 
 class HeldOut(NamedTuple):
-    """Rows that are left out of a fit: positions, what the points leave unexplained, labels (T, B), weights (B,)."""
+    """What is left out of a fit.
+
+    Attributes
+    ----------
+    index : ndarray of shape (B,)
+        Rows.
+    residual : ndarray of shape (B,)
+        What the points leave unexplained.
+    y : ndarray of shape (T, B)
+        Labels.
+    weight : ndarray of shape (B,)
+        How much of each row's weight.
+    counts : ndarray of shape (B,)
+        The number of observations in it.
+    """
 
     index: np.ndarray
     residual: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    counts: np.ndarray
 
 
-def folds_of(rows, random_state):
-    """Parts of the rows (`HeldOut`), each to be predicted from all others: all of few rows, and a part of many.
+def folds_of(rows, random_state, is_contradicted=False):
+    """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
 
-    Rows at inducing points of their own come last: how they are predicted says little about the rows between.
+    Rows at inducing points of their own come last: how they are predicted says little about the rows between. Rows
+    whose X has other labels, too, are as many observations as their weight.
     """
     explained, residual, y, weight = map(np.asarray, rows[1:])
-    order = random_state.permutation(np.flatnonzero(weight > 0.0))
-    apart = residual[order] > _APART * (residual + explained)[order]
-    order = np.concatenate([order[apart], order[~apart]])
+    n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
+    positive = np.flatnonzero(weight > 0.0)
+    order = random_state.permutation(np.repeat(positive, n_each[positive].astype(int)))
+    first = ((residual > _APART * (residual + explained)) | is_contradicted)[order]
+    order = np.concatenate([order[first], order[~first]])
     n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
     size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
-    parts = (np.sort(order[i * size : (i + 1) * size]) for i in range(n_folds))
-    return [HeldOut(part, residual[part], y[:, part], weight[part]) for part in parts if len(part)]
+    parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
+    return [
+        HeldOut(part, residual[part], y[:, part], weight[part] * (counts / n_each[part]), counts)
+        for part, counts in parts
+        if len(part)
+    ]
 
 
 def without(rows, held):
-    """The rows, those that are held out with weight zero."""
+    """The rows without what is held out."""
     weight = np.array(rows.weight)
-    weight[held.index] = 0.0
+    weight[held.index] = np.maximum(weight[held.index] - held.weight, 0.0)
     return rows._replace(weight=weight)
 
 
@@ -82,7 +107,9 @@ class _Problem(NamedTuple):
         # Only what the likelihood's part needs, so that one program serves all.
         parameters = parameters._replace(log_kernels=None, points=None, weights=None)
         constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
-        return cls(parameters, constants, rows, folds_of(rows, random_state))
+        repeated = contradicted(table.X, table.y)
+        repeated = np.pad(repeated, (0, len(rows.weight) - len(repeated)))
+        return cls(parameters, constants, rows, folds_of(rows, random_state, repeated))
 
     @property
     def likelihood(self):
@@ -92,6 +119,11 @@ class _Problem(NamedTuple):
     def weight(self):
         """Weights of all held-out rows."""
         return np.concatenate([held.weight for held in self.folds])
+
+    @property
+    def counts(self):
+        """Numbers of observations in all held-out rows."""
+        return np.concatenate([held.counts for held in self.folds])
 
     def fits(self, log_scale, before=None, turns=TURNS):
         """A fit without each of the folds."""
@@ -169,7 +201,7 @@ def _climb(problem, limits):
                 break
             tried = problem.fits(log_scale, fits, 2)
             densities_there = problem.densities(tried)
-            if not _is_larger(densities_there - densities, problem.weight):
+            if not _is_larger(densities_there - densities, problem.weight, problem.counts):
                 break
             best, fits, densities = log_scale, tried, densities_there
         if best > 0.0:
@@ -177,10 +209,10 @@ def _climb(problem, limits):
     return best, densities
 
 
-def _is_larger(difference, weight):
+def _is_larger(difference, weight, counts):
     """Whether differences of weighted rows are positive by more than a standard error (Breiman et al. 1984).
 
     Few rows do not tell a wide prior from a narrow one.
     """
-    found = Average.of(difference, weight)
+    found = Average.of(difference, weight, counts)
     return found.mean > found.error

@@ -27,11 +27,13 @@ from scipy import optimize
 from .._backend import placement
 from .._backend.device import once_jit
 from .._backend.linalg import definite_cholesky, weighted_gram
+from .._backend.repeated import contradicted, n_observations
 from ..prediction.calibration import Calibration
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from .amplitude import multiplied, room
+from .drawn import drawn
 from .mean_system import prior_of, rows_of
 
 _BLOCK_ROWS = 2048
@@ -85,7 +87,7 @@ class Optimum(NamedTuple):
     elbo : ndarray of shape (n_turns,)
         The bound, last at this q.
     density : float
-        The leave-one-out density in nats a row.
+        The log density of held-out rows, of all targets together, in nats per unit of weight.
     calibration : Calibration, optional
         Of class probabilities.
     """
@@ -100,14 +102,16 @@ class Optimum(NamedTuple):
 class HeldOut(NamedTuple):
     """Rows for leave-one-out predictions.
 
-    Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), weight and the diagonal of W (K, B each).
+    Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
+    the diagonal of W, and by how much the noise of one observation is wider than s^2 (K, B each).
     """
 
     A: jax.Array
     residual: jax.Array
     y: jax.Array
     weight: jax.Array
-    relative: jax.Array
+    left_out: jax.Array
+    widening: jax.Array
 
     def n_rows(self, k):
         """Number of rows that count for a target."""
@@ -179,40 +183,46 @@ def _whitened(parameters, prior, X):
 
 
 def held_out_rows(parameters, prior, constants, table, random_state):
-    """Random rows apart from the inducing points, for leave-one-out predictions; all kinds if these are few.
+    """Random rows apart from the inducing points; all kinds if these are few.
 
-    What a row at an inducing point is predicted with says little about the rows between the points.
+    What a row at an inducing point is predicted with says little about the rows between the points. But where X is
+    repeated, so is it among new rows; and it may be only there that the noise is seen.
     """
     part = table.sample
-    n_rows = min(part.n_rows, _HELD_OUT_ROWS)
-    missing = bucket(n_rows) - n_rows
-    rows = part.rows(np.sort(random_state.choice(part.n_rows, n_rows, replace=False)))
+    chosen, counts = drawn(part.weight, _HELD_OUT_ROWS, random_state)
+    rows, repeated = part.rows(chosen), contradicted(part.X, part.y)[chosen]
+    missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
-    share = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
-    y, *weights = _weights(rows, parameters, rows.per_target)
+    unexplained = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
+    y, weight, relative = _weights(rows, parameters, rows.per_target)
+    widening = weight / np.where(relative > 0.0, relative, weight)
+    weight, left_out = weight * (counts / rows.weight), relative / n_observations(rows.weight, repeated)
     y = np.pad(y - rows.prior_mean(constants), ((0, 0), (0, missing)))
-    weight, relative = (np.broadcast_to(np.pad(each, ((0, 0), (0, missing))), y.shape) for each in weights)
-    apart = (share > _APART) & (weight > 0.0)
+    of_rows = (weight, 0.0), (left_out, 0.0), (np.where(weight > 0.0, widening, 1.0), 1.0)
+    weight, left_out, widening = (
+        np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), y.shape) for each, last in of_rows
+    )
+    apart = ((unexplained > _APART) | np.pad(repeated, (0, missing))) & (weight > 0.0)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), relative)
+    return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), left_out, widening)
 
 
 @once_jit
-def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, relative):
-    """Means over held-out rows of the log variance and of squared error by variance, each row given all others.
+def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, widening):
+    """Means over held-out rows of the log variance and of squared error by variance, each given all others.
 
-    With s = a^T (I + gram / noise)^-1 a and the leverage h = W s / noise, the error without
-    the row is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise weight / W.
+    With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
+    error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
     """
     noise = jnp.exp(log_noise)
     factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
     w = cho_solve((factor, True), cross / noise)
     half = solve_triangular(factor, A, lower=True)
     s = (half * half).sum(0)
-    rest = jnp.maximum(1.0 - relative * s / noise, _MIN_REST)
+    rest = jnp.maximum(1.0 - left_out * s / noise, _MIN_REST)
     error = (y - w @ A) / rest
-    variance = residual + s / rest + noise * jnp.where(weight > 0.0, weight / relative, 1.0)
+    variance = residual + s / rest + noise * widening
     # Of a target that is missing in all of these rows nothing is said.
     total = jnp.where(weight.sum() > 0.0, weight.sum(), 1.0)
     return weight @ jnp.log(variance) / total, weight @ (error**2 / variance) / total
@@ -236,7 +246,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     scale : float
     """
     (j, h), n_rows = (k if len(each) > 1 else 0 for each in (held.A, sums.gram)), held.n_rows(k)
-    arguments = held.A[j], held.residual[j], held.y[k], held.weight[k], held.relative[k]
+    arguments = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
     log_variance, ratio = map(float, _leave_one_out(sums.gram[h], sums.cross[k], log_noise, *arguments))
     scale = (ratio * n_rows + _ROWS_OF_PRIOR) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
     return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
@@ -326,7 +336,8 @@ def solve(parameters, constants, table, random_state):
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
     q, elbo = _optimum(sums, log_noise)
-    return Optimum(q, parameters, np.array([float(elbo)]), float(np.mean(density)))
+    share = sums.weight / constants.weight
+    return Optimum(q, parameters, np.array([float(elbo)]), float((share * density).sum()))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):

@@ -68,10 +68,10 @@ class Average(NamedTuple):
     error: float
 
     @classmethod
-    def of(cls, values, weight):
-        """The average of values (B,) of weights (B,)."""
+    def of(cls, values, weight, counts=1):
+        """The average of values (B,) of weights (B,), each that of so many observations."""
         mean = np.average(values, weights=weight)
-        return cls(float(mean), float(np.sqrt((weight**2 * (values - mean) ** 2).sum()) / weight.sum()))
+        return cls(float(mean), float(np.sqrt((weight**2 * (values - mean) ** 2 / counts).sum()) / weight.sum()))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -173,12 +173,13 @@ def density(likelihood, calibration, mean, var, y, weight):
     return Average.of(log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y), weight)
 
 
-def left_out(likelihood, mean, var, y, weight):
+def left_out(likelihood, mean, var, y, weight, counts=1):
     """The `Calibration` by training labels, each predicted without itself, and their `density` under it.
 
-    The arguments are those of `cavities`.
+    The arguments are those of `cavities`; ``counts`` are the numbers of observations in the rows, one of which is left
+    out.
     """
-    moments = cavities(likelihood, mean, var, y, weight)
+    moments = cavities(likelihood, mean, var, y, weight / counts)
     found = calibrate(likelihood, *moments, y, weight)
     return found, density(likelihood, found, *moments, y, weight)
 

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from .. import kernels as _kernels
 from .._backend import blas
 from .._backend import device as _device
+from .._backend.repeated import contradicted, n_observations
 from .._backend.types import Device, Devices, Floats, NDArray, Seed
 from ..likelihoods import Likelihood
 from ..variational.model import Constants
@@ -209,7 +210,9 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     rows = calibration_of.some_rows(table, check_random_state(random_state))
     mean, var = predict(model, table.X[rows], device=device)
     with _device.computation(device, required=False):
-        found, density = calibration_of.left_out(model.likelihood, mean, var, table.y[:, rows], table.weight[rows])
+        y, weight = table.y[:, rows], table.weight[rows]
+        counts = n_observations(weight, contradicted(table.X, table.y)[rows])
+        found, density = calibration_of.left_out(model.likelihood, mean, var, y, weight, counts)
     return model._replace(calibration=found), density
 
 

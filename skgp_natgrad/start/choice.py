@@ -14,11 +14,13 @@ from .. import priors
 from .._backend import blas, memory
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
+from .._backend.repeated import shuffled
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
 from .hyperparameters import specification
+from .merged import merged
 from .plan import Plan
 from .state import init
 
@@ -83,8 +85,7 @@ def some_rows(table, random_state):
     n_rows = table.n_rows
     if n_rows <= _ROWS:
         return table
-    index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
-    return table.rows(index)
+    return table.rows(np.sort(shuffled(table.X, random_state)[0][:_ROWS]))
 
 
 def choose_kernel(plan, tables, random_state):
@@ -128,7 +129,7 @@ def _tried(plan, table, seed):
     if plan.likelihood.conjugate:
         return _density(plan, table, seed), plan
     random_state = np.random.RandomState(seed)
-    chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
+    chosen = np.sort(shuffled(table.X, random_state)[0][:_LABELS])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
     plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
     rows = table.rows(chosen)
@@ -197,12 +198,10 @@ def maximise_evidence(plan, table, random_state):
     The search starts at the given values and stays within their bounds, as in scikit-learn's
     GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
     """
-    table = table.sample
-    order = random_state.permutation(table.n_rows)
-    rows = table.rows(np.sort(order[: sizes.EVIDENCE_ROWS]))
+    table, n_targets = table.sample, table.n_targets
     if not plan.likelihood.conjugate:
-        return _of_labels(plan, table, rows, random_state)
-    rows, n_targets = search.without_offset(rows, plan.likelihood), len(table.y)
+        return _of_labels(plan, table, random_state)
+    rows = _rows_of_evidence(search.without_offset(table, plan.likelihood), random_state)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
@@ -253,16 +252,22 @@ def _prior_and_slope(at, found, values, of_kernel, k):
     return jax.value_and_grad(log_density)(at)
 
 
-def _of_labels(plan, table, rows, random_state):
+def _rows_of_evidence(table, random_state):
+    """Some rows of a table, merged where X is equal."""
+    order, ends = shuffled(table.X, random_state)
+    return merged(table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]])))
+
+
+def _of_labels(plan, table, random_state):
     """The plan with the given kernel as it regresses the labels best, at the scale that predicts them best."""
+    rows = _rows_of_evidence(search.regressed(table, plan.n_classes, plan.likelihood), random_state)
     seed = random_state.randint(np.iinfo(np.int32).max)
     if np.all(rows.y == rows.y[:, :1]):
         # Without a label of another class there is nothing to regress.
         return _tried(plan, table, seed)[1]
-    regressed = search.regressed(rows, plan.n_classes, plan.likelihood)
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS_OF_LABELS)))
-    best = evidence.maximise(start, bounds, regressed, _ITERATIONS)
+    best = evidence.maximise(start, bounds, rows, _ITERATIONS)
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))

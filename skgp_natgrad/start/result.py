@@ -31,7 +31,7 @@ class Result(NamedTuple):
     calibration : Calibration, optional
         That of class probabilities, where it was found together with q.
     held_out : float, optional
-        The mean log density of class labels that were held out, where it was found together with q.
+        The log density of held-out rows in nats per unit of weight, where it was found together with q.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
     """

@@ -17,9 +17,11 @@ from scipy.stats import norm, rankdata
 
 from .. import kernels
 from .._backend import threads
+from .._backend.repeated import shuffled
 from . import evidence
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
+from .merged import merged
 from .scale import fit_scale, fit_targets
 
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
@@ -76,13 +78,14 @@ class _Candidate(NamedTuple):
 class _View:
     """A table under one scaling of X.
 
-    ``order`` is a random order of the rows, common to all scalings; ``longest`` are sqrt(D) times the columns'
-    deviations, the lengthscales of the first start; ``limits`` are the least and the largest in the search, and
-    ``noises`` those of the noise.
+    ``order`` is a random order of the rows, common to all scalings, and ``groups`` are the ends of those of equal X in
+    it; ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits`` are the
+    least and the largest in the search, and ``noises`` those of the noise.
     """
 
-    def __init__(self, table, order, longest, limits, noises):
-        self.table, self.order, self.longest, self.limits, self.noises = table, order, longest, limits, noises
+    def __init__(self, table, order, groups, longest, limits, noises):
+        self.table, self.order, self.groups = table, order, groups
+        self.longest, self.limits, self.noises = longest, limits, noises
 
     @property
     def n_columns(self):
@@ -90,14 +93,13 @@ class _View:
         return np.count_nonzero(np.ptp(self.table.X, axis=0))
 
     def rows(self, n_rows):
-        """The first rows in the common random order, without rows of equal X."""
-        index = np.sort(self.order[:n_rows])
-        _, first = np.unique(self.table.X[index], axis=0, return_index=True)
-        return self.table.rows(index[np.sort(first)])
+        """So many rows of different X, the first in the common random order."""
+        return merged(self.table.rows(np.sort(self.order[: self.groups[:n_rows][-1]])))
 
     def density(self, hyperparameters, n_rows):
         """Mean log density of rows outside the first ``n_rows``, or of each row given all others."""
-        outside = np.sort(self.order[n_rows : n_rows + _OUTSIDE])
+        end = self.groups[:n_rows][-1]
+        outside = np.sort(self.order[end : end + _OUTSIDE])
         if len(outside) < _FEWEST_OUTSIDE:
             return evidence.leave_one_out_density(hyperparameters, self.rows(n_rows))
         return evidence.held_out_density(hyperparameters, self.rows(n_rows), self.table.rows(outside))
@@ -126,10 +128,10 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     found : list of Found
         The kernels with the largest densities under this scaling, best first.
     """
-    order = random_state.permutation(len(tables[0].weight))
+    order, groups = shuffled(tables[0].X, random_state)
     n_columns = tables[0].X.shape[1]
-    views = [_view(table, order, coarse, noises) for table in tables]
-    n_rows = _FEW if len(order) <= 2 * _REFINED else _MORE
+    views = [_view(table, order, groups, coarse, noises) for table in tables]
+    n_rows = _FEW if len(groups) <= 2 * _REFINED else _MORE
     firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
     if max(first.density for first in firsts) < _NOTHING:
         # More rows may show what few do not.
@@ -150,7 +152,7 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _view(table, order, coarse, noises):
+def _view(table, order, groups, coarse, noises):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
@@ -160,7 +162,7 @@ def _view(table, order, coarse, noises):
     limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
     # What fills up has next to no part in sums over columns.
     longest = np.pad(longest, (0, missing), constant_values=limits[1])
-    return _View(table._replace(X=X), order, longest, limits, noises)
+    return _View(table._replace(X=X), order, groups, longest, limits, noises)
 
 
 def _smooth_one(view, n_rows):
@@ -198,9 +200,8 @@ def _refined(view, candidate, length_scale, n_columns):
     """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
     make, best, density = candidate
     _, bounds, prior = _start(make, length_scale, best.hyperparameters.noise, view)
-    n_rows = min(len(view.order), _REFINED)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
-    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(n_rows), _FINAL_ITERATIONS, prior)
+    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(_REFINED), _FINAL_ITERATIONS, prior)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)

@@ -1,0 +1,209 @@
+"""Tables in which rows repeat the X of others, with the same targets or with others."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import repeated
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.mean_solve import class_labels, closed_form, common_covariance
+from skgp_natgrad.mean_solve.drawn import drawn
+from skgp_natgrad.mean_solve.mean_system import prior_of
+from skgp_natgrad.prediction.calibration import Average
+from skgp_natgrad.start.merged import merged
+
+ONE_STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
+
+
+def cells(rng, shape, n, n_classes=2):
+    """Rows that take few values, the labels' probabilities at each, and labels."""
+    X = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1).reshape(-1, len(shape)).astype(float)
+    logits = 1.5 * rng.normal(size=(len(X), n_classes))
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    index = rng.integers(len(X), size=n)
+    return X, p, index, (rng.random(n)[:, None] > p[index].cumsum(1)).sum(1)
+
+
+def brute_force(X, y):
+    same = (X[:, None] == X[None]).all(-1)
+    return [any(same[i, j] and y[k, i] != y[k, j] for j in range(len(X)) for k in range(len(y))) for i in range(len(X))]
+
+
+# -- rows of equal X ---------------------------------------------------------------------------
+
+
+def test_contradictions_are_found(rng):
+    X, y = rng.integers(3, size=(40, 2)).astype(float), rng.integers(2, size=(2, 40)).astype(float)
+    found = repeated.contradicted(X, y)
+    assert found.tolist() == brute_force(X, y)
+    assert not repeated.contradicted(X, np.zeros((1, 40))).any()
+    assert not repeated.contradicted(rng.normal(size=(40, 2)), y).any()
+
+
+def test_a_missing_target_contradicts_nothing():
+    X = np.zeros((3, 1))
+    assert not repeated.contradicted(X, np.array([[1.0, np.nan, 1.0], [np.nan, np.nan, np.nan]])).any()
+    assert repeated.contradicted(X, np.array([[1.0, np.nan, 2.0]])).all()
+
+
+def test_weights_are_observations_where_there_is_a_contradiction():
+    weight, is_contradicted = np.array([0.3, 1.0, 2.9, 700.0, 5.0]), np.array([True, True, True, True, False])
+    assert repeated.n_observations(weight, is_contradicted, 100).tolist() == [1.0, 1.0, 2.0, 100.0, 1.0]
+
+
+def test_rows_of_equal_x_stay_together_in_a_random_order(rng):
+    X = rng.integers(4, size=(60, 2)).astype(float)
+    order, ends = repeated.shuffled(X, np.random.RandomState(1))
+    assert sorted(order) == list(range(60))
+    parts = np.split(X[order], ends[:-1])
+    assert len(parts) == len(np.unique(X, axis=0))
+    assert ends[-1] == 60
+    assert all((part == part[0]).all() for part in parts)
+
+
+def test_distinct_rows_are_permuted(rng):
+    order, ends = repeated.shuffled(rng.normal(size=(50, 3)), np.random.RandomState(3))
+    assert order.tolist() == np.random.RandomState(3).permutation(50).tolist()
+    assert ends.tolist() == list(range(1, 51))
+
+
+def test_merged_rows_have_the_mean_of_their_targets(rng):
+    X, y, weight = rng.integers(2, size=(30, 2)).astype(float), rng.normal(size=(2, 30)), rng.uniform(0.5, 3.0, 30)
+    table = merged(svgp.Table(X, y, weight))
+    _, first = np.unique(X, axis=0, return_index=True)
+    assert table.X.tolist() == X[np.sort(first)].tolist()
+    for i, row in enumerate(table.X):
+        same = (row == X).all(1)
+        np.testing.assert_allclose(table.y[:, i], np.average(y[:, same], axis=1, weights=weight[same]), rtol=1e-12)
+        np.testing.assert_allclose(table.weight[i], weight[same].sum(), rtol=1e-14)
+    distinct = svgp.Table(rng.normal(size=(30, 2)), y, weight)
+    assert merged(distinct) is distinct
+
+
+def test_merged_rows_of_equal_targets_keep_them(rng):
+    X, weight = np.repeat([[0.0], [1.0]], 7, axis=0), rng.uniform(0.1, 1.0, 14)
+    assert merged(svgp.Table(X, np.repeat([[0.1, 1.0 / 3.0]], 7, axis=1), weight)).y.tolist() == [[0.1, 1.0 / 3.0]]
+
+
+def test_where_targets_are_missing_the_first_row_stands():
+    table = svgp.Table(np.array([[1.0], [0.0], [1.0]]), np.array([[1.0, 2.0, np.nan]]), np.ones(3))
+    found = merged(table)
+    assert (found.X.ravel().tolist(), found.y.tolist(), found.weight.tolist()) == ([1.0, 0.0], [[1.0, 2.0]], [1.0, 1.0])
+
+
+# -- draws ---------------------------------------------------------------------------------------
+
+
+def test_rows_are_drawn_in_proportion_to_their_weight(rng):
+    weight = rng.exponential(size=200) * rng.integers(2, size=200)
+    counts, n_draws = np.zeros(200), 50
+    for seed in range(400):
+        index, each = drawn(weight, n_draws, np.random.RandomState(seed))
+        assert each.sum() == n_draws
+        assert (np.diff(index) > 0).all()
+        counts[index] += each
+        # Systematic draws take every row as often as its share, rounded down or up.
+        assert (np.abs(each - n_draws * weight[index] / weight.sum()) < 1.0).all()
+    assert (counts[weight == 0.0] == 0).all()
+    np.testing.assert_allclose(counts / 400, n_draws * weight / weight.sum(), atol=0.12)
+
+
+def test_equal_weights_are_drawn_once_and_few_rows_all():
+    index, counts = drawn(np.full(300, 0.1), 100, np.random.RandomState(0))
+    assert (len(index), counts.tolist()) == (100, [1] * 100)
+    index, counts = drawn(np.array([0.5, 2.0]), 2, np.random.RandomState(0))
+    assert (index.tolist(), counts.tolist()) == ([0, 1], [0.5, 2.0])
+
+
+# -- what is left out ----------------------------------------------------------------------------
+
+
+def test_one_observation_of_a_contradicted_row_is_left_out(rng, x64):
+    """As by refits with a weight that is smaller by one."""
+    X = np.repeat(rng.normal(size=(12, 1)), 2, axis=0)
+    y = rng.normal(size=(1, 24))
+    # The last two rows are not repeated, and are left out as a whole.
+    X[-1] += 1.0
+    weight = rng.integers(1, 5, size=24).astype(float)
+    table, noise = svgp.Table(X, y, weight), 0.3
+    plan = svgp.Plan(kernels=(2.0 * Matern(0.7, nu=1.5),), likelihood=Gaussian(noise, "fixed"), settings=ONE_STEP)
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    sums = closed_form.sums_of(state.parameters, prior, constants, table)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    found, _ = closed_form.leave_one_out(sums, held, 0, np.log(noise))
+    each = []
+    for i in range(24):
+        left = weight.copy()
+        left[i] -= 1.0 if i < 22 else weight[i]
+        cov = 2.0 * Matern(0.7, nu=1.5)(X[left > 0]) + noise * np.diag(1.0 / left[left > 0])
+        cross = 2.0 * Matern(0.7, nu=1.5)(X[i : i + 1], X[left > 0])
+        half = np.linalg.solve(cov, cross.T)
+        mean, var = half.T @ y[0, left > 0], 2.0 - cross @ half + noise
+        each.append(-0.5 * (np.log(2.0 * np.pi * var.item()) + (y[0, i] - mean.item()) ** 2 / var.item()))
+    assert found == pytest.approx(np.average(each, weights=weight), rel=1e-6)
+
+
+def test_labels_of_contradicted_rows_are_held_out_in_part():
+    n_rows = 40
+    weight, is_contradicted = np.full(n_rows, 30.0), np.arange(n_rows) < 20
+    zeros = np.zeros(n_rows)
+    rows = common_covariance.Rows(np.zeros((1, n_rows)), zeros + 1.0, zeros, zeros[None], weight)
+    folds = class_labels.folds_of(rows, np.random.RandomState(0), is_contradicted)
+    held = np.zeros(n_rows)
+    for fold in folds:
+        np.testing.assert_allclose(fold.weight, np.where(is_contradicted[fold.index], fold.counts, 30.0))
+        left = class_labels.without(rows, fold).weight
+        np.testing.assert_allclose(left[fold.index] + fold.weight, 30.0)
+        assert (left >= 0.0).all()
+        held[fold.index] += fold.weight
+    # 620 observations in three parts, of which the last is not whole.
+    assert len(folds) == 3
+    np.testing.assert_allclose(held, 30.0)
+
+
+def test_the_error_of_a_mean_counts_observations(rng):
+    values, counts = rng.normal(size=20), rng.integers(1, 6, size=20)
+    once = Average.of(np.repeat(values, counts), np.ones(counts.sum()))
+    assert Average.of(values, counts.astype(float), counts) == pytest.approx(once, rel=1e-12)
+
+
+# -- whole fits ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["auto", pytest.param("ngd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("shape", "n_classes"), [((2, 2, 4), 2), pytest.param((4, 5), 3, marks=pytest.mark.slow)])
+def test_probabilities_of_few_distinct_rows_are_those_of_their_counts(rng, solver, shape, n_classes):
+    X, p, index, y = cells(rng, shape, 2000, n_classes)
+    model = NGDSVGPClassifier(solver=solver, random_state=0).fit(X[index], y)
+
+    def cross_entropy(q):
+        return -(p * np.log(q)).sum(1).mean()
+
+    counts = np.array([np.bincount(y[index == i], minlength=n_classes) for i in range(len(X))]) + 0.5
+    entropy, of_counts = cross_entropy(p), cross_entropy(counts / counts.sum(1, keepdims=True))
+    of_model, constant = cross_entropy(model.predict_proba(X)), cross_entropy(np.mean(p, axis=0)[None])
+    assert of_counts - entropy < 0.2 * (constant - entropy)
+    assert of_model - entropy < 2.0 * (of_counts - entropy) + 1e-3
+
+
+@pytest.mark.slow
+def test_a_given_kernel_is_fitted_to_the_means_of_repeated_rows(rng):
+    X, p, index, y = cells(rng, (5, 6), 1500)
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0])
+    model = NGDSVGPClassifier(kernel, random_state=0).fit(X[index], y)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], p[:, 1], atol=0.2)
+
+
+def test_the_noise_of_repeated_rows_is_seen(rng):
+    """Where the points are, the targets differ by much; elsewhere they follow a function."""
+    X = rng.uniform(-1.0, 1.0, size=(400, 1))
+    y = np.sin(3.0 * X[:, 0])
+    places = np.linspace(-1.0, 1.0, 8)[:, None]
+    X = np.concatenate([X, np.repeat(places, 500, axis=0)])
+    y = np.concatenate([y, np.repeat(np.sin(3.0 * places[:, 0]), 500) + rng.choice([-0.5, 0.5], size=4000)])
+    model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    mean, deviation = model.predict(places, return_std=True)
+    np.testing.assert_allclose(mean, np.sin(3.0 * places[:, 0]), atol=0.1)
+    np.testing.assert_allclose(deviation, 0.5 * np.sqrt(4000 / 4400), rtol=0.2)
