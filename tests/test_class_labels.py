@@ -255,8 +255,8 @@ def test_a_kernel_without_an_upper_bound_may_be_multiplied(x64):
 def test_few_heavy_rows_do_not_decide(rng):
     difference, weight = np.full(100, -0.5), np.ones(100)
     difference[0], weight[0] = 1.0, 100.0
-    assert not class_labels._is_larger(difference, weight)
-    assert class_labels._is_larger(rng.normal(0.5, 0.1, size=100), np.ones(100))
+    assert not class_labels._is_larger(difference, weight, 1)
+    assert class_labels._is_larger(rng.normal(0.5, 0.1, size=100), np.ones(100), 1)
 
 
 @pytest.mark.slow

@@ -196,10 +196,10 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     A, residual = _whitened(parameters, prior, X)
     unexplained = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
     y, weight, relative = _weights(rows, parameters, rows.per_target)
-    widening = weight / np.where(relative > 0.0, relative, weight)
+    widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     weight, left_out = weight * (counts / rows.weight), relative / n_observations(rows.weight, repeated)
     y = np.pad(y - rows.prior_mean(constants), ((0, 0), (0, missing)))
-    of_rows = (weight, 0.0), (left_out, 0.0), (np.where(weight > 0.0, widening, 1.0), 1.0)
+    of_rows = (weight, 0.0), (left_out, 0.0), (widening, 1.0)
     weight, left_out, widening = (
         np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), y.shape) for each, last in of_rows
     )

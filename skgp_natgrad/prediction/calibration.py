@@ -22,6 +22,7 @@ import numpy as np
 from scipy import optimize
 
 from .._backend.device import quick_jit
+from .._backend.repeated import contradicted, n_observations
 from .evaluate import filled_up
 
 # Rows of training whose labels are predicted.
@@ -173,18 +174,19 @@ def density(likelihood, calibration, mean, var, y, weight):
     return Average.of(log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y), weight)
 
 
-def left_out(likelihood, mean, var, y, weight, counts=1):
+def left_out(likelihood, mean, var, rows, counts):
     """The `Calibration` by training labels, each predicted without itself, and their `density` under it.
 
-    The arguments are those of `cavities`; ``counts`` are the numbers of observations in the rows, one of which is left
-    out.
+    Of the rows, a table with these latent moments, one observation of ``counts`` each is left out.
     """
+    y, weight = rows.y, rows.weight
     moments = cavities(likelihood, mean, var, y, weight / counts)
     found = calibrate(likelihood, *moments, y, weight)
     return found, density(likelihood, found, *moments, y, weight)
 
 
 def some_rows(table, random_state):
-    """Positions of the training rows whose labels are predicted."""
+    """Positions of the training rows whose labels are predicted, and the numbers of observations in them."""
     n_rows = len(table.weight)
-    return np.sort(random_state.choice(n_rows, min(n_rows, _ROWS), replace=False))
+    rows = np.sort(random_state.choice(n_rows, min(n_rows, _ROWS), replace=False))
+    return rows, n_observations(table.weight, contradicted(table.X, table.y))[rows]

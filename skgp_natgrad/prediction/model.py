@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from .. import kernels as _kernels
 from .._backend import blas
 from .._backend import device as _device
-from .._backend.repeated import contradicted, n_observations
 from .._backend.types import Device, Devices, Floats, NDArray, Seed
 from ..likelihoods import Likelihood
 from ..variational.model import Constants
@@ -207,12 +206,10 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     True
     """
     table = table.sample
-    rows = calibration_of.some_rows(table, check_random_state(random_state))
+    rows, counts = calibration_of.some_rows(table, check_random_state(random_state))
     mean, var = predict(model, table.X[rows], device=device)
     with _device.computation(device, required=False):
-        y, weight = table.y[:, rows], table.weight[rows]
-        counts = n_observations(weight, contradicted(table.X, table.y)[rows])
-        found, density = calibration_of.left_out(model.likelihood, mean, var, y, weight, counts)
+        found, density = calibration_of.left_out(model.likelihood, mean, var, table.rows(rows), counts)
     return model._replace(calibration=found), density
 
 
