@@ -17,7 +17,7 @@ from ..prediction.calibration import Average, calibrate, density, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
 from .closed_form import Optimum
-from .common_covariance import TURNS, Rows, fit_at_scale, gaussian_of, rows_of_table
+from .common_covariance import TURNS, Rows, fit_at_scale, gaussian_of, refined, rows_of_table
 from .mean_system import prior_of
 
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
@@ -186,6 +186,7 @@ def solve(parameters, constants, table, random_state):
     calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
     held = density(problem.likelihood, calibration, *moments, y, problem.weight)
     fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
+    fit = refined(problem.parameters, problem.constants, problem.rows, fit)
     return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), held.mean, calibration)
 
 

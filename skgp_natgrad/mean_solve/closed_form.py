@@ -124,11 +124,12 @@ def _add_block(sums, parameters, prior, X, y, weight, relative):
     A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
     of_kernels = jnp.broadcast_to(relative, (max(len(rows), len(relative)), relative.shape[-1]))
     gram = jnp.concatenate([weighted_gram(A[latents], of_kernels[of]) for latents, of in _pairs(rows)])
-    cross = (relative * y)[:, None, :] @ jnp.swapaxes(A, -1, -2)
+    # A row times the transpose takes XLA twenty times as long.
+    cross = A @ (relative * y)[..., None]
     widening = weight * jnp.log(weight / jnp.where(relative > 0.0, relative, weight))
     added = Sums(
         gram,
-        cross[:, 0],
+        cross[..., 0],
         (relative * y * y).sum(1),
         (relative * residual).sum(1),
         weight.sum(1),
