@@ -264,7 +264,7 @@ def _in_one_step(state, constants, table, random_state):
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    return found._replace(calibration=optimum.calibration, held_out=optimum.density)
+    return found._replace(calibration=optimum.calibration, held_out=optimum.held_out)
 
 
 def _with_mean(result, table, plan, random_state):

@@ -120,7 +120,7 @@ def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
         return closed_form.leave_one_out(sums, held, 0, float(np.ravel(raw.variance)[0]))[0]
 
     best = density(0.0, 0.0)
-    assert best == pytest.approx(solved.density, rel=1e-6)
+    assert best == pytest.approx(solved.held_out.mean, rel=1e-6)
     for log_noise, log_scale in ((0.4, 0.0), (-0.4, 0.0), (0.0, 0.1), (0.0, -0.1)):
         assert density(log_noise, log_scale) < best
 
@@ -158,8 +158,8 @@ def test_a_fixed_kernel_gets_the_noise_that_suits_it(rng, x64):
     log_noise = float(np.ravel(solved.parameters.raw_likelihood.variance)[0])
     others = np.linspace(np.log(0.2) - 4.0, np.log(0.2) + 10.0, 60)
     best = max(closed_form.leave_one_out(sums, held, 0, each)[0] for each in others)
-    assert closed_form.leave_one_out(sums, held, 0, log_noise)[0] == pytest.approx(solved.density, rel=1e-9)
-    assert solved.density > best - 1e-3
+    assert closed_form.leave_one_out(sums, held, 0, log_noise)[0] == pytest.approx(solved.held_out.mean, rel=1e-9)
+    assert solved.held_out.mean > best - 1e-3
 
 
 def test_bounds_hold(rng):

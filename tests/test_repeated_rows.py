@@ -1,11 +1,17 @@
 """Tables in which rows repeat the X of others, with the same targets or with others."""
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
+from skgp_natgrad.estimators import _outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import class_labels, closed_form, common_covariance
 from skgp_natgrad.mean_solve.drawn import drawn
@@ -27,7 +33,7 @@ def cells(rng, shape, n, n_classes=2):
 
 def brute_force(X, y):
     same = (X[:, None] == X[None]).all(-1)
-    return [any(same[i, j] and y[k, i] != y[k, j] for j in range(len(X)) for k in range(len(y))) for i in range(len(X))]
+    return [[any(y[k, same[i]] != y[k, i]) for i in range(len(X))] for k in range(len(y))]
 
 
 # -- rows of equal X ---------------------------------------------------------------------------
@@ -86,10 +92,9 @@ def test_merged_rows_of_equal_targets_keep_them(rng):
     assert merged(svgp.Table(X, np.repeat([[0.1, 1.0 / 3.0]], 7, axis=1), weight)).y.tolist() == [[0.1, 1.0 / 3.0]]
 
 
-def test_where_targets_are_missing_the_first_row_stands():
+def test_where_targets_are_missing_rows_are_not_merged():
     table = svgp.Table(np.array([[1.0], [0.0], [1.0]]), np.array([[1.0, 2.0, np.nan]]), np.ones(3))
-    found = merged(table)
-    assert (found.X.ravel().tolist(), found.y.tolist(), found.weight.tolist()) == ([1.0, 0.0], [[1.0, 2.0]], [1.0, 1.0])
+    assert merged(table) is table
 
 
 # -- draws ---------------------------------------------------------------------------------------
@@ -169,6 +174,35 @@ def test_the_error_of_a_mean_counts_observations(rng):
     assert Average.of(values, counts.astype(float), counts) == pytest.approx(once, rel=1e-12)
 
 
+def test_rows_apart_from_the_points_are_held_out_in_proportion():
+    """Those that repeat themselves have their share, and no more; none where all rows are points."""
+    n_rows = 2000
+    weight, is_contradicted = np.ones(n_rows), np.arange(n_rows) < 400
+    for residual, shares in ((0.3, (0.1, 0.3)), (0.0, (0.1, 0.3))):
+        of_rows = np.where(np.arange(n_rows) < 400, 0.0, residual)
+        rows = common_covariance.Rows(np.zeros((1, n_rows)), 1.0 - of_rows, of_rows, weight[None], weight)
+        (held,) = class_labels.folds_of(rows, np.random.RandomState(0), is_contradicted)
+        assert len(held.index) == 400
+        assert shares[0] < is_contradicted[held.index].mean() < shares[1]
+
+
+def test_all_rows_count_for_the_noise_where_all_are_points(rng, x64):
+    X = np.concatenate([rng.normal(size=(300, 1)), np.repeat(rng.normal(size=(60, 1)), 2, axis=0)])
+    table = svgp.Table(X, rng.normal(size=(1, 420)), np.ones(420))
+    plan = svgp.Plan(kernels=(2.0 * RBF(0.3),), likelihood=Gaussian(0.1), settings=ONE_STEP)
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    assert held.n_rows(0) == 420
+
+
+def test_few_rows_of_many_observations_have_a_noise(rng):
+    X = np.repeat([[0.0], [1.0]], 1000, axis=0)
+    y = rng.integers(1, 5, size=2000) + 2.0 * X[:, 0]
+    deviation = NGDSVGPRegressor(random_state=0).fit(X, y).predict([[0.0], [1.0]], return_std=True)[1]
+    np.testing.assert_allclose(deviation, np.sqrt(1.25), rtol=0.05)
+
+
 # -- whole fits ----------------------------------------------------------------------------------
 
 
@@ -207,3 +241,61 @@ def test_the_noise_of_repeated_rows_is_seen(rng):
     mean, deviation = model.predict(places, return_std=True)
     np.testing.assert_allclose(mean, np.sin(3.0 * places[:, 0]), atol=0.1)
     np.testing.assert_allclose(deviation, 0.5 * np.sqrt(4000 / 4400), rtol=0.2)
+
+
+def test_rows_without_weight_change_nothing(rng, x64):
+    X, y, noise = rng.integers(6, size=(40, 1)).astype(float), rng.normal(size=(1, 40)), 0.3
+    weight = np.where(np.arange(40) < 30, rng.integers(1, 4, size=40), 0.0)
+    densities = []
+    for rows in (slice(None), slice(30)):
+        table = svgp.Table(X[rows], y[:, rows], weight[rows])
+        Z = np.arange(6.0)[:, None]
+        plan = svgp.Plan(kernels=(2.0 * RBF(1.0),), likelihood=Gaussian(noise, "fixed"), settings=ONE_STEP)
+        state, constants = svgp.init(plan._replace(n_inducing=6, inducing_init=Z), table, random_state=0)
+        prior = prior_of(state.parameters, constants.masks, constants.jitter)
+        sums = closed_form.sums_of(state.parameters, prior, constants, table)
+        held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+        densities.append(closed_form.leave_one_out(sums, held, 0, np.log(noise))[0])
+    assert densities[0] == pytest.approx(densities[1], rel=1e-12)
+    both = (svgp.Table(X[:30], y[:, :30], weight[:30]), svgp.Table(X, y, weight))
+    small, large = (merged(table) for table in both)
+    np.testing.assert_allclose(large.y[:, : len(small.weight)], small.y, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_replicates_of_known_noise_all_count(rng):
+    """As in scikit-learn's GaussianProcessRegressor(alpha=array), whose rows may repeat."""
+    X = np.repeat(np.linspace(-2.0, 2.0, 10)[:, None], 8, axis=0)
+    alpha = rng.uniform(0.05, 0.5, size=80)
+    y = np.sin(2.0 * X[:, 0]) + np.sqrt(alpha) * rng.normal(size=80)
+    kernel = ConstantKernel(1.0) * RBF(1.0)
+    units = {"normalize_X": False, "normalize_y": False, "random_state": 0}
+    model = NGDSVGPRegressor(kernel, likelihood=Gaussian(1e-6, "fixed"), **units).fit(X, y, alpha=alpha)
+    exact = GaussianProcessRegressor(kernel, alpha=alpha + 1e-6).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), exact.predict(X), atol=0.02)
+    np.testing.assert_allclose(np.exp(model.kernel_.theta), np.exp(exact.kernel_.theta), rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("elbo", "mean", "calibration", "value"),
+    [
+        (-2.0, -1.0, None, -1.1),
+        (-1.05, -1.0, None, -1.05),
+        (-1.0, np.nan, None, -1.0),
+        (-0.5, -1.0, (1.0, 1.0), -1.0),
+    ],
+)
+def test_held_out_rows_and_the_bound_judge_a_fit(elbo, mean, calibration, value):
+    """Gaussian noise by the better one, held-out rows less their error; labels by those that are held out."""
+    result = SimpleNamespace(
+        trained=SimpleNamespace(elbo=10.0 * elbo), log_prior=0.0, held_out=Average(mean, 0.1), calibration=calibration
+    )
+    assert _outcome._value(result, SimpleNamespace(weight=10.0))[0] == pytest.approx(value)
+
+
+def test_a_weak_signal_is_not_called_none(rng):
+    X = rng.normal(size=(3000, 1))
+    y = 0.3 * X[:, 0] + rng.normal(size=3000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert NGDSVGPRegressor(random_state=0).fit(X, y).score(X, y) > 0.05

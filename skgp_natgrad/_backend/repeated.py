@@ -28,14 +28,14 @@ def contradicted(X, y):
 
     Returns
     -------
-    contradicted : ndarray of shape (N,)
+    contradicted : ndarray of shape (T, N)
     """
     order, start = grouped(X)
     sizes = np.diff(start, append=len(order))
-    found = np.zeros(len(order), bool)
-    for each in y:
+    found = np.empty(np.shape(y), bool)
+    for k, each in enumerate(y):
         differ = np.fmin.reduceat(each[order], start) < np.fmax.reduceat(each[order], start)
-        found[order] |= np.repeat(differ, sizes)
+        found[k, order] = np.repeat(differ, sizes)
     return found
 
 
@@ -44,13 +44,14 @@ def n_observations(weight, is_contradicted, most=np.inf):
 
     Parameters
     ----------
-    weight, is_contradicted : ndarray of shape (N,)
+    weight : ndarray of shape (N,)
+    is_contradicted : ndarray of shape (..., N)
     most : int, optional
         In a row.
 
     Returns
     -------
-    n_observations : ndarray of shape (N,)
+    n_observations : ndarray of shape (..., N)
     """
     return np.where(is_contradicted, np.clip(np.floor(weight), 1, most), 1.0)
 

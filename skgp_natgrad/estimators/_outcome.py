@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
         """The outcome with the accuracy of the labels, once the estimator is fitted."""
         if self.constant is None or self.result.trained.status == "too few" or not hasattr(self.estimator, "classes_"):
             return self
-        if -_value(self.result, self.fit) / np.log(2.0) < 1.0 - _largest_share(self.fit.some):
+        if -_value(self.result, self.fit)[0] / np.log(2.0) < 1.0 - _largest_share(self.fit.some):
             # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
             return self
         model = _fitted.model_of(self.estimator)
@@ -231,18 +231,23 @@ def _too_coarse(lost):
 
 
 def _value(result, fit):
-    """What a fit is judged by, per unit of weight."""
-    # The bound of a wide prior, or of a noise smaller than what points leave unexplained, may be low though it
-    # predicts well: where there are held-out rows, they decide.
-    return (result.trained.elbo - result.log_prior) / fit.weight if result.held_out is None else result.held_out
+    """What a fit is judged by, per unit of weight, and its name."""
+    bound, held_out = (result.trained.elbo - result.log_prior) / fit.weight, result.held_out
+    if held_out is None:
+        return bound, "ELBO"
+    # The bound of a wide prior, or of a noise smaller than what points leave unexplained, may be low though it predicts
+    # well. The scale and the noise of a Gaussian likelihood suit the held-out rows: these must show a gain.
+    least = held_out.mean - held_out.error if result.calibration is None else held_out.mean
+    if result.calibration is None and not least > bound:
+        return bound, "ELBO"
+    return least, "log density of held-out rows"
 
 
 def _no_better(outcome):
     result, fit, constant = outcome.result, outcome.fit, outcome.constant
-    value, left_out = _value(result, fit), outcome.left_out
+    (value, what), left_out = _value(result, fit), outcome.left_out
     if constant is None or result.trained.status == "too few":
         return None
-    what = "ELBO" if result.held_out is None else "log density of held-out rows"
     if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
         # Far too sure of the labels it has seen: the calibration has made next to nothing of its probabilities.
         value, what = left_out.mean, "log density of training labels, each predicted without itself"

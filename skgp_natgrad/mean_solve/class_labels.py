@@ -59,16 +59,18 @@ def folds_of(rows, random_state, is_contradicted=False):
     """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
 
     Rows at inducing points of their own come last: how they are predicted says little about the rows between. Rows
-    whose X has other labels, too, are as many observations as their weight.
+    whose X has other labels, too, are as many observations as their weight; as new rows will repeat them, they have
+    their share among the first where there are others to fill a part.
     """
     explained, residual, y, weight = map(np.asarray, rows[1:])
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
     positive = np.flatnonzero(weight > 0.0)
     order = random_state.permutation(np.repeat(positive, n_each[positive].astype(int)))
-    first = ((residual > _APART * (residual + explained)) | is_contradicted)[order]
-    order = np.concatenate([order[first], order[~first]])
     n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
     size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
+    apart = residual > _APART * (residual + explained)
+    first = (apart | (is_contradicted if np.count_nonzero(apart[order]) >= size else False))[order]
+    order = np.concatenate([order[first], order[~first]])
     parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
     return [
         HeldOut(part, residual[part], y[:, part], weight[part] * (counts / n_each[part]), counts)
@@ -107,7 +109,7 @@ class _Problem(NamedTuple):
         # Only what the likelihood's part needs, so that one program serves all.
         parameters = parameters._replace(log_kernels=None, points=None, weights=None)
         constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
-        repeated = contradicted(table.X, table.y)
+        repeated = contradicted(table.X, table.y)[0]
         repeated = np.pad(repeated, (0, len(rows.weight) - len(repeated)))
         return cls(parameters, constants, rows, folds_of(rows, random_state, repeated))
 
@@ -184,10 +186,10 @@ def solve(parameters, constants, table, random_state):
     held_out = problem.fits(0.0, None, 2)
     moments, y = problem.moments(held_out)
     calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
-    held = density(problem.likelihood, calibration, *moments, y, problem.weight)
+    held = density(problem.likelihood, calibration, *moments, y, problem.weight, problem.counts)
     fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
     fit = refined(problem.parameters, problem.constants, problem.rows, fit)
-    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), held.mean, calibration)
+    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), held, calibration)
 
 
 def _climb(problem, limits):

@@ -28,7 +28,7 @@ from .._backend import placement
 from .._backend.device import once_jit
 from .._backend.linalg import definite_cholesky, weighted_gram
 from .._backend.repeated import contradicted, n_observations
-from ..prediction.calibration import Calibration
+from ..prediction.calibration import Average, Calibration
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
@@ -48,6 +48,8 @@ _MIN_REST = 1e-9
 # With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
 _FEWEST_FOR_NOISE, _ROWS_OF_PRIOR = 10, 3.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
+# Of the log density of a Gaussian variable under its own distribution.
+_VARIANCE = 0.5
 
 
 class Sums(NamedTuple):
@@ -86,7 +88,7 @@ class Optimum(NamedTuple):
     parameters : Parameters
     elbo : ndarray of shape (n_turns,)
         The bound, last at this q.
-    density : float
+    held_out : Average
         The log density of held-out rows, of all targets together, in nats per unit of weight.
     calibration : Calibration, optional
         Of class probabilities.
@@ -95,7 +97,7 @@ class Optimum(NamedTuple):
     q: gaussian.Gaussian
     parameters: model.Parameters
     elbo: np.ndarray
-    density: float
+    held_out: Average
     calibration: Calibration | None = None
 
 
@@ -103,7 +105,8 @@ class HeldOut(NamedTuple):
     """Rows for leave-one-out predictions.
 
     Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
-    the diagonal of W, and by how much the noise of one observation is wider than s^2 (K, B each).
+    the diagonal of W, by how much the noise of one observation is wider than s^2, and how many observations each row is
+    (K, B each).
     """
 
     A: jax.Array
@@ -112,10 +115,11 @@ class HeldOut(NamedTuple):
     weight: jax.Array
     left_out: jax.Array
     widening: jax.Array
+    n_each: jax.Array
 
     def n_rows(self, k):
-        """Number of rows that count for a target."""
-        return int(np.count_nonzero(self.weight[k]))
+        """Number of observations that count for a target."""
+        return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
 
 
 @functools.partial(once_jit, donate_argnames="sums")
@@ -191,22 +195,31 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     """
     part = table.sample
     chosen, counts = drawn(part.weight, _HELD_OUT_ROWS, random_state)
-    rows, repeated = part.rows(chosen), contradicted(part.X, part.y)[chosen]
+    rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
     missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
     unexplained = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
     y, weight, relative = _weights(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
-    weight, left_out = weight * (counts / rows.weight), relative / n_observations(rows.weight, repeated)
-    y = np.pad(y - rows.prior_mean(constants), ((0, 0), (0, missing)))
-    of_rows = (weight, 0.0), (left_out, 0.0), (widening, 1.0)
-    weight, left_out, widening = (
-        np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), y.shape) for each, last in of_rows
+    share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
+    weight, n_each = weight * share, n_observations(rows.weight, repeated)
+    y, weight, left_out, widening, n_each, repeated = (
+        np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), (len(y), len(X)))
+        for each, last in (
+            (y - rows.prior_mean(constants), 0.0),
+            (weight, 0.0),
+            (relative / n_each, 0.0),
+            (widening, 1.0),
+            (n_each, 0.0),
+            (repeated, False),
+        )
     )
-    apart = ((unexplained > _APART) | np.pad(repeated, (0, missing))) & (weight > 0.0)
+    counted = weight > 0.0
+    apart = (unexplained > _APART) & counted
+    some = apart | (repeated & counted)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOut(A, residual, y, np.where(apart | ~enough, weight, 0.0), left_out, widening)
+    return HeldOut(A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
 @once_jit
@@ -337,8 +350,10 @@ def solve(parameters, constants, table, random_state):
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
     q, elbo = _optimum(sums, log_noise)
-    share = sums.weight / constants.weight
-    return Optimum(q, parameters, np.array([float(elbo)]), float((share * density).sum()))
+    share = np.broadcast_to(sums.weight / constants.weight, len(density))
+    n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
+    error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
+    return Optimum(q, parameters, np.array([float(elbo)]), Average(float((share * density).sum()), error))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):

@@ -40,7 +40,7 @@ _SHARED, _UNIT = 640, 64
 _TOLERANCE, TURNS = 3e-3, 6
 # Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance, where the
 # covariance will still change and in the end.
-_ITERATIONS, _ROUGH, _FINE = 200, 0.3, 1e-2
+_ITERATIONS, _ROUGH, _FINE = 200, 0.1, 1e-2
 _CORRECTIONS = 10
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0

@@ -169,9 +169,13 @@ def calibrate(likelihood, mean, var, y, weight):
     return Calibration(*map(float, np.exp(found.x)))
 
 
-def density(likelihood, calibration, mean, var, y, weight):
-    """The `Average` log density of labels under a calibration; the arguments are those of `calibrate`."""
-    return Average.of(log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y), weight)
+def density(likelihood, calibration, mean, var, y, weight, counts=1):
+    """The `Average` log density of labels under a calibration; the arguments are those of `calibrate`.
+
+    ``counts`` are the numbers of observations in the rows.
+    """
+    each = log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y)
+    return Average.of(each, weight, counts)
 
 
 def left_out(likelihood, mean, var, rows, counts):
@@ -182,11 +186,11 @@ def left_out(likelihood, mean, var, rows, counts):
     y, weight = rows.y, rows.weight
     moments = cavities(likelihood, mean, var, y, weight / counts)
     found = calibrate(likelihood, *moments, y, weight)
-    return found, density(likelihood, found, *moments, y, weight)
+    return found, density(likelihood, found, *moments, y, weight, counts)
 
 
 def some_rows(table, random_state):
     """Positions of the training rows whose labels are predicted, and the numbers of observations in them."""
     n_rows = len(table.weight)
     rows = np.sort(random_state.choice(n_rows, min(n_rows, _ROWS), replace=False))
-    return rows, n_observations(table.weight, contradicted(table.X, table.y))[rows]
+    return rows, n_observations(table.weight, contradicted(table.X, table.y)[0])[rows]

@@ -85,7 +85,7 @@ def some_rows(table, random_state):
     n_rows = table.n_rows
     if n_rows <= _ROWS:
         return table
-    return table.rows(np.sort(shuffled(table.X, random_state)[0][:_ROWS]))
+    return table.rows(np.sort(random_state.choice(n_rows, _ROWS, replace=False)))
 
 
 def choose_kernel(plan, tables, random_state):
@@ -129,7 +129,7 @@ def _tried(plan, table, seed):
     if plan.likelihood.conjugate:
         return _density(plan, table, seed), plan
     random_state = np.random.RandomState(seed)
-    chosen = np.sort(shuffled(table.X, random_state)[0][:_LABELS])
+    chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
     plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
     rows = table.rows(chosen)
@@ -151,7 +151,7 @@ def _density(plan, table, seed):
     random_state = np.random.RandomState(seed)
     plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
     state, constants = init(plan, table, random_state)
-    density = closed_form.solve(state.parameters, constants, table, random_state).density
+    density = closed_form.solve(state.parameters, constants, table, random_state).held_out.mean
     return density if np.isfinite(density) else -np.inf
 
 
@@ -201,7 +201,10 @@ def maximise_evidence(plan, table, random_state):
     table, n_targets = table.sample, table.n_targets
     if not plan.likelihood.conjugate:
         return _of_labels(plan, table, random_state)
-    rows = _rows_of_evidence(search.without_offset(table, plan.likelihood), random_state)
+    rows = search.without_offset(_rows_of_evidence(table, random_state), plan.likelihood)
+    if plan.hyperparameter_prior is None:
+        # Else the noise is that of the evidence, which the targets of equal X tell.
+        rows = merged(rows)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
@@ -253,18 +256,18 @@ def _prior_and_slope(at, found, values, of_kernel, k):
 
 
 def _rows_of_evidence(table, random_state):
-    """Some rows of a table, merged where X is equal."""
+    """Some rows of a table; those of equal X are all in it or not."""
     order, ends = shuffled(table.X, random_state)
-    return merged(table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]])))
+    return table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]][:_ROWS]))
 
 
 def _of_labels(plan, table, random_state):
     """The plan with the given kernel as it regresses the labels best, at the scale that predicts them best."""
-    rows = _rows_of_evidence(search.regressed(table, plan.n_classes, plan.likelihood), random_state)
-    seed = random_state.randint(np.iinfo(np.int32).max)
+    rows, seed = _rows_of_evidence(table, random_state), random_state.randint(np.iinfo(np.int32).max)
     if np.all(rows.y == rows.y[:, :1]):
         # Without a label of another class there is nothing to regress.
         return _tried(plan, table, seed)[1]
+    rows = merged(search.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS_OF_LABELS)))
     best = evidence.maximise(start, bounds, rows, _ITERATIONS)

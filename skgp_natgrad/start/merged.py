@@ -17,20 +17,19 @@ def merged(table):
     Parameters
     ----------
     table : Table
-        Without offsets. Where variances are known or targets missing, the first row stands for all.
+        Without offsets. With known variances or missing targets it stays as it is.
 
     Returns
     -------
     table : Table
     """
     order, start = grouped(table.X)
-    if len(start) == len(order):
+    if table.per_target or len(start) == len(order):
         return table
-    rows = table.rows(order[start])
-    if not table.per_target:
-        weight, y = table.weight[order], table.y[:, order]
-        total = np.add.reduceat(weight, start)
-        # Equal targets have their mean without rounding.
-        from_first = weight * (y - np.repeat(rows.y, np.diff(start, append=len(order)), axis=1))
-        rows = rows._replace(y=rows.y + np.add.reduceat(from_first, start, axis=1) / total, weight=total)
-    return rows.rows(np.argsort(order[start]))
+    rows, weight, y = table.rows(order[start]), table.weight[order], table.y[:, order]
+    total = np.add.reduceat(weight, start)
+    # Equal targets have their mean without rounding.
+    from_first = weight * (y - np.repeat(rows.y, np.diff(start, append=len(order)), axis=1))
+    sums = np.add.reduceat(from_first, start, axis=1)
+    mean = rows.y + np.divide(sums, total, out=np.zeros_like(sums), where=total > 0.0)
+    return rows._replace(y=mean, weight=total).rows(np.argsort(order[start]))

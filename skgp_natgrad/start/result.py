@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..prediction.calibration import Calibration
+from ..prediction.calibration import Average, Calibration
 from ..step.state import State
 from ..training import loop
 from ..variational.model import Constants
@@ -30,7 +30,7 @@ class Result(NamedTuple):
         The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
     calibration : Calibration, optional
         That of class probabilities, where it was found together with q.
-    held_out : float, optional
+    held_out : Average, optional
         The log density of held-out rows in nats per unit of weight, where it was found together with q.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
@@ -43,7 +43,7 @@ class Result(NamedTuple):
     previous: Previous
     lost: str | None
     calibration: Calibration | None = None
-    held_out: float | None = None
+    held_out: Average | None = None
     log_prior: float = 0.0
 
 

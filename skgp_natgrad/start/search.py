@@ -98,8 +98,9 @@ class _View:
 
     def density(self, hyperparameters, n_rows):
         """Mean log density of rows outside the first ``n_rows``, or of each row given all others."""
-        end = self.groups[:n_rows][-1]
-        outside = np.sort(self.order[end : end + _OUTSIDE])
+        rest = self.order[self.groups[:n_rows][-1] :]
+        # Evenly, as a single X may have many rows.
+        outside = np.sort(rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)])
         if len(outside) < _FEWEST_OUTSIDE:
             return evidence.leave_one_out_density(hyperparameters, self.rows(n_rows))
         return evidence.held_out_density(hyperparameters, self.rows(n_rows), self.table.rows(outside))
