@@ -17,7 +17,8 @@ from skgp_natgrad.mean_solve import class_labels, closed_form, common_covariance
 from skgp_natgrad.mean_solve.drawn import drawn
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction.calibration import Average
-from skgp_natgrad.start.merged import merged
+from skgp_natgrad.start import choice, search, sizes
+from skgp_natgrad.start.merged import in_random_order, merged
 
 ONE_STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
 
@@ -90,6 +91,22 @@ def test_merged_rows_have_the_mean_of_their_targets(rng):
 def test_merged_rows_of_equal_targets_keep_them(rng):
     X, weight = np.repeat([[0.0], [1.0]], 7, axis=0), rng.uniform(0.1, 1.0, 14)
     assert merged(svgp.Table(X, np.repeat([[0.1, 1.0 / 3.0]], 7, axis=1), weight)).y.tolist() == [[0.1, 1.0 / 3.0]]
+
+
+@pytest.mark.parametrize(("given", "merges"), [({"known": np.full((1, 3000), 0.1)}, True), ({}, False)])
+def test_rows_that_are_not_merged_are_no_more_than_were_asked_for(rng, given, merges):
+    """However many of them share an X: the evidence costs their number cubed."""
+    X = rng.integers(3, size=(3000, 1)).astype(float)
+    table = svgp.Table(X, rng.normal(size=(1, 3000)), np.ones(3000), **given)
+    rows = choice._rows_of_evidence(table, np.random.RandomState(0), merges)
+    assert rows.n_rows == sizes.EVIDENCE_ROWS
+    assert len(np.unique(rows.X)) == 3
+    order, groups = in_random_order(table, np.random.RandomState(0), merges)
+    view = search._view(table, order, groups, False, search.NOISE_BOUNDS)
+    assert merges is False or view.rows(250).n_rows == 250
+    plain = table._replace(known=None)
+    assert choice._rows_of_evidence(plain, np.random.RandomState(0)).n_rows == 3000
+    assert merged(plain).n_rows == 3
 
 
 def test_where_targets_are_missing_rows_are_not_merged():

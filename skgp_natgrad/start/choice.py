@@ -14,13 +14,12 @@ from .. import priors
 from .._backend import blas, memory
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
-from .._backend.repeated import shuffled
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
 from . import evidence, search, sizes
 from .evidence import Hyperparameters
 from .hyperparameters import specification
-from .merged import merged
+from .merged import in_random_order, merged
 from .plan import Plan
 from .state import init
 
@@ -85,7 +84,8 @@ def some_rows(table, random_state):
     n_rows = table.n_rows
     if n_rows <= _ROWS:
         return table
-    return table.rows(np.sort(random_state.choice(n_rows, _ROWS, replace=False)))
+    index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
+    return table.rows(index)
 
 
 def choose_kernel(plan, tables, random_state):
@@ -201,10 +201,10 @@ def maximise_evidence(plan, table, random_state):
     table, n_targets = table.sample, table.n_targets
     if not plan.likelihood.conjugate:
         return _of_labels(plan, table, random_state)
-    rows = search.without_offset(_rows_of_evidence(table, random_state), plan.likelihood)
-    if plan.hyperparameter_prior is None:
-        # Else the noise is that of the evidence, which the targets of equal X tell.
-        rows = merged(rows)
+    # With a prior the noise stays that of the evidence, which the targets of equal X tell.
+    merges = plan.hyperparameter_prior is None
+    rows = search.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
+    rows = merged(rows) if merges else rows
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
@@ -255,9 +255,9 @@ def _prior_and_slope(at, found, values, of_kernel, k):
     return jax.value_and_grad(log_density)(at)
 
 
-def _rows_of_evidence(table, random_state):
-    """Some rows of a table; those of equal X are all in it or not."""
-    order, ends = shuffled(table.X, random_state)
+def _rows_of_evidence(table, random_state, merges=True):
+    """Some rows of a table; those that will be merged are all in it or not."""
+    order, ends = in_random_order(table, random_state, merges)
     return table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]][:_ROWS]))
 
 

@@ -8,7 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._backend.repeated import grouped
+from .._backend.repeated import grouped, shuffled
+
+
+def in_random_order(table, random_state, merges=True):
+    """A random order of the rows, and where in it each group ends that is one row where they are `merged`.
+
+    Parameters
+    ----------
+    table : Table
+    random_state : numpy.random.RandomState
+    merges : bool, default=True
+        Otherwise each row is a group.
+
+    Returns
+    -------
+    order, ends : ndarray of shape (N,) and (at most N,)
+    """
+    if merges and not table.per_target:
+        return shuffled(table.X, random_state)
+    return random_state.permutation(table.n_rows), np.arange(table.n_rows) + 1
 
 
 def merged(table):

@@ -17,11 +17,10 @@ from scipy.stats import norm, rankdata
 
 from .. import kernels
 from .._backend import threads
-from .._backend.repeated import shuffled
 from . import evidence
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
-from .merged import merged
+from .merged import in_random_order, merged
 from .scale import fit_scale, fit_targets
 
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
@@ -78,9 +77,9 @@ class _Candidate(NamedTuple):
 class _View:
     """A table under one scaling of X.
 
-    ``order`` is a random order of the rows, common to all scalings, and ``groups`` are the ends of those of equal X in
-    it; ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits`` are the
-    least and the largest in the search, and ``noises`` those of the noise.
+    ``order`` is a random order of the rows, common to all scalings, and ``groups`` are the ends of those in it that
+    are merged; ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits``
+    are the least and the largest in the search, and ``noises`` those of the noise.
     """
 
     def __init__(self, table, order, groups, longest, limits, noises):
@@ -129,7 +128,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     found : list of Found
         The kernels with the largest densities under this scaling, best first.
     """
-    order, groups = shuffled(tables[0].X, random_state)
+    order, groups = in_random_order(tables[0], random_state)
     n_columns = tables[0].X.shape[1]
     views = [_view(table, order, groups, coarse, noises) for table in tables]
     n_rows = _FEW if len(groups) <= 2 * _REFINED else _MORE
