@@ -202,6 +202,27 @@ def test_leave_one_out_has_the_digits_of_extended_precision(noise, n_points, tab
     assert_allclose(found, float(np.mean(each)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("amplitude", "noise"), [(1.0, 1e-2), (1.0, 1e-8), (1e4, 1e-8)])
+def test_one_left_out_of_repeated_rows_has_the_digits_of_extended_precision(rng, amplitude, noise, table, x64):
+    """Two targets at each X, three times each: as with 120 rows, of which one is left out."""
+    kernel = kernel_of(amplitude, SMOOTH)
+    X, y = np.repeat(table[0][:20], 2, axis=0), np.repeat(table[1][:20], 2)
+    y = y + np.sqrt(noise) * rng.normal(size=40)
+    Z = points(X, 20)
+    settings = svgp.Settings(algorithm=Algorithm(solver="evidence"))
+    plan = svgp.Plan((kernel,), Gaussian(noise, "fixed"), jitter=JITTER, settings=settings)
+    plan = plan._replace(n_inducing=20, inducing_init=Z)
+    rows = svgp.Table(X, y[None], np.full(40, 3.0))
+    state, constants = svgp.init(plan, rows, random_state=0)
+    found = closed_form.solve(state.parameters, constants, rows, np.random.RandomState(0)).held_out.mean
+    each = []
+    for i in range(40):
+        rest = np.delete(np.repeat(np.arange(40), 3), 3 * i)
+        _, mean, var = collapsed(kernel, noise, Z, X[rest], y[rest], X[i : i + 1], Extended)
+        each.append(-0.5 * (np.log(2 * np.pi * (var + noise)) + (y[i] - mean) ** 2 / (var + noise)))
+    assert_allclose(found, float(np.mean(each)), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_minibatch_steps_are_the_recursion(amplitude, noise, table):
     """Sixty steps on the fit's own batches, in NumPy: precision and shift each a weighted mean over these."""
