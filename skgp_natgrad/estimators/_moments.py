@@ -267,4 +267,5 @@ class TargetMoments(TargetDistribution):
         True
         """
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
+        self._refuse_impossible(y, trials=trials)
         return r2_score(y, mean, sample_weight=sample_weight)
