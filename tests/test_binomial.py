@@ -135,7 +135,7 @@ def test_what_is_no_count_of_successes_is_named(fitted):
     with pytest.raises(ValueError, match=r"y\[1\]=3 is more than its number of trials, 2"):
         fitted.predict_log_density(NEW[:2], [1.0, 3.0], trials=[1, 2])
     # Counts beside probabilities of success would have an R2 all the same.
-    with pytest.raises(ValueError, match=rf"y\[{first}\]={SUCCESSES[first]} is more than its number of trials, 1; give"):
+    with pytest.raises(ValueError, match=rf"y\[{first}\]={SUCCESSES[first]} is more than its number of trials, 1"):
         fitted.score(X, SUCCESSES)
     assert fitted.score(X, SUCCESSES, trials=TRIALS) > 0.5
     with pytest.raises(ValueError, match=r"link='cauchit'"):

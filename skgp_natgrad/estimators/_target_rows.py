@@ -40,12 +40,13 @@ class TargetRows(LatentDistribution):
             known = self.likelihood_.known_in_units(known.T, *self._y_scale[:2])
         return {"offset": offset, "known": known}
 
-    def _refuse_impossible(self, y, **arguments):
-        """Raise ValueError where what is known of its row excludes a target."""
+    def _possible(self, y, **arguments):
+        """Return ``y``, of which what is known of the rows excludes nothing."""
         columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
         known = _known.of_rows(self.likelihood_, given, *columns.shape)
         self.likelihood_.given(None if known is None else known.T).check_rows(columns.T)
+        return y
 
     def _distribution_at(self, X, offset, known):
         """The likelihood, mean and variance (K, N) of the latent functions at standardised rows, with the offset."""

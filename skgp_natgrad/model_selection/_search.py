@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
@@ -143,7 +144,7 @@ class NGDGridSearchCV(_Searches, GridSearchCV):
     True
     """
 
-    __doc__ = __doc__.format(arguments=_ARGUMENTS)
+    __doc__ = inspect.cleandoc(__doc__).format(arguments=inspect.cleandoc(_ARGUMENTS))
     _parameter_constraints = GridSearchCV._parameter_constraints | {"early_stopping": _EARLY_STOPPING}
 
     def __init__(
@@ -213,7 +214,7 @@ class NGDRandomizedSearchCV(_Searches, RandomizedSearchCV):
     True
     """
 
-    __doc__ = __doc__.format(arguments=_ARGUMENTS)
+    __doc__ = inspect.cleandoc(__doc__).format(arguments=inspect.cleandoc(_ARGUMENTS))
     _parameter_constraints = RandomizedSearchCV._parameter_constraints | {"early_stopping": _EARLY_STOPPING}
 
     def __init__(

@@ -27,8 +27,8 @@ from .._backend.flat import flat, rebuilt
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
-# Deviation of the normal prior on logarithms. It is weak: it holds only what the rows leave open.
-_PRIOR_DEVIATION = 3.0
+# Sizes of small tables, which would be mostly padding at those of training.
+_FEW_ROWS = 128, 192
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
@@ -77,7 +77,8 @@ def _pull_back(kernel, X, cotangent):
 
 def _padded(X):
     """Fill up with rows of zeros, to a size that similar tables share."""
-    return np.pad(X, ((0, bucket(len(X)) - len(X)), (0, 0)))
+    size = next((size for size in _FEW_ROWS if len(X) <= size), None) or bucket(len(X))
+    return np.pad(X, ((0, size - len(X)), (0, 0)))
 
 
 class _Factored(NamedTuple):
@@ -152,16 +153,6 @@ def _of_group(hyperparameters, rows):
     cotangent[diagonal] *= 0.5
     gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, cotangent))
     return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
-
-
-def weak_prior(centre):
-    """A normal prior on the logarithms around ``centre`` that holds only what the rows leave open."""
-    middle, precision = flat(centre), _PRIOR_DEVIATION**-2
-
-    def log_prior(x):
-        return -0.5 * precision * float(((x - middle) ** 2).sum()), precision * (middle - x)
-
-    return log_prior
 
 
 def no_prior(x):

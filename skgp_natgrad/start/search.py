@@ -4,7 +4,8 @@ Training moves hyperparameters by gradients, and ends near where it starts: at a
 far too long a wiggly function looks like noise, and of many columns those that matter are not found.
 So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
 table. They are compared by the density of rows outside that part, since repeated rows deceive the
-evidence: it explains them by a noise that is too small.
+evidence: it explains them by a noise that is too small. Of a small table each part is outside once: a kernel of many
+hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from .._backend import threads
 from . import evidence
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
-from .merged import in_random_order, merged
+from .merged import in_random_order
 from .scale import fit_scale, fit_targets
+from .splits import FEWEST_OUTSIDE, Shuffled, splits
+from .weak_prior import weak_prior
 
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
 _FEW, _MORE = 250, 400
-# Rows whose evidence sets the final hyperparameters, and most rows outside them for the comparison.
-_REFINED, _OUTSIDE = 1000, 1500
-# With fewer rows outside, each row is predicted from all others instead.
-_FEWEST_OUTSIDE = 100
+# Rows whose evidence sets the final hyperparameters.
+REFINED = 1000
+# Deviations, in a small table, of the logarithms of a kernel's lengthscales from their mean: that many columns matter
+# each in its own way, few rows do not tell. With the smaller one the kernel is nearly isotropic.
+_TIES, _OF_SMALL = (np.inf,), (1.0, 0.3)
 _ITERATIONS, _FINAL_ITERATIONS = 30, 20
 # Starts from which the evidence is maximised.
 _TRIED = 2
@@ -69,40 +73,31 @@ class Found(NamedTuple):
 
 
 class _Candidate(NamedTuple):
+    """A kernel, the deviation that ties its lengthscales, its best for each split of the rows, and their density."""
+
     make: object
-    best: evidence.Best
+    tie: float
+    best: tuple
     density: float
 
 
 class _View:
     """A table under one scaling of X.
 
-    ``order`` is a random order of the rows, common to all scalings, and ``groups`` are the ends of those in it that
-    are merged; ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits``
+    ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits``
     are the least and the largest in the search, and ``noises`` those of the noise.
     """
 
-    def __init__(self, table, order, groups, longest, limits, noises):
-        self.table, self.order, self.groups = table, order, groups
+    def __init__(self, table, longest, limits, noises):
+        self.table = table
         self.longest, self.limits, self.noises = longest, limits, noises
+        # Columns that are constant, among them those that fill up, have no part in the distances.
+        self.varies = np.ptp(table.X, axis=0) > 0.0
 
     @property
     def n_columns(self):
         """Number of columns that are not filled up."""
-        return np.count_nonzero(np.ptp(self.table.X, axis=0))
-
-    def rows(self, n_rows):
-        """So many rows of different X, the first in the common random order."""
-        return merged(self.table.rows(np.sort(self.order[: self.groups[:n_rows][-1]])))
-
-    def density(self, hyperparameters, n_rows):
-        """Mean log density of rows outside the first ``n_rows``, or of each row given all others."""
-        rest = self.order[self.groups[:n_rows][-1] :]
-        # Evenly, as a single X may have many rows.
-        outside = np.sort(rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)])
-        if len(outside) < _FEWEST_OUTSIDE:
-            return evidence.leave_one_out_density(hyperparameters, self.rows(n_rows))
-        return evidence.held_out_density(hyperparameters, self.rows(n_rows), self.table.rows(outside))
+        return np.count_nonzero(self.varies)
 
 
 def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS):
@@ -128,23 +123,30 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     found : list of Found
         The kernels with the largest densities under this scaling, best first.
     """
-    order, groups = in_random_order(tables[0], random_state)
+    rows = Shuffled(*in_random_order(tables[0], random_state))
     n_columns = tables[0].X.shape[1]
-    views = [_view(table, order, groups, coarse, noises) for table in tables]
-    n_rows = _FEW if len(groups) <= 2 * _REFINED else _MORE
-    firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
-    if max(first.density for first in firsts) < _NOTHING:
+    views = [_view(table, coarse, noises) for table in tables]
+    n_rows = _FEW if rows.n_groups <= 2 * REFINED else _MORE
+    is_small = rows.is_small(n_rows)
+    ties = _OF_SMALL if is_small else _TIES
+
+    def smooth_one(view):
+        return _smooth_one(view, splits(view.table, rows, n_rows), ties[0])
+
+    firsts = threads.for_each(smooth_one, views)
+    if max(first.density for first in firsts) < _NOTHING and not is_small:
         # More rows may show what few do not.
-        n_rows = _REFINED
-        firsts = threads.for_each(lambda view: _smooth_one(view, n_rows), views)
+        n_rows = max(n_rows, min(REFINED, rows.n_groups - FEWEST_OUTSIDE))
+        firsts = threads.for_each(smooth_one, views)
     index = int(np.argmax([first.density for first in firsts]))
-    view, first = views[index], firsts[index]
-    length_scale = np.exp(first.best.hyperparameters.kernel.k2.length_scale)
-    noise = first.best.hyperparameters.noise
+    view, parts = views[index], splits(views[index].table, rows, n_rows)
+    firsts = [firsts[index], *threads.for_each(lambda tie: _smooth_one(view, parts, tie), ties[1:])]
     makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-    others = threads.for_each(lambda make: _fitted(view, make, length_scale, noise, n_rows), makes)
-    ranked = sorted([first, *others], key=lambda each: -each.density)
-    return index, threads.for_each(lambda each: _refined(view, each, length_scale, n_columns), ranked[:n_best])
+    pairs = [(make, first) for first in firsts for make in makes]
+    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
+    ranked = sorted([*firsts, *others], key=lambda each: -each.density)
+    refined = rows.merged(view.table, REFINED)
+    return index, threads.for_each(lambda each: _refined(view, each, refined, n_columns), ranked[:n_best])
 
 
 def _suits(make, n_columns):
@@ -152,7 +154,7 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _view(table, order, groups, coarse, noises):
+def _view(table, coarse, noises):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
@@ -162,33 +164,49 @@ def _view(table, order, groups, coarse, noises):
     limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
     # What fills up has next to no part in sums over columns.
     longest = np.pad(longest, (0, missing), constant_values=limits[1])
-    return _View(table._replace(X=X), order, groups, longest, limits, noises)
+    return _View(table._replace(X=X), longest, limits, noises)
 
 
-def _smooth_one(view, n_rows):
+def _smooth_one(view, parts, tie):
     """The best Matern 5/2 of those starts that have the largest evidence."""
-    rows, longest = view.rows(n_rows), view.longest
+    return _judged(matern52, tie, [_smooth_of(view, rows, tie) for rows, _ in parts], parts)
+
+
+def _smooth_of(view, rows, tie):
     pairs = _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ())
-    starts = [_start(matern52, factor * longest, np.log(noise), view) for factor, noise in pairs]
+    starts = [_start(matern52, factor * view.longest, np.log(noise), view, tie) for factor, noise in pairs]
     starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
     found = [evidence.maximise(start, bounds, rows, _ITERATIONS, prior) for start, bounds, prior in starts[:_TRIED]]
-    best = max(found, key=lambda each: each.evidence)
-    return _Candidate(matern52, best, view.density(best.hyperparameters, n_rows))
+    return max(found, key=lambda each: each.evidence)
 
 
-def _fitted(view, make, length_scale, noise, n_rows):
-    start, bounds, prior = _start(make, length_scale, noise, view)
-    best = evidence.maximise(start, bounds, view.rows(n_rows), _ITERATIONS, prior)
-    return _Candidate(make, best, view.density(best.hyperparameters, n_rows))
+def _like(view, parts, make, first):
+    """Another kernel, started from the lengthscales of a Matern 5/2."""
+    found = [_fitted(view, make, *pair, first.tie) for pair in zip(parts, first.best, strict=True)]
+    return _judged(make, first.tie, found, parts)
 
 
-def _start(make, length_scale, noise, view):
+def _fitted(view, make, split, best, tie):
+    length_scale, noise = np.exp(best.hyperparameters.kernel.k2.length_scale), best.hyperparameters.noise
+    start, bounds, prior = _start(make, length_scale, noise, view, tie)
+    return evidence.maximise(start, bounds, split.rows, _ITERATIONS, prior)
+
+
+def _judged(make, tie, best, parts):
+    """The candidate with the mean log density of the other rows of each split."""
+    pairs = zip(best, parts, strict=True)
+    densities = [evidence.held_out_density(each.hyperparameters, part.rows, part.others) for each, part in pairs]
+    density = np.average(densities, weights=[part.weight for part in parts])
+    return _Candidate(make, tie, tuple(best), float(density))
+
+
+def _start(make, length_scale, noise, view, tie):
     """Start, bounds and weak prior of the hyperparameters of a candidate."""
     longest, limits = view.longest, view.limits
     kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
     bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(view.noises), strict=True))
     centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
-    return Hyperparameters(kernel, noise), bounds, evidence.weak_prior(centre)
+    return Hyperparameters(kernel, noise), bounds, weak_prior(centre, view.varies, tie)
 
 
 def _logarithms(kernel, n_columns):
@@ -196,12 +214,12 @@ def _logarithms(kernel, n_columns):
     return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
 
 
-def _refined(view, candidate, length_scale, n_columns):
+def _refined(view, candidate, rows, n_columns):
     """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
-    make, best, density = candidate
-    _, bounds, prior = _start(make, length_scale, best.hyperparameters.noise, view)
+    make, tie, (best, *_), density = candidate
+    _, bounds, prior = _start(make, view.longest, best.hyperparameters.noise, view, tie)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
-    refined = evidence.maximise(best.hyperparameters, bounds, view.rows(_REFINED), _FINAL_ITERATIONS, prior)
+    refined = evidence.maximise(best.hyperparameters, bounds, rows, _FINAL_ITERATIONS, prior)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)

@@ -1,0 +1,86 @@
+"""Rows by which kernels are judged: rows outside those whose evidence was maximised.
+
+Of a small table each part is outside once. A kernel of many hyperparameters fits every row of few so well that these
+rows, even each of them predicted from all others, do not tell how badly it predicts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .merged import merged
+
+# With fewer rows outside, a table is small; of others, most rows outside.
+FEWEST_OUTSIDE, _OUTSIDE = 100, 1500
+# Parts of a small table, and of one of up to so many rows.
+_FOLDS, _FOLDS_OF_FEW, _FEW = 3, 5, 150
+
+
+class Split(NamedTuple):
+    """Rows whose evidence is maximised, one for each X, and rows by which the outcome is judged."""
+
+    rows: object
+    others: object
+
+    @property
+    def weight(self):
+        """The weight of the judging targets, without those that are missing."""
+        return float((self.others.weight * np.isfinite(self.others.y).mean(0)).sum())
+
+
+class Shuffled(NamedTuple):
+    """A random order of the rows of a table, and where in it each group of equal X ends: see `in_random_order`."""
+
+    order: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def n_groups(self):
+        """Number of different X."""
+        return len(self.ends)
+
+    def first(self, n_groups):
+        """The first rows, those of so many different X."""
+        return self.order[: self.ends[:n_groups][-1]]
+
+    def is_small(self, n_groups):
+        """Whether next to no rows are outside the first ones."""
+        return len(self.order) - len(self.first(n_groups)) < FEWEST_OUTSIDE
+
+    def merged(self, table, n_groups):
+        """The first rows of a table, one for each X."""
+        return merged(table.rows(np.sort(self.first(n_groups))))
+
+    def folds(self):
+        """For each part of a small table, whether each row in the random order is in it."""
+        n_folds = _FOLDS_OF_FEW if self.n_groups <= _FEW else _FOLDS
+        group = np.searchsorted(self.ends, np.arange(len(self.order)), side="right")
+        return [group % n_folds == fold for fold in range(min(n_folds, self.n_groups))]
+
+
+def splits(table, shuffled, n_groups):
+    """The first rows and rows outside; or, of a small table, for each part the others and the part.
+
+    Parameters
+    ----------
+    table : Table
+    shuffled : Shuffled
+    n_groups : int
+        Number of different X among the first rows.
+
+    Returns
+    -------
+    splits : list of Split
+    """
+    if not shuffled.is_small(n_groups):
+        rest = shuffled.order[len(shuffled.first(n_groups)) :]
+        # Evenly, as a single X may have many rows.
+        outside = rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)]
+        return [Split(shuffled.merged(table, n_groups), table.rows(np.sort(outside)))]
+    parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds()]
+    found = [Split(merged(table.rows(rest)), table.rows(part)) for rest, part in parts if len(rest)]
+    found = [split for split in found if split.weight > 0.0 and np.any(np.isfinite(split.rows.y))]
+    # A single X has no other.
+    return found or [Split(shuffled.merged(table, n_groups), table)]

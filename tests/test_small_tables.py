@@ -1,0 +1,112 @@
+"""The defaults on few rows, where a kernel of many hyperparameters fits too well: judged by rows it has not seen."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.metrics import log_loss
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.start import search
+from skgp_natgrad.start.merged import in_random_order
+from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, splits
+from skgp_natgrad.start.weak_prior import weak_prior
+from skgp_natgrad.training.batches import Table
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+@pytest.mark.parametrize("tie", [np.inf, 0.7])
+def test_the_prior_is_normal_with_lengthscales_that_are_tied(tie, rng):
+    varies = np.array([True, True, False, True])
+    centre = {"amplitude": rng.normal(), "first": rng.normal(size=4), "other": rng.normal(size=4), "zoise": 0.3}
+    # The leaves of a dictionary come in the order of its keys.
+    precision = np.eye(10) / 9.0
+    for start in (1, 5):
+        columns = start + np.flatnonzero(varies)
+        precision[np.ix_(columns, columns)] += (np.eye(3) - 1.0 / 3.0) / tie**2
+    middle = np.concatenate([np.ravel(centre[key]) for key in sorted(centre)])
+    law = stats.multivariate_normal(middle, np.linalg.inv(precision))
+    log_prior = weak_prior(centre, varies, tie)
+    x, z = rng.normal(size=(2, 10))
+    assert log_prior(x)[0] - log_prior(z)[0] == pytest.approx(law.logpdf(x) - law.logpdf(z), rel=1e-9)
+    slope = optimize.approx_fprime(x, lambda x: log_prior(x)[0], 1e-6)
+    np.testing.assert_allclose(log_prior(x)[1], slope, atol=1e-4)
+
+
+def _shuffled(X, n_targets=1):
+    rng = np.random.RandomState(0)
+    table = Table(X, rng.normal(size=(n_targets, len(X))), np.ones(len(X)))
+    return table, Shuffled(*in_random_order(table, rng))
+
+
+@pytest.mark.parametrize("n_rows", [2, 3, 60, 151, 349])
+def test_of_a_small_table_each_row_judges_once(n_rows, rng):
+    table, shuffled = _shuffled(rng.normal(size=(n_rows, 2)))
+    parts = splits(table, shuffled, 250)
+    judging = np.concatenate([part.others.X for part in parts])
+    np.testing.assert_array_equal(np.sort(judging[:, 0]), np.sort(table.X[:, 0]))
+    for part in parts:
+        assert len(part.rows.X) + len(part.others.X) == n_rows
+        assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
+    assert sum(part.weight for part in parts) == n_rows
+
+
+def test_rows_of_equal_X_are_never_on_both_sides(rng):
+    X = rng.normal(size=(40, 2))[rng.integers(40, size=300)]
+    table, shuffled = _shuffled(X)
+    for part in splits(table, shuffled, 250):
+        assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
+        assert len(np.unique(part.rows.X[:, 0])) == len(part.rows.X)
+    # A single X judges itself.
+    (only,) = splits(*_shuffled(np.ones((20, 2))), 250)
+    assert (len(only.rows.X), len(only.others.X)) == (1, 20)
+
+
+def test_of_a_large_table_rows_outside_judge(rng):
+    table, shuffled = _shuffled(rng.normal(size=(250 + FEWEST_OUTSIDE, 2)))
+    (only,) = splits(table, shuffled, 250)
+    assert (len(only.rows.X), len(only.others.X)) == (250, FEWEST_OUTSIDE)
+    assert not np.isin(only.rows.X[:, 0], only.others.X[:, 0]).any()
+
+
+def test_parts_without_a_target_judge_nothing(rng):
+    table, shuffled = _shuffled(rng.normal(size=(50, 2)), n_targets=2)
+    y = table.y.copy()
+    y[:, 3:] = np.nan
+    y[1] = np.nan
+    parts = splits(table._replace(y=y), shuffled, 250)
+    assert sum(part.weight for part in parts) == pytest.approx(1.5)
+    index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert index == 0
+    assert np.isfinite(found.density)
+
+
+def _linear(rng, n_rows):
+    X = rng.normal(size=(n_rows, 10))
+    return X, X @ rng.normal(size=10) / np.sqrt(10.0) + rng.normal(size=n_rows)
+
+
+def test_few_rows_of_a_noisy_line_are_not_explained_too_well():
+    ours, line = [], []
+    for seed in range(3):
+        X, y = _linear(np.random.default_rng(seed), 1070)
+        reg = NGDSVGPRegressor(random_state=0).fit(X[:70], y[:70])
+        mean, std = BayesianRidge().fit(X[:70], y[:70]).predict(X[70:], return_std=True)
+        ours.append(reg.predict_log_density(X[70:], y[70:]).mean())
+        line.append(stats.norm.logpdf(y[70:], mean, std).mean())
+    # By the density of each row given all others the first was fitted with twenty lengthscales, at half a nat less.
+    assert np.mean(ours) > np.mean(line) - 0.12
+
+
+@pytest.mark.slow
+def test_few_noisy_labels_are_not_explained_too_well():
+    ours, line = [], []
+    for seed in range(3):
+        X, y = _linear(np.random.default_rng(seed), 1100)
+        labels = y > 0.0
+        model = NGDSVGPClassifier(random_state=0).fit(X[:100], labels[:100])
+        logistic = LogisticRegression().fit(X[:100], labels[:100])
+        ours.append(log_loss(labels[100:], model.predict_proba(X[100:])))
+        line.append(log_loss(labels[100:], logistic.predict_proba(X[100:])))
+    assert np.mean(ours) < np.mean(line) + 0.03
