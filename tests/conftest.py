@@ -83,14 +83,14 @@ def _bounded_cache():
 # Files, and a test, that show how good the default kernel is, or where other processes fit too. Elsewhere a shorter
 # search does: what it finds is fitted all the same.
 _OF_THE_SEARCH = {"test_defaults", "test_evidence", "test_class_labels", "test_normal_scores", "test_processes"}
-_OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data"}
+_OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables"}
 
 
 @pytest.fixture(autouse=True)
 def _short_search(request, monkeypatch):
     if _OF_THE_SEARCH.isdisjoint((request.node.path.stem, getattr(request.node, "originalname", None))):
-        monkeypatch.setattr(search, "_ITERATIONS", 6)
-        monkeypatch.setattr(search, "_FINAL_ITERATIONS", 4)
+        monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 6, 4))
+        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 3, 6))
         monkeypatch.setattr(search, "_TRIED", 1)
         # With a kernel of one form, fits of tables of one shape share all their programs.
         monkeypatch.setattr(search, "CANDIDATES", search.CANDIDATES[:1])

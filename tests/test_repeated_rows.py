@@ -17,8 +17,9 @@ from skgp_natgrad.mean_solve import class_labels, closed_form, common_covariance
 from skgp_natgrad.mean_solve.drawn import drawn
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction.calibration import Average
-from skgp_natgrad.start import choice, search, sizes
+from skgp_natgrad.start import choice, sizes
 from skgp_natgrad.start.merged import in_random_order, merged
+from skgp_natgrad.start.splits import Shuffled
 
 ONE_STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
 
@@ -101,9 +102,8 @@ def test_rows_that_are_not_merged_are_no_more_than_were_asked_for(rng, given, me
     rows = choice._rows_of_evidence(table, np.random.RandomState(0), merges)
     assert rows.n_rows == sizes.EVIDENCE_ROWS
     assert len(np.unique(rows.X)) == 3
-    order, groups = in_random_order(table, np.random.RandomState(0), merges)
-    view = search._view(table, order, groups, False, search.NOISE_BOUNDS)
-    assert merges is False or view.rows(250).n_rows == 250
+    shuffled = Shuffled(*in_random_order(table, np.random.RandomState(0), merges))
+    assert merges is False or shuffled.merged(table, 250).n_rows == 250
     plain = table._replace(known=None)
     assert choice._rows_of_evidence(plain, np.random.RandomState(0)).n_rows == 3000
     assert merged(plain).n_rows == 3

@@ -28,7 +28,7 @@ from ..kernels.base import Kernel
 from ..training.batches import bucket
 
 # Sizes of small tables, which would be mostly padding at those of training.
-_FEW_ROWS = 128, 192
+_FEW_ROWS = 128, 192, 256, 352, 480
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.

@@ -30,10 +30,6 @@ from .weak_prior import weak_prior
 _FEW, _MORE = 250, 400
 # Rows whose evidence sets the final hyperparameters.
 REFINED = 1000
-# Deviations, in a small table, of the logarithms of a kernel's lengthscales from their mean: that many columns matter
-# each in its own way, few rows do not tell. With the smaller one the kernel is nearly isotropic.
-_TIES, _OF_SMALL = (np.inf,), (1.0, 0.3)
-_ITERATIONS, _FINAL_ITERATIONS = 30, 20
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
@@ -53,6 +49,28 @@ _NOTHING = -1.4
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
+
+
+class _Effort(NamedTuple):
+    """How the kernels of a table are fitted.
+
+    Attributes
+    ----------
+    ties : tuple of float
+        Deviations of the logarithms of a kernel's lengthscales from their mean, each of which is tried.
+    iterations, final_iterations : int
+        Of L-BFGS for each kernel and split of the rows, and for the best kernel.
+    """
+
+    ties: tuple
+    iterations: int
+    final_iterations: int
+
+
+_USUAL = _Effort((np.inf,), 30, 20)
+# That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
+# isotropic. More iterations change no choice.
+_OF_SMALL = _Effort((1.0, 0.3), 15, 40)
 
 
 class Found(NamedTuple):
@@ -88,8 +106,8 @@ class _View:
     are the least and the largest in the search, and ``noises`` those of the noise.
     """
 
-    def __init__(self, table, longest, limits, noises):
-        self.table = table
+    def __init__(self, table, longest, limits, noises, effort):
+        self.table, self.effort = table, effort
         self.longest, self.limits, self.noises = longest, limits, noises
         # Columns that are constant, among them those that fill up, have no part in the distances.
         self.varies = np.ptp(table.X, axis=0) > 0.0
@@ -125,13 +143,13 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     n_columns = tables[0].X.shape[1]
-    views = [_view(table, coarse, noises) for table in tables]
     n_rows = _FEW if rows.n_groups <= 2 * REFINED else _MORE
     is_small = rows.is_small(n_rows)
-    ties = _OF_SMALL if is_small else _TIES
+    effort = _OF_SMALL if is_small else _USUAL
+    views = [_view(table, coarse, noises, effort) for table in tables]
 
     def smooth_one(view):
-        return _smooth_one(view, splits(view.table, rows, n_rows), ties[0])
+        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0])
 
     firsts = threads.for_each(smooth_one, views)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
@@ -140,7 +158,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
         firsts = threads.for_each(smooth_one, views)
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
-    firsts = [firsts[index], *threads.for_each(lambda tie: _smooth_one(view, parts, tie), ties[1:])]
+    firsts = [firsts[index], *threads.for_each(lambda tie: _smooth_one(view, parts, tie), effort.ties[1:])]
     makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     pairs = [(make, first) for first in firsts for make in makes]
     others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
@@ -154,7 +172,7 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _view(table, coarse, noises):
+def _view(table, coarse, noises, effort=_USUAL):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
@@ -164,7 +182,7 @@ def _view(table, coarse, noises):
     limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
     # What fills up has next to no part in sums over columns.
     longest = np.pad(longest, (0, missing), constant_values=limits[1])
-    return _View(table._replace(X=X), longest, limits, noises)
+    return _View(table._replace(X=X), longest, limits, noises, effort)
 
 
 def _smooth_one(view, parts, tie):
@@ -176,7 +194,7 @@ def _smooth_of(view, rows, tie):
     pairs = _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ())
     starts = [_start(matern52, factor * view.longest, np.log(noise), view, tie) for factor, noise in pairs]
     starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
-    found = [evidence.maximise(start, bounds, rows, _ITERATIONS, prior) for start, bounds, prior in starts[:_TRIED]]
+    found = [evidence.maximise(at, to, rows, view.effort.iterations, prior) for at, to, prior in starts[:_TRIED]]
     return max(found, key=lambda each: each.evidence)
 
 
@@ -189,7 +207,7 @@ def _like(view, parts, make, first):
 def _fitted(view, make, split, best, tie):
     length_scale, noise = np.exp(best.hyperparameters.kernel.k2.length_scale), best.hyperparameters.noise
     start, bounds, prior = _start(make, length_scale, noise, view, tie)
-    return evidence.maximise(start, bounds, split.rows, _ITERATIONS, prior)
+    return evidence.maximise(start, bounds, split.rows, view.effort.iterations, prior)
 
 
 def _judged(make, tie, best, parts):
@@ -219,7 +237,7 @@ def _refined(view, candidate, rows, n_columns):
     make, tie, (best, *_), density = candidate
     _, bounds, prior = _start(make, view.longest, best.hyperparameters.noise, view, tie)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
-    refined = evidence.maximise(best.hyperparameters, bounds, rows, _FINAL_ITERATIONS, prior)
+    refined = evidence.maximise(best.hyperparameters, bounds, rows, view.effort.final_iterations, prior)
     if np.isfinite(refined.evidence):
         best = refined
     values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
