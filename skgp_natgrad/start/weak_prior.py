@@ -28,7 +28,7 @@ def weak_prior(centre, varies, tie=np.inf):
     log_prior : callable
         Of all logarithms as a vector (`flat`): their log density up to a constant, and its gradient.
     """
-    middle, groups = flat(centre), _lengthscales(centre, varies)
+    middle, groups = flat(centre), _lengthscales(centre, varies) if np.any(varies) else []
 
     def log_prior(x):
         far = x - middle
