@@ -5,6 +5,9 @@ Quickstart
 Both estimators on real data that ships with scikit-learn, the measurements of
 569 tumours, beside a linear baseline, and a picture with predictive intervals.
 
+A line is hard to beat where the signal is weak and nearly linear, as in
+scikit-learn's diabetes data; :doc:`/when_not` says what other models are for.
+
 The figures of interest are the held-out R2 or accuracy, and the negative log
 predictive density (NLPD, in nats a row; lower is better), which also asks
 whether the predicted uncertainty is right.

@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.start import search
+from skgp_natgrad.start.candidates import CANDIDATES
 from skgp_natgrad.start.merged import in_random_order
 from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, splits
 from skgp_natgrad.start.weak_prior import weak_prior
@@ -80,6 +81,63 @@ def test_parts_without_a_target_judge_nothing(rng):
     index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
     assert index == 0
     assert np.isfinite(found.density)
+
+
+def test_copies_are_in_one_part_where_rows_are_not_merged(rng):
+    X = rng.normal(size=(30, 2))[rng.integers(30, size=120)]
+    table, shuffled = _shuffled(X)
+    y = np.where(rng.uniform(size=120) < 0.1, np.nan, table.y)
+    for part in splits(table._replace(y=y), Shuffled(rng.permutation(120), np.arange(1, 121)), 250):
+        assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
+
+
+def test_a_target_judges_only_where_it_is_on_both_sides(rng):
+    y = np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, 3.0]])
+    table, shuffled = _shuffled(rng.normal(size=(3, 2)), n_targets=2)
+    assert sum(part.weight for part in splits(table._replace(y=y), shuffled, 250)) == 1.0
+    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert np.isfinite(found.density)
+
+
+def test_without_any_judge_the_first_kernel_is_taken(rng):
+    table, _ = _shuffled(rng.normal(size=(450, 2)))
+    y = np.where(np.arange(450) < 5, table.y, np.nan)
+    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert found.density == -np.inf or np.isfinite(found.density)
+    assert np.isfinite(found.noise)
+
+
+def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):
+    tried, judged = [], search._judged
+    monkeypatch.setattr(
+        search, "_judged", lambda make, tie, *rest: tried.append((make, tie)) or judged(make, tie, *rest)
+    )
+    table = Table(rng.normal(size=(60, 3)), rng.normal(size=(1, 60)), np.ones(60))
+    _, found = search.best_kernels([table], np.random.RandomState(0), 2)
+    assert len(found) == 1
+    assert sorted(tried, key=str) == sorted([(make, tie) for make in CANDIDATES for tie in (1.0, 0.3)], key=str)
+
+
+def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
+    X = rng.normal(size=(80, 4))
+    table = Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 80)), np.ones(80))
+    spread = []
+    for tie in (np.inf, 0.1):
+        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((tie,), 15, 40))
+        monkeypatch.setattr(search, "CANDIDATES", CANDIDATES[:1])
+        _, (found,) = search.best_kernels([table], np.random.RandomState(0))
+        spread.append(np.ptp(np.log(found.kernel.k2.length_scale)))
+    assert spread[0] > 2.0
+    assert spread[1] < 0.7
+
+
+def test_the_scale_of_few_labels_is_chosen_too(rng):
+    X = rng.uniform(-1.0, 1.0, size=(200, 2))
+    model = NGDSVGPClassifier(random_state=0).fit(X, X[:, 0] > X[:, 1])
+    X_new = rng.uniform(-1.0, 1.0, size=(2000, 2))
+    # That of the start is 3: not near enough to zero and one where labels are certain.
+    assert model.kernel_(np.zeros((1, 2)))[0, 0] > 10.0
+    assert log_loss(X_new[:, 0] > X_new[:, 1], model.predict_proba(X_new)) < 0.06
 
 
 def _linear(rng, n_rows):

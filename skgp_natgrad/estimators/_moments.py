@@ -267,4 +267,4 @@ class TargetMoments(TargetDistribution):
         True
         """
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
-        return r2_score(self._possible(y, trials=trials), mean, sample_weight=sample_weight)
+        return r2_score(self._possible_targets(y, trials=trials), mean, sample_weight=sample_weight)

@@ -40,10 +40,11 @@ class TargetRows(LatentDistribution):
             known = self.likelihood_.known_in_units(known.T, *self._y_scale[:2])
         return {"offset": offset, "known": known}
 
-    def _possible(self, y, **arguments):
-        """Return ``y``, of which what is known of the rows excludes nothing."""
+    def _possible_targets(self, y, **arguments):
+        """Return ``y``; ValueError where what is known of its row excludes a target."""
         columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
+        check_consistent_length(y, *(value for value in given.values() if value.ndim))
         known = _known.of_rows(self.likelihood_, given, *columns.shape)
         self.likelihood_.given(None if known is None else known.T).check_rows(columns.T)
         return y

@@ -110,14 +110,13 @@ def choose_kernel(plan, tables, random_state):
     plan.likelihood.value_and_bounds(len(tables[0].y))
     regressed = [search.regressed(table, plan.n_classes, plan.likelihood) for table in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    # Rows whose evidence was maximised do not tell which kernel fits them too well.
-    n_best = _FINALISTS if one_step and tables[0].n_rows > search.REFINED else 1
+    n_best = _FINALISTS if one_step else 1
     noises = search.NOISE_BOUNDS_OF_LABELS if plan.n_classes else search.NOISE_BOUNDS
     with blas.single_threaded(0):
         index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step, noises=noises)
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]
-    if len(plans) == 1:
+    if not one_step or (len(plans) == 1 and plan.likelihood.conjugate):
         return index, plans[0]
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)

@@ -27,8 +27,8 @@ from .._backend.flat import flat, rebuilt
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
-# Sizes of small tables, which would be mostly padding at those of training.
-_FEW_ROWS = 128, 192, 256, 352, 480
+# Sizes of small tables, nearer to one another than those of training: an evaluation costs their square.
+_FEW_ROWS = 64, 128, 192, 256, 352, 480
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
@@ -77,7 +77,7 @@ def _pull_back(kernel, X, cotangent):
 
 def _padded(X):
     """Fill up with rows of zeros, to a size that similar tables share."""
-    size = next((size for size in _FEW_ROWS if len(X) <= size), None) or bucket(len(X))
+    size = next((size for size in _FEW_ROWS if len(X) <= size), bucket(len(X)))
     return np.pad(X, ((0, size - len(X)), (0, 0)))
 
 

@@ -29,7 +29,7 @@ from .weak_prior import weak_prior
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
 _FEW, _MORE = 250, 400
 # Rows whose evidence sets the final hyperparameters.
-REFINED = 1000
+_REFINED = 1000
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
@@ -69,7 +69,7 @@ class _Effort(NamedTuple):
 
 _USUAL = _Effort((np.inf,), 30, 20)
 # That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
-# isotropic. More iterations change no choice.
+# isotropic. What is chosen hardly changes with more iterations.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
 
 
@@ -128,6 +128,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
+        Of a small table there is one: rows whose evidence was maximised do not tell which of two fits them too well.
     coarse : bool, default=False
         Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
         then would explain nothing; they are found where a column has few values.
@@ -143,7 +144,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     n_columns = tables[0].X.shape[1]
-    n_rows = _FEW if rows.n_groups <= 2 * REFINED else _MORE
+    n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     is_small = rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _USUAL
     views = [_view(table, coarse, noises, effort) for table in tables]
@@ -154,7 +155,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     firsts = threads.for_each(smooth_one, views)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
         # More rows may show what few do not.
-        n_rows = max(n_rows, min(REFINED, rows.n_groups - FEWEST_OUTSIDE))
+        n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = threads.for_each(smooth_one, views)
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
@@ -162,9 +163,9 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     pairs = [(make, first) for first in firsts for make in makes]
     others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
-    ranked = sorted([*firsts, *others], key=lambda each: -each.density)
-    refined = rows.merged(view.table, REFINED)
-    return index, threads.for_each(lambda each: _refined(view, each, refined, n_columns), ranked[:n_best])
+    ranked = sorted([*firsts, *others], key=lambda each: -each.density)[: 1 if is_small else n_best]
+    refined = rows.merged(view.table, _REFINED)
+    return index, threads.for_each(lambda each: _refined(view, each, refined, n_columns), ranked)
 
 
 def _suits(make, n_columns):
@@ -172,7 +173,7 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _view(table, coarse, noises, effort=_USUAL):
+def _view(table, coarse, noises, effort):
     """The view of a table; columns of zeros fill it up."""
     deviation = fit_scale("X", table.X, table.weight, active=True).scale
     missing = -len(deviation) % _COLUMNS
@@ -214,8 +215,9 @@ def _judged(make, tie, best, parts):
     """The candidate with the mean log density of the other rows of each split."""
     pairs = zip(best, parts, strict=True)
     densities = [evidence.held_out_density(each.hyperparameters, part.rows, part.others) for each, part in pairs]
-    density = np.average(densities, weights=[part.weight for part in parts])
-    return _Candidate(make, tie, tuple(best), float(density))
+    weights = np.array([part.weight for part in parts])
+    density = float(np.average(densities, weights=weights)) if weights.sum() > 0.0 else -np.inf
+    return _Candidate(make, tie, tuple(best), density)
 
 
 def _start(make, length_scale, noise, view, tie):

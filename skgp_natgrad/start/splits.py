@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend.repeated import grouped
 from .merged import merged
 
 # With fewer rows outside, a table is small; of others, most rows outside.
@@ -26,8 +27,9 @@ class Split(NamedTuple):
 
     @property
     def weight(self):
-        """The weight of the judging targets, without those that are missing."""
-        return float((self.others.weight * np.isfinite(self.others.y).mean(0)).sum())
+        """The weight of the judging values, of targets that are not missing on either side."""
+        known = np.isfinite(self.others.y) & np.isfinite(self.rows.y).any(axis=1, keepdims=True)
+        return float((self.others.weight * known.mean(0)).sum())
 
 
 class Shuffled(NamedTuple):
@@ -53,11 +55,16 @@ class Shuffled(NamedTuple):
         """The first rows of a table, one for each X."""
         return merged(table.rows(np.sort(self.first(n_groups))))
 
-    def folds(self):
-        """For each part of a small table, whether each row in the random order is in it."""
-        n_folds = _FOLDS_OF_FEW if self.n_groups <= _FEW else _FOLDS
-        group = np.searchsorted(self.ends, np.arange(len(self.order)), side="right")
-        return [group % n_folds == fold for fold in range(min(n_folds, self.n_groups))]
+    def folds(self, X):
+        """For each part of a small table, whether each row in the random order is in it; copies are in one part."""
+        order, start = grouped(X)
+        group = np.empty(len(order), dtype=int)
+        group[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
+        # Numbered as they come in the random order.
+        _, first, group = np.unique(group[self.order], return_index=True, return_inverse=True)
+        group = np.argsort(np.argsort(first))[group]
+        n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW else _FOLDS, len(first))
+        return [group % n_folds == fold for fold in range(n_folds)]
 
 
 def splits(table, shuffled, n_groups):
@@ -79,8 +86,8 @@ def splits(table, shuffled, n_groups):
         # Evenly, as a single X may have many rows.
         outside = rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)]
         return [Split(shuffled.merged(table, n_groups), table.rows(np.sort(outside)))]
-    parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds()]
+    parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds(table.X)]
     found = [Split(merged(table.rows(rest)), table.rows(part)) for rest, part in parts if len(rest)]
-    found = [split for split in found if split.weight > 0.0 and np.any(np.isfinite(split.rows.y))]
+    found = [split for split in found if split.weight > 0.0]
     # A single X has no other.
     return found or [Split(shuffled.merged(table, n_groups), table)]

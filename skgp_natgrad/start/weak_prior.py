@@ -28,7 +28,7 @@ def weak_prior(centre, varies, tie=np.inf):
     log_prior : callable
         Of all logarithms as a vector (`flat`): their log density up to a constant, and its gradient.
     """
-    middle, groups = flat(centre), _lengthscales(centre, varies) if np.any(varies) else []
+    middle, groups = flat(centre), _lengthscales(centre, varies)
 
     def log_prior(x):
         far = x - middle
@@ -43,6 +43,8 @@ def weak_prior(centre, varies, tie=np.inf):
 
 def _lengthscales(tree, varies):
     """Where in the vector of the leaves of ``tree`` the lengthscales of each of its kernels are."""
+    if not np.any(varies):
+        return []
     leaves = jax.tree.leaves(tree)
     ends = np.cumsum([np.size(leaf) for leaf in leaves], dtype=int)
     starts = [end - np.size(leaf) for leaf, end in zip(leaves, ends, strict=True) if np.ndim(leaf)]
