@@ -85,7 +85,7 @@ def test_parts_without_a_target_judge_nothing(rng):
 
 def test_copies_are_in_one_part_where_rows_are_not_merged(rng):
     X = rng.normal(size=(30, 2))[rng.integers(30, size=120)]
-    table, shuffled = _shuffled(X)
+    table, _ = _shuffled(X)
     y = np.where(rng.uniform(size=120) < 0.1, np.nan, table.y)
     for part in splits(table._replace(y=y), Shuffled(rng.permutation(120), np.arange(1, 121)), 250):
         assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
