@@ -127,6 +127,15 @@ class _Problem(NamedTuple):
         """Numbers of observations in all held-out rows."""
         return np.concatenate([held.counts for held in self.folds])
 
+    @property
+    def doubt(self):
+        """That a further label is another than those seen: Platt's (1999), who takes one and one more for two classes.
+
+        Without it few labels that are all predicted well ask for certainty.
+        """
+        n = self.counts.sum()
+        return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
+
     def fits(self, log_scale, before=None, turns=TURNS):
         """A fit without each of the folds."""
         return [
@@ -140,9 +149,9 @@ class _Problem(NamedTuple):
         return [np.concatenate(each, axis=-1) for each in moments], np.concatenate([h.y for h in self.folds], axis=-1)
 
     def densities(self, fits):
-        """Log densities of the labels of all held-out rows."""
+        """Log densities of the labels of all held-out rows, which are doubted."""
         moments, y = self.moments(fits)
-        return np.asarray(log_densities(self.likelihood, *moments, y))
+        return np.asarray(log_densities(self.likelihood, *moments, y, self.doubt))
 
 
 def best_scale(parameters, constants, table, random_state):
@@ -185,7 +194,7 @@ def solve(parameters, constants, table, random_state):
     problem = _Problem.of(parameters, constants, table, random_state)
     held_out = problem.fits(0.0, None, 2)
     moments, y = problem.moments(held_out)
-    calibration = calibrate(problem.likelihood, *moments, y, problem.weight)
+    calibration = calibrate(problem.likelihood, *moments, y, problem.weight, problem.doubt)
     held = density(problem.likelihood, calibration, *moments, y, problem.weight, problem.counts)
     fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
     fit = refined(problem.parameters, problem.constants, problem.rows, fit)

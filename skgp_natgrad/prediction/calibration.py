@@ -34,6 +34,8 @@ _WIDEST = 100.0
 # Largest logarithms of the scales, whose prior is standard normal: where both are large only their ratio counts. And
 # nats per row by which they must raise the density to be used.
 _RANGE, _WORTH = 1.6, 1e-3
+# Logarithms of class probabilities are cut off here where labels are doubted.
+_LEAST = -1e3
 # Where the search starts, in logarithms: with half the deviation.
 _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
@@ -109,9 +111,16 @@ def cavities(likelihood, mean, var, y, weight):
     return tuple(np.asarray(each)[:, : len(weight)] for each in found)
 
 
-def log_densities(likelihood, mean, var, y):
-    """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B)."""
-    return np.asarray(_log_densities(likelihood, *map(_of_common_length, (mean, var, y))))[: y.shape[-1]]
+def log_densities(likelihood, mean, var, y, doubt=0.0):
+    """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B).
+
+    With some ``doubt`` they are expectations: a label is right with probability 1 - doubt, and else any other.
+    """
+    arguments = tuple(map(_of_common_length, (mean, var, y)))
+    found = np.asarray(_log_densities(likelihood, *arguments))
+    if doubt:
+        found = (1.0 - doubt) * found + doubt * np.asarray(_log_densities_of_others(likelihood, *arguments))
+    return found[: y.shape[-1]]
 
 
 def _of_common_length(array):
@@ -136,7 +145,14 @@ def _log_densities(likelihood, mean, var, y):
     return likelihood.training_log_density(mean, var, y)
 
 
-def calibrate(likelihood, mean, var, y, weight):
+@quick_jit
+def _log_densities_of_others(likelihood, mean, var, y):
+    each = jnp.maximum(likelihood.log_class_probabilities(mean, var), _LEAST)
+    is_other = jnp.arange(len(each))[:, None] != y
+    return jnp.where(is_other, each, 0.0).sum(0) / (len(each) - 1)
+
+
+def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
     """The `Calibration` with the largest leave-one-out density of the labels.
 
     Parameters
@@ -148,6 +164,8 @@ def calibrate(likelihood, mean, var, y, weight):
     y : ndarray of shape (1, B)
         Positions of their labels.
     weight : ndarray of shape (B,)
+    doubt : float, default=0.0
+        Of the labels: see `log_densities`.
 
     Returns
     -------
@@ -156,7 +174,7 @@ def calibrate(likelihood, mean, var, y, weight):
 
     def loss(logs):
         a, c = np.exp(logs)
-        each = log_densities(likelihood, a * mean, c**2 * var, y)
+        each = log_densities(likelihood, a * mean, c**2 * var, y, doubt)
         value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
         # Not infinity: the simplex' values are subtracted from each other.
         return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.finfo(float).max
