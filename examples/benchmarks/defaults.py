@@ -30,6 +30,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _common import show
 from accuracy import DEFAULT_DATA, load
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -192,11 +193,9 @@ def main(argv=None):
                 if (name, contender, split) in done or contender not in known or not is_installed(contender):
                     continue
                 record = run(name, task, contender, split, parts) | provenance()
-                print(json.dumps(record), flush=True)
-                with args.output.open("a") as lines:
-                    lines.write(json.dumps(record) + "\n")
+                keep(record, args.output)
     if args.rst:
-        print(table(records_of(args.output)))
+        show_means(records_of(args.output))
 
 
 def is_installed(contender):
@@ -213,6 +212,13 @@ def provenance():
     return {"commit": commit, "date": datetime.date.today().isoformat(), "cores": os.cpu_count()}
 
 
+def keep(record, path):
+    """Print a record, and add it to a file of results."""
+    print(json.dumps(record), flush=True)
+    with path.open("a") as lines:
+        lines.write(json.dumps(record) + "\n")
+
+
 def records_of(path):
     """The records of a file of results, none if there is no file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -223,13 +229,13 @@ def key_of(record):
     return record["dataset"], record["contender"], record["split"]
 
 
-def table(records):
-    """Means over splits of the last record of each, as an rst table."""
+def show_means(records):
+    """Print means over splits of the last record of each, as an rst table."""
     last = {key_of(record): record for record in records}
     found = {}
     for (dataset, contender, _), record in last.items():
         found.setdefault((record["task"], dataset, contender), []).append(record)
-    rows = [("data set", "contender", "rows, cols", "log density", "error", "coverage / ECE", "seconds")]
+    header, rows = ("data set", "contender", "rows, cols", "log density", "error", "coverage / ECE", "seconds"), []
     for (_, dataset, contender), each in found.items():
         mean = {key: np.mean([r[key] for r in each]) for key in ("density", "error", "calibration", "seconds")}
         size = f"{each[0]['rows']}, {each[0]['columns']}"
@@ -240,11 +246,8 @@ def table(records):
             f"{mean['seconds']:.1f}",
         )
         rows.append((dataset, contender, size, *numbers))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rule = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     commits = sorted({str(record.get("commit")) for record in last.values() if record["contender"] == "ours"})
-    return "\n".join([rule, lines[0], rule, *lines[1:], rule, "", f"Commits of ours: {', '.join(commits)}"])
+    show(header, rows, rst=True, notes=[f"Commits of ours: {', '.join(commits)}"])
 
 
 if __name__ == "__main__":

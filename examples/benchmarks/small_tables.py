@@ -16,14 +16,14 @@ The figure is the log density in nats per held-out row; --rst prints means over 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _common import show
 from accuracy import DEFAULT_DATA, load
-from defaults import class_scores, provenance, records_of, regression_scores
+from defaults import class_scores, keep, provenance, records_of, regression_scores
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -87,15 +87,13 @@ def main(argv=None):
                 continue
             record = dict(zip(("dataset", "rows", "split"), key, strict=True)) | {"task": task}
             record |= run(X, y, task, *key[1:]) | provenance()
-            print(json.dumps(record), flush=True)
-            with args.output.open("a") as lines:
-                lines.write(json.dumps(record) + "\n")
+            keep(record, args.output)
     if args.rst:
-        print(table(records_of(args.output)))
+        show_means(records_of(args.output))
 
 
-def table(records):
-    """Means over splits, as an rst table with a column for each size and contender."""
+def show_means(records):
+    """Print means over splits, as an rst table with a column for each size and contender."""
     sizes = sorted({record["rows"] for record in records})
     rows = []
     for name in dict.fromkeys(record["dataset"] for record in records):
@@ -106,11 +104,8 @@ def table(records):
             cells.append(" / ".join(f"{mean:.2f}" for mean in means) if each else "")
         rows.append(cells)
     head = ["data set", *(f"{size} rows" for size in sizes)]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    rule = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows)]
     commits = sorted({str(record.get("commit")) for record in records})
-    return "\n".join([rule, lines[0], rule, *lines[1:], rule, "", f"Commits: {', '.join(commits)}"])
+    show(head, rows, rst=True, notes=[f"Commits: {', '.join(commits)}"])
 
 
 if __name__ == "__main__":
