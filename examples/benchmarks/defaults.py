@@ -126,10 +126,19 @@ def _catboost_classes():
     return CatBoostClassifier(verbose=False, random_seed=0)
 
 
+def _ngboost_classes(X, y, X_test):
+    from ngboost import NGBClassifier
+    from ngboost.distns import k_categorical
+
+    model = NGBClassifier(Dist=k_categorical(int(y.max()) + 1), verbose=False, random_state=0).fit(X, y.astype(int))
+    return lambda: model.predict_proba(X_test)
+
+
 CLASSIFIERS = {
     "ours": _classifier(lambda: NGDSVGPClassifier(random_state=0)),
     "trees": _classifier(lambda: HistGradientBoostingClassifier(random_state=0)),
     "catboost": _classifier(_catboost_classes),
+    "ngboost": _ngboost_classes,
 }
 
 
