@@ -126,7 +126,7 @@ def average_ranks(of_sets, datasets, methods, higher):
 
 def single_sets(number, layout, methods, wanted, ours):
     """A row for each data set, the paper's below it, and the average ranks."""
-    columns = [*methods, *([orthogonal.DEFAULT] if any(one["method"] == orthogonal.DEFAULT for one in wanted) else [])]
+    columns = [*methods, *(m for m in orthogonal.OURS if any(one["method"] == m for one in wanted))]
     rows = []
     for dataset in dict.fromkeys(one["dataset"] for one in wanted):
         for name, source, missing in ((dataset, ours, NOT_RUN), ("*paper*", layout.printed, "")):
@@ -250,7 +250,7 @@ def notes(number, wanted, found):
 
 def training_note(found):
     """How the fits were trained, and in what they differ from the paper's."""
-    iterative = [one["settings"] for one in found if one["method"] != orthogonal.DEFAULT]
+    iterative = [one["settings"] for one in found if one["method"] not in orthogonal.OURS]
     full, text = orthogonal.FULL, []
     if iterative:
         lengths = sorted({made["max_iter"] for made in iterative})
@@ -290,7 +290,7 @@ def command(number, missing):
     task = TASKS[number]
     for option, key, everything in (
         ("--sets", "dataset", orthogonal.SETS[task]),
-        ("--methods", "method", (*orthogonal.methods_of(task), orthogonal.DEFAULT)),
+        ("--methods", "method", (*orthogonal.methods_of(task), *orthogonal.OURS)),
     ):
         needed = [name for name in everything if name in {one[key] for one in missing}]
         if needed != list(everything):

@@ -33,7 +33,7 @@ def parse(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--table", nargs="+", type=int, choices=list(_tables.TASKS), default=list(_tables.TASKS))
     p.add_argument("--sets", nargs="+", choices=[s for sets in orthogonal.SETS.values() for s in sets])
-    p.add_argument("--methods", nargs="+", choices=[*orthogonal.METHODS, orthogonal.DEFAULT])
+    p.add_argument("--methods", nargs="+", choices=[*orthogonal.METHODS, *orthogonal.OURS])
     p.add_argument("--splits", nargs="+", type=int, default=[0], help="seeds of the permutation of the rows")
     p.add_argument("--iterations", type=int, help="of every fit; default: _orthogonal.py has one for each set")
     p.add_argument("--max-rows", type=int, help="use a random part of each table, for a trial")
@@ -56,10 +56,10 @@ def tasks(args):
 
 def cells(task, args):
     """The fits of a task: one split after the other, set by set, and in it method by method."""
-    chosen = args.methods or [*orthogonal.methods_of(task), orthogonal.DEFAULT]
+    chosen = args.methods or [*orthogonal.methods_of(task), *orthogonal.OURS]
     for seed in args.splits:
         for dataset in orthogonal.SETS[task]:
-            for method in [*orthogonal.methods_of(task), orthogonal.DEFAULT]:
+            for method in [*orthogonal.methods_of(task), *orthogonal.OURS]:
                 if method in chosen and dataset in (args.sets or orthogonal.SETS[task]):
                     settings = orthogonal.table_settings(task, dataset, method, args.iterations, args.max_rows)
                     yield common.cell(task, dataset, method, seed, **settings)
