@@ -125,7 +125,7 @@ def small(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_method_of_the_regression_tables_trains(small, capsys):
-    """All eight and the estimators that choose by themselves, through the script; then the report finds nothing missing."""
+    """All eight and ours, through the script; then the report finds nothing missing."""
     file = small / "results.jsonl"
     arguments = ["--data-dir", str(small), "--results", str(file), "--table", "3", "1", "--sets", "pol"]
     assert tables.main([*arguments, "--iterations", "2"]) == 0
