@@ -20,9 +20,7 @@ try:
     from mapie.conformity_scores import ResidualNormalisedScore
     from mapie.regression import SplitConformalRegressor
 except ImportError as error:
-    raise SystemExit(
-        'This example is skipped: it needs MAPIE, which pip install "skgp_natgrad[integrations]" brings.'
-    ) from error
+    raise SystemExit("This example is skipped: it needs MAPIE (pip install mapie).") from error
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.metrics import interval_coverage, interval_score

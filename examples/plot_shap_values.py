@@ -20,9 +20,7 @@ from sklearn.model_selection import train_test_split
 try:
     import shap
 except ImportError as error:
-    raise SystemExit(
-        'This example is skipped: it needs SHAP, which pip install "skgp_natgrad[integrations]" brings.'
-    ) from error
+    raise SystemExit("This example is skipped: it needs SHAP (pip install shap).") from error
 
 from skgp_natgrad import NGDSVGPRegressor
 

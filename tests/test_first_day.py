@@ -11,6 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.likelihoods import (
@@ -132,14 +134,43 @@ def test_no_batch_size_is_the_whole_table():
 
 @pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
 def test_a_mistyped_argument_names_the_public_class(estimator):
-    with pytest.raises(TypeError, match=rf"{estimator.__name__}\.__init__\(\) .* 'n_inducin'"):
+    with pytest.raises(TypeError, match=rf"{estimator.__name__}\.__init__\(\) .* 'n_inducin'\. .* 'n_inducing'\?"):
         estimator(n_inducin=5)
+    with pytest.raises(TypeError, match=r"'n_restarts_optimizer'\. There are no restarts"):
+        estimator(n_restarts_optimizer=5)
+    methods = {name for name in dir(estimator) if name.startswith(("fit", "partial", "predict", "sample", "score"))}
+    assert {"partial_fit", "predict", "predict_latent", "sample_y", "score"} <= methods
+    for name in methods - {"partial_fit", "score" if estimator is NGDSVGPClassifier else ""}:
+        with pytest.raises(TypeError, match=rf"{estimator.__name__}\.{name}\(\) .* 'Xs'"):
+            getattr(estimator(), name)(X, Xs=1)
+
+
+def test_the_nearest_argument_of_a_method_is_suggested():
+    with pytest.raises(TypeError, match=r"\.predict\(\) got an .* 'return_sd'\. Did you mean 'return_std'\?"):
+        NGDSVGPRegressor().predict(X, return_sd=True)
+    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.predict_proba\(\) missing a required argument: 'X'"):
+        NGDSVGPClassifier().predict_proba()
+
+    class Own(NGDSVGPRegressor):
+        """A user's class."""
+
+    with pytest.raises(TypeError, match=r"Own\.predict_interval\(\) .* Did you mean 'coverage'\?"):
+        Own().predict_interval(X, coverge=0.8)
 
 
 @pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
 def test_a_sparse_table_is_refused_by_name(estimator):
     with pytest.raises(TypeError, match=rf"X is sparse, but {estimator.__name__} .* X\.toarray\(\) \(0 MiB\)"):
         estimator().fit(sparse.csr_array(X), Y > 0)
+    fitted = estimator(1.0 * RBF(), **SMALL).fit(X, Y > 1000.0)
+    with pytest.raises(TypeError, match=rf"X is sparse, but {estimator.__name__} .* X\.toarray\(\) \(0 MiB\)"):
+        fitted.predict(sparse.csr_array(X))
+
+
+def test_a_sparse_table_is_refused_by_a_mean_function_too():
+    reg = NGDSVGPRegressor(1.0 * RBF(), mean_function="linear", **SMALL).fit(X, Y)
+    with pytest.raises(TypeError, match="X is sparse, but NGDSVGPRegressor"):
+        reg.predict(sparse.csr_array(X))
 
 
 MEANT = [
@@ -151,6 +182,11 @@ MEANT = [
     (NGDSVGPRegressor, "likelihood", "compound-poisson", "tweedie"),
     (NGDSVGPRegressor, "likelihood", "successes", "binomial"),
     (NGDSVGPClassifier, "likelihood", "multinomial", "softmax"),
+    (NGDSVGPRegressor, "likelihood", "inverse_gaussian", "gamma"),
+    (NGDSVGPRegressor, "likelihood", "censored_gaussian", "censored"),
+    (NGDSVGPRegressor, "likelihood", "negbin", "negative_binomial"),
+    (NGDSVGPRegressor, "likelihood", "count", "poisson"),
+    (NGDSVGPRegressor, "solver", "LBFGS", "lbfgs"),
     (NGDSVGPRegressor, "solver", "sgd", "gd"),
     (NGDSVGPRegressor, "solver", "natural gradient", "ngd"),
     (NGDSVGPRegressor, "optimizer", "sgd", "adam"),
@@ -163,6 +199,27 @@ MEANT = [
 def test_names_are_suggested_by_their_meaning(estimator, name, given, meant):
     with pytest.raises(ValueError, match=rf"{name}={given!r} is not available.* Did you mean {meant!r}\?"):
         estimator(1.0 * RBF(), **{name: given}).fit(X, Y > 1000.0 if estimator is NGDSVGPClassifier else Y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "given", "meant"),
+    [
+        (NGDSVGPRegressor, "logistic", "'bernoulli' of NGDSVGPClassifier"),
+        (NGDSVGPRegressor, "bernouli", "'bernoulli' of NGDSVGPClassifier"),
+        (NGDSVGPRegressor, "multinomial", "'softmax' of NGDSVGPClassifier"),
+        (NGDSVGPClassifier, "normal", "'gaussian' of NGDSVGPRegressor"),
+    ],
+)
+def test_a_likelihood_of_the_other_task_is_suggested(estimator, given, meant):
+    with pytest.raises(ValueError, match=rf"likelihood={given!r} is not available.* Did you mean {meant}\?"):
+        estimator(likelihood=given).fit(X, Y > 1000.0 if estimator is NGDSVGPClassifier else Y)
+
+
+def test_names_of_the_other_task_come_with_those_of_this_one():
+    with pytest.raises(ValueError, match=r"'binomial' is for regression, .* Did you mean 'bernoulli'\?"):
+        NGDSVGPClassifier(likelihood="binomial").fit(X, Y > 1000.0)
+    with pytest.raises(ValueError, match=r"normalize_y='standard' is not available; use one of True, False, 'center'"):
+        NGDSVGPRegressor(normalize_y="standard").fit(X, Y)
 
 
 def test_labels_are_for_the_classifier_and_a_missing_target_is_not_to_be_filled_in():
@@ -243,9 +300,11 @@ def test_a_rise_is_told_with_its_size():
     assert "Raise max_iter or learning_rate (0.02 now), or accept the result by a larger tol." in found
 
 
-def test_the_candidates_of_a_search_are_warned_of_once_and_its_model_again():
+@pytest.mark.parametrize(("in_pipeline", "name"), [(False, "jitter"), (True, "ngdsvgpregressor__jitter")])
+def test_the_candidates_of_a_search_are_warned_of_once_and_its_model_again(in_pipeline, name):
     pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
-    search = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)
+    reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6)
+    search = GridSearchCV(make_pipeline(StandardScaler(), reg) if in_pipeline else reg, {name: [1e-8, 1e-7]}, cv=2)
     for _ in range(2):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -7,10 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import BayesianRidge, LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, SplineTransformer, StandardScaler
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.inspection import (
@@ -54,6 +55,7 @@ def test_training(counts):
     assert f"{counts.elbo_curve_[-1]:.6g}" in bound.get_title()
     axes = plt.subplots(2)[1]
     assert TrainingDisplay([1.0], [np.nan]).plot(ax=axes).axes_ is axes
+    assert "A single step, to ELBO 1" in axes[0].get_title()
     with pytest.raises(ValueError, match="ax must be 2 axes for TrainingDisplay, but there are 1"):
         display.plot(ax=axes[0])
 
@@ -83,6 +85,32 @@ def test_predictive_of_a_frame_through_a_transformed_target():
     assert np.all(upper > display.y_mean)
     assert display.ax_.get_xlabel() == "hours"
     assert display.inducing_points is None
+
+
+def test_inducing_points_are_drawn_in_the_units_of_x(counts):
+    """Also inside a pipeline whose steps can be inverted."""
+    scaler = StandardScaler().fit(1000.0 + 5.0 * X)
+    inside = scaler.inverse_transform(counts.inducing_points_)[:, 0]
+    rows = 1000.0 + 5.0 * X
+    display = PredictiveDisplay.from_estimator(Pipeline([("scale", scaler), ("count", counts)]), rows)
+    assert_allclose(display.inducing_points, inside)
+    one_way = Pipeline([("scale", FunctionTransformer(np.sqrt).fit(rows)), ("count", counts)])
+    assert_allclose(PredictiveDisplay.from_estimator(one_way, rows).inducing_points, counts.inducing_points_[:, 0])
+    spline = Pipeline([("spline", SplineTransformer(degree=0, n_knots=2).fit(rows)), ("count", counts)])
+    assert PredictiveDisplay.from_estimator(spline, rows).inducing_points is None
+
+
+def test_predictive_with_what_is_known_of_the_rows():
+    trials = np.full(150, 20)
+    y = RNG.binomial(trials, 1.0 / (1.0 + np.exp(-np.sin(X[:, 0]))))
+    options = {"n_inducing": 8, "max_iter": 40, "tol": 1.0, "random_state": 0}
+    reg = NGDSVGPRegressor(1.0 * RBF(), likelihood="binomial", **options).fit(X, y, trials=trials)
+    display = PredictiveDisplay.from_estimator(reg, X, y, trials=20)
+    grid = display.grid[:, None]
+    assert_array_equal(display.y_mean, reg.predict(grid, trials=20))
+    assert_array_equal(display.intervals[0.95], reg.predict_interval(grid, 0.95, trials=20))
+    with pytest.raises(ValueError, match=r"trials must be one number for the whole grid; its shape is \(150,\)"):
+        PredictiveDisplay.from_estimator(reg, X, y, trials=trials)
 
 
 @pytest.mark.parametrize(("n_points", "marker"), [(20, "^"), (500, "|")])
@@ -141,12 +169,18 @@ def test_relevance():
     assert display.names == ["x0", "x1"]
     assert_allclose(display.importances, np.sort(model.feature_importances_)[::-1])
     assert display.length_scales == model.summary().terms[0].factors[0].by_column
-    assert len(RelevanceDisplay.from_estimator(model, max_features=1).names) == 1
+    single = RelevanceDisplay.from_estimator(model, max_features=1)
+    assert len(single.names) == 1
+    # A single bar does not fill the axis.
+    assert np.abs(np.diff(single.ax_.get_ylim())) == 5.0
 
 
 def test_what_displays_refuse(counts):
     with pytest.raises(ValueError, match=r"X has the shape \(150, 2\), but PredictiveDisplay draws"):
         PredictiveDisplay.from_estimator(counts, np.hstack([X, X]))
+    for display in (RelevanceDisplay, TrainingDisplay):
+        with pytest.raises(NotFittedError, match="This NGDSVGPRegressor instance is not fitted yet"):
+            display.from_estimator(NGDSVGPRegressor())
     labels = LogisticRegression().fit(X, TARGET > 0)
     for display in (IntervalCalibrationDisplay, ResidualDisplay):
         with pytest.raises(TypeError, match="LogisticRegression is a classifier"):

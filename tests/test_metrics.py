@@ -25,7 +25,7 @@ Y, MEAN, STD = RNG.normal(size=(3, 20, 2))
 STD = np.exp(0.5 * STD)
 WEIGHT = RNG.integers(0, 3, size=20).astype(float)
 WEIGHT[0] = 1.0
-EVERY = ["nlpd", "msll", "crps", "interval_score", "coverage_error", "calibration_error"]
+EVERY = ["nlpd", "msll", "crps", "interval_score", "interval_width", "coverage_error", "calibration_error"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -64,6 +64,20 @@ def test_crps_of_draws_is_its_definition_and_unbiased():
     n = 200_000
     of_three = metrics.crps_samples(np.full(n, 0.4), RNG.normal(size=(n, 3)))
     assert_allclose(of_three, crps_by_quadrature(stats.norm(), 0.4), atol=0.01)
+
+
+def test_scores_against_scoringrules():
+    scoringrules = pytest.importorskip("scoringrules", reason="compares with scoringrules, where it is installed")
+    draws = RNG.normal(size=(20, 2, 9))
+    lower, upper = MEAN - STD, MEAN + 2.0 * STD
+    raw = {"multioutput": "raw_values"}
+    assert_allclose(metrics.crps_gaussian(Y, MEAN, STD, **raw), scoringrules.crps_normal(Y, MEAN, STD).mean(0))
+    fair = scoringrules.crps_ensemble(Y, draws, estimator="fair")
+    assert_allclose(metrics.crps_samples(Y, draws, **raw), fair.mean(0))
+    of_intervals = scoringrules.interval_score(Y, lower, upper, 0.2)
+    assert_allclose(metrics.interval_score(Y, lower, upper, 0.8, **raw), of_intervals.mean(0))
+    density = scoringrules.logs_normal(Y, MEAN, STD).sum(1)
+    assert_allclose(metrics.negative_log_predictive_density(Y, MEAN, STD), density.mean())
 
 
 def test_densities_against_scipy():
@@ -188,6 +202,7 @@ def test_scores_are_the_metrics_of_the_estimators_predictions(fitted):
         "msll": metrics.mean_standardized_log_loss(TARGET, mean, std, sample_weight=weight),
         "crps": metrics.crps_gaussian(TARGET, mean, std, sample_weight=weight),
         "interval_score": metrics.interval_score(TARGET, lower, upper, 0.9, sample_weight=weight),
+        "interval_width": metrics.interval_width(lower, upper, sample_weight=weight),
         "coverage_error": abs(metrics.interval_coverage(TARGET, lower, upper, sample_weight=weight) - 0.9),
         "calibration_error": metrics.pit_calibration_error(stats.norm(mean, std).cdf(TARGET), sample_weight=weight),
     }

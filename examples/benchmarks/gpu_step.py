@@ -123,7 +123,7 @@ def main(argv=None):
     args = parse_arguments(argv)
     os.environ.update(HIDDEN if args.device == "cpu" else SHARED)
     if args.device == "gpu" and not has_gpu():
-        say("JAX sees no GPU here (pip install skgp_natgrad[gpu] where there is one). What would be run:")
+        say("JAX sees no GPU here (pip install jax[cuda] where there is one). What would be run:")
         print("\n".join(plan(chosen(contenders(args), args), args)))
         return
     times, profiles = measure(args)

@@ -32,7 +32,7 @@ def pyplot():
     try:
         import matplotlib
     except ImportError:
-        raise SystemExit('The picture needs matplotlib: pip install "skgp_natgrad[plot]"') from None
+        raise SystemExit("The picture needs matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -85,7 +85,7 @@ def _devices(device, required):
         present = ", ".join(sorted({d.platform for d in jax.devices()}))
         raise RuntimeError(
             f'device={device!r}: JAX has no such device here (it has {present}). Use device="auto", or '
-            "install the GPU extra: pip install skgp_natgrad[gpu]."
+            'install JAX for it: pip install "jax[cuda]".'
         ) from error
 
 

@@ -132,11 +132,11 @@ def _settings(estimator, solver):
     _checks.n_devices("n_devices", estimator.n_devices)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
-    _checks.choice("normalize_y", estimator.normalize_y, (True, False, np.True_, np.False_, "center"))
+    _checks.choice("normalize_y", estimator.normalize_y, (True, False, "center"))
     for name in ("warm_start", "calibrate"):
         _checks.boolean(name, getattr(estimator, name, True))
     _checks.choice("missing_targets", getattr(estimator, "missing_targets", "error"), ("error", "ignore"))
-    _checks.choice("normalize_X", estimator.normalize_X, (True, False, np.True_, np.False_, "auto", "quantile"))
+    _checks.choice("normalize_X", estimator.normalize_X, (True, False, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
     max_iter = _number_or_auto("max_iter", estimator.max_iter, _MAX_ITER)

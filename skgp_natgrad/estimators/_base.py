@@ -213,6 +213,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
+        _inputs.refuse_sparse(self, X)
         with _inputs.locate(X=X):
             X = validate_data(self, X, dtype=np.float64, reset=False)
         with np.errstate(over="ignore"):

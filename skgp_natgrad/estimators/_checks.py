@@ -25,7 +25,11 @@ _MEANT = {
     "huber": ("student_t",),
     "laplace": ("student_t",),
     "heteroscedastic": ("heteroscedastic_gaussian",),
+    "censored_gaussian": ("censored",),
+    "censored_normal": ("censored",),
+    "inverse_gaussian": ("gamma",),
     "successes": ("binomial", "bernoulli"),
+    "binomial": ("bernoulli",),
     "proportions": ("binomial", "beta"),
     "binary": ("bernoulli",),
     "logistic": ("bernoulli",),
@@ -35,8 +39,10 @@ _MEANT = {
     "multinomial": ("softmax",),
     "multiclass": ("softmax",),
     "nb": ("negative_binomial",),
+    "negbin": ("negative_binomial",),
     "nb2": ("negative_binomial",),
     "zip": ("zero_inflated_poisson",),
+    "count": ("poisson",),
     "counts": ("poisson",),
     "log_normal": ("lognormal",),
     "compound_poisson": ("tweedie",),
@@ -67,6 +73,7 @@ _MEANT = {
 
 def choice(name, value, allowed):
     """Return ``value`` if it is one of ``allowed``; otherwise raise, and suggest the nearest one."""
+    value = bool(value) if isinstance(value, np.bool_) else value
     if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
         return value
     raise ValueError(unknown(name, value, allowed))
@@ -74,11 +81,26 @@ def choice(name, value, allowed):
 
 def unknown(name, value, allowed):
     """Return the message that ``value`` is not one of ``allowed``; it suggests the nearest one."""
-    meant = _MEANT.get(str(value).lower().replace("-", "_").replace(" ", "_"), ())
-    close = [option for option in meant if option in allowed]
-    close = close or difflib.get_close_matches(str(value), [str(option) for option in allowed], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
+    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{nearest(value, allowed)}"
+
+
+def nearest(value, allowed):
+    """Return the question whether the nearest one of ``allowed`` was meant; nothing, if there is none."""
+    found = meant(value, allowed) or closest(value, allowed)
+    return "" if found is None else f" Did you mean {found!r}?"
+
+
+def meant(value, allowed):
+    """Return the one of ``allowed`` that ``value`` is another word for, or None."""
+    names = _MEANT.get(str(value).lower().replace("-", "_").replace(" ", "_"), ())
+    return next((name for name in names if name in allowed), None)
+
+
+def closest(value, allowed):
+    """Return the one of ``allowed`` that is spelt most like ``value``, in whatever case, or None."""
+    names = {str(option).lower(): option for option in reversed(allowed)}
+    found = difflib.get_close_matches(str(value).lower(), list(names), n=1)
+    return names[found[0]] if found else None
 
 
 def integer(name, value, minimum):

@@ -174,7 +174,7 @@ class TargetDistribution(TargetRows):
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
+            Known variances of the noise, as in `fit`; not the share outside of the interval, which is 1 - coverage.
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
             Numbers of trials, as in `fit`; one without it.
 

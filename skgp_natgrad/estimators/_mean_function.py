@@ -126,6 +126,7 @@ def with_mean_function(method):
 
 
 def _in_units(estimator, X):
+    _inputs.refuse_sparse(estimator, X)
     with _inputs.locate(X=X):
         return validate_data(estimator, X, dtype=np.float64, reset=False)
 

@@ -81,8 +81,7 @@ class Outcome(NamedTuple):
     def _new(self, kinds):
         """Those of the kinds of warnings that no other fit of the same search has given in this process."""
         around = getattr(self.estimator, "_parent_callback_ctx", None)
-        # What a search fits last, to all rows, is the model that it returns.
-        if around is None or around.task_name.startswith("refit"):
+        if around is None or _is_refit(around):
             return list(kinds)
         with _telling:
             told = _told.setdefault((around.root_uuid, type(self.estimator)), set())
@@ -91,6 +90,17 @@ class Outcome(NamedTuple):
             while len(_told) > _MOST_SEARCHES:
                 del _told[next(iter(_told))]
         return new
+
+
+def _is_refit(context):
+    """Whether a context of scikit-learn is within what a search fits last, to all rows: the model that it returns."""
+    while context is not None:
+        # A pipeline's own context takes the place of the task of the search, and keeps its name.
+        names = context.task_name, context.source_task_name
+        if any(name is not None and name.startswith("refit") for name in names):
+            return True
+        context = context.parent
+    return False
 
 
 def judge(estimator, fit, result):

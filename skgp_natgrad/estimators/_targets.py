@@ -66,18 +66,28 @@ class Targets(NamedTuple):
     may_lack: bool = False
 
 
+def _no_likelihood(task, argument):
+    """The message that a name is no likelihood of a task; it suggests one, which may be of the other task."""
+    own, (other,) = likelihoods.names(task.name), (each for each in _TASKS if each is not task)
+    theirs = likelihoods.names(other.name)
+    found = _checks.meant(argument, own)
+    if argument in theirs:
+        hint = "" if found is None else f" Did you mean {found!r}?"
+        return (
+            f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
+            f"likelihood.{hint}"
+        )
+    found = found or _checks.meant(argument, theirs) or _checks.closest(argument, [*own, *theirs])
+    hint = "" if found is None else f" Did you mean {found!r}{'' if found in own else f' of {other.estimator}'}?"
+    return f"likelihood={argument!r} is not available; use one of {', '.join(map(repr, ('auto', *own)))}.{hint}"
+
+
 def likelihood_of(task, argument, default):
     """Return the likelihood object for the argument ``likelihood``."""
     if isinstance(argument, str):
-        options = ("auto", *likelihoods.names(task.name))
-        for other in _TASKS:
-            if argument not in options and argument in likelihoods.names(other.name):
-                raise ValueError(
-                    f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
-                    "likelihood."
-                )
-        name = _checks.choice("likelihood", argument, options)
-        return likelihoods.by_name(default if name == "auto" else name)
+        if argument not in ("auto", *likelihoods.names(task.name)):
+            raise ValueError(_no_likelihood(task, argument))
+        return likelihoods.by_name(default if argument == "auto" else argument)
     if not isinstance(argument, likelihoods.Likelihood) or task.name not in argument.tasks:
         raise ValueError(
             f"likelihood={argument!r} must be a {task.name} likelihood: an object of "

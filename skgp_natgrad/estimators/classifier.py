@@ -16,6 +16,7 @@ from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
 from ._class_distribution import ClassDistribution
 from ._documentation import documented
+from ._misspelled import suggesting
 from ._streams import streaming
 from ._targets import CLASSIFICATION, Targets
 from ._types import (
@@ -40,6 +41,7 @@ from ._types import (
 _NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
 
 
+@suggesting
 @documented
 class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.

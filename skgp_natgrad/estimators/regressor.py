@@ -11,6 +11,7 @@ from ..likelihoods import Likelihood
 from . import _numbers
 from ._base import BaseNGDSVGP
 from ._documentation import documented
+from ._misspelled import suggesting
 from ._moments import TargetMoments
 from ._streams import streaming
 from ._targets import REGRESSION
@@ -37,6 +38,7 @@ from ._types import (
 _NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
 
 
+@suggesting
 @documented
 class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.

@@ -1,6 +1,6 @@
 """Displays of fitted estimators, in scikit-learn's conventions: ``from_estimator`` and ``plot``.
 
-matplotlib is imported by ``plot`` alone: ``pip install "skgp_natgrad[plot]"``.
+matplotlib is imported by ``plot`` alone: ``pip install matplotlib``.
 """
 
 from .calibration import IntervalCalibrationDisplay

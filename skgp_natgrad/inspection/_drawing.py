@@ -16,7 +16,7 @@ def axes(display, ax, n_rows=1, **options):
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            f'{type(display).__name__}.plot needs matplotlib; install it by pip install "skgp_natgrad[plot]".'
+            f"{type(display).__name__}.plot needs matplotlib; install it by pip install matplotlib."
         ) from error
     if ax is None:
         figure, ax = plt.subplots(n_rows, figsize=SIZE, layout="constrained", **options)

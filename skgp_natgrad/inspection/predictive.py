@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.pipeline import Pipeline
 
 from .._backend.types import ArrayLike, Floats
-from ..metrics.predictions import predictions_of, unwrapped
+from ..metrics.predictions import predictions_of
 from . import _drawing
 
 if TYPE_CHECKING:
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
 _MANY_POINTS = 60
 # How far the grid reaches beyond the data, as a share of their range.
 _MARGIN = 0.05
+
+
+def _inducing_points(estimator):
+    """The inducing points in the units of the only column of X; None where they are not known."""
+    if hasattr(estimator, "best_estimator_"):
+        return _inducing_points(estimator.best_estimator_)
+    if isinstance(estimator, TransformedTargetRegressor):
+        return _inducing_points(estimator.regressor_)
+    if isinstance(estimator, Pipeline):
+        points = _inducing_points(estimator[-1])
+        known = points is not None and hasattr(estimator[:-1], "inverse_transform")
+        points = estimator[:-1].inverse_transform(points[:, None]) if known else None
+    else:
+        points = getattr(estimator, "inducing_points_", None)
+    return None if points is None or np.shape(points)[1] > 1 else np.asarray(points)[:, 0]
 
 
 class PredictiveDisplay:
@@ -84,6 +101,9 @@ class PredictiveDisplay:
         coverages: Sequence[float] = (0.5, 0.95),
         grid_resolution: int = 300,
         ax: Axes | None = None,
+        offset: float | None = None,
+        alpha: float | None = None,
+        trials: int | None = None,
     ) -> Self:
         """Plot the prediction of a fitted regressor.
 
@@ -101,6 +121,10 @@ class PredictiveDisplay:
         grid_resolution : int, default=300
             Number of values at which predictions are made.
         ax : matplotlib Axes, default=None
+        offset, alpha : float, default=None
+            As in predictions, one value for the whole grid.
+        trials : int, default=None
+            Numbers of trials, of which the successes are drawn; one for the whole grid.
 
         Returns
         -------
@@ -117,17 +141,18 @@ class PredictiveDisplay:
         grid = np.unique(np.vstack([grid, [[rows.min()], [rows.max()]]]), axis=0)
         name = X.columns[0] if hasattr(X, "columns") else "x"
         table = type(X)({name: grid[:, 0]}) if hasattr(X, "columns") else grid
-        found = predictions_of(estimator, table)
+        known = {"offset": offset, "alpha": alpha, "trials": trials}
+        for argument, value in known.items():
+            if np.ndim(value):
+                raise ValueError(f"{argument} must be one number for the whole grid; its shape is {np.shape(value)}.")
+        found = predictions_of(estimator, table, **known)
         if isinstance(found, tuple):
             raise TypeError(f"{type(found[0]).__name__} is a classifier; PredictiveDisplay is for regressors.")
-        mean = np.asarray(estimator.predict(table)).reshape(len(grid), -1)
+        mean = found.moments()[0] if found.known else np.asarray(estimator.predict(table)).reshape(len(grid), -1)
         if mean.shape[1] > 1:
             raise ValueError(f"The estimator predicts {mean.shape[1]} outputs; PredictiveDisplay draws one.")
         intervals = {coverage: tuple(end[:, 0] for end in found.interval(coverage)) for coverage in coverages}
-        inner, points, _ = unwrapped(estimator, None)
-        # Inside a pipeline, inducing points are in the units of its last step.
-        points = getattr(inner, "inducing_points_", None) if inner is estimator else None
-        points = None if points is None else points[:, 0]
+        points = _inducing_points(estimator)
         y = None if y is None else np.asarray(y, dtype=float)
         return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike
 from ..metrics.predictions import unwrapped
@@ -14,6 +15,9 @@ from . import _drawing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Bars for which the axis has room at least.
+_FEWEST_BARS = 5
 
 
 class RelevanceDisplay:
@@ -73,6 +77,7 @@ class RelevanceDisplay:
         display : RelevanceDisplay
         """
         found = unwrapped(estimator)[0]
+        check_is_fitted(found)
         names = list(getattr(found, "feature_names_in_", [f"x{i}" for i in range(found.n_features_in_)]))
         scales = {}
         for term in found.summary().terms:
@@ -102,7 +107,9 @@ class RelevanceDisplay:
                 text = f" lengthscale {self.length_scales[name]:.3g}"
                 ax.text(value, y, text, va="center", color=_drawing.BLACK, fontsize="small")
         ax.set_yticks(place, self.names)
-        ax.invert_yaxis()
+        # The first column on top; the bars of few columns are not the higher for it.
+        missing = max(0, _FEWEST_BARS - len(self.names)) / 2.0
+        ax.set_ylim(len(self.names) - 0.5 + missing, -0.5 - missing)
         # Room for the numbers.
         ax.set(xlabel="relevance", xlim=(0.0, 1.45 * max(self.importances.max(), 1e-12)))
         _drawing.tidy(ax)

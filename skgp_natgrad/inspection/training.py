@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike, NDArray
 from ..metrics.predictions import unwrapped
@@ -74,6 +75,7 @@ class TrainingDisplay:
         display : TrainingDisplay
         """
         found = unwrapped(estimator)[0]
+        check_is_fitted(found)
         return cls(found.elbo_curve_, found.step_sizes_, found.n_rejected_steps_, found.n_clipped_steps_).plot(ax=ax)
 
     def plot(self, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:
@@ -106,6 +108,9 @@ class TrainingDisplay:
         steps.set_title(f"{self.n_rejected} steps rejected, {self.n_clipped} shortened", fontsize="small", loc="right")
         steps.set(xlabel="iteration", ylabel="step size")
         steps.xaxis.get_major_locator().set_params(integer=True)
+        if len(self.elbo) == 1:
+            # Two dots alone look like a mistake.
+            bound.set(xlim=(0.0, 2.0), title=f"A single step, to ELBO {self.elbo[-1]:.6g}: there is no course to show")
         for each in self.axes_:
             _drawing.tidy(each)
         return self

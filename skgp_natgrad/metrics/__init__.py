@@ -17,6 +17,7 @@ from .scorers import (
     interval_scorer,
     msll_scorer,
     nlpd_scorer,
+    width_scorer,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "negative_log_predictive_density",
     "nlpd_scorer",
     "pit_calibration_error",
+    "width_scorer",
 ]
 
 # Saved objects name the place from which users import a class, wherever its file lies.

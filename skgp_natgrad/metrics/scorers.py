@@ -13,11 +13,13 @@ from .._backend.types import ArrayLike
 from ._arrays import columns, probability, row_average
 from .calibration import expected_calibration_error, pit_calibration_error
 from .density import baseline_log_density
-from .intervals import interval_coverage, interval_score
+from .intervals import interval_coverage, interval_score, interval_width
 from .predictions import predictions_of
 from .ranked_probability import crps_gaussian, crps_samples
 
-Metric: TypeAlias = Literal["nlpd", "msll", "crps", "interval_score", "coverage_error", "calibration_error"]
+Metric: TypeAlias = Literal[
+    "nlpd", "msll", "crps", "interval_score", "interval_width", "coverage_error", "calibration_error"
+]
 
 _SMALLEST = np.finfo(float).tiny
 
@@ -40,6 +42,10 @@ def _interval_score(found, y, weight, scorer):
     return interval_score(y, *found.interval(scorer.coverage), scorer.coverage, sample_weight=weight)
 
 
+def _interval_width(found, y, weight, scorer):
+    return interval_width(*found.interval(scorer.coverage), sample_weight=weight)
+
+
 def _coverage_error(found, y, weight, scorer):
     return abs(interval_coverage(y, *found.interval(scorer.coverage), sample_weight=weight) - scorer.coverage)
 
@@ -53,6 +59,7 @@ _OF_REGRESSORS = {
     "msll": _msll,
     "crps": _crps,
     "interval_score": _interval_score,
+    "interval_width": _interval_width,
     "coverage_error": _coverage_error,
     "calibration_error": _calibration_error,
 }
@@ -95,6 +102,7 @@ class DistributionScorer(BaseEstimator):
         "msll", the same minus that of a normal distribution with the moments of the scored y.
         "crps", continuous ranked probability score; in closed form for normal predictions, else of draws.
         "interval_score", that of the central interval.
+        "interval_width", the mean width of this interval; to be read beside its coverage.
         "coverage_error", the distance of the share of y in this interval from ``coverage``.
         "calibration_error", `pit_calibration_error`, or of a classifier `expected_calibration_error`.
     coverage : float, default=0.9
@@ -202,5 +210,6 @@ nlpd_scorer = DistributionScorer("nlpd")
 msll_scorer = DistributionScorer("msll")
 crps_scorer = DistributionScorer("crps")
 interval_scorer = DistributionScorer("interval_score")
+width_scorer = DistributionScorer("interval_width")
 coverage_scorer = DistributionScorer("coverage_error")
 calibration_scorer = DistributionScorer("calibration_error")
