@@ -59,8 +59,10 @@ class Summary(NamedTuple):
     likelihood: str
 
     def __repr__(self):
+        # The parameters of a noise are on the model's own scale, and the noise is in the units of y.
+        name = self.likelihood if self.noise is None else self.likelihood.partition("(")[0]
         noise = "" if self.noise is None else f", noise {_number(self.noise)}"
-        lines = [f"{self.likelihood}: prior mean {_number(self.prior_mean)}{noise}"]
+        lines = [f"{name}: prior mean {_number(self.prior_mean)}{noise}"]
         for term in self.terms:
             owner = "" if term.latent is None else f"latent function {term.latent}: "
             form = " * ".join(factor.kernel for factor in term.factors) or "constant"
