@@ -59,6 +59,8 @@ def test_terms_of_an_expression_with_columns():
     text = repr(model.summary())
     assert "Matern(nu=1.5) * ExpSineSquared" in text
     assert "periodicity: x1 0.5" in text
+    # The noise in the units of y, and not beside it the parameter of the standardised one.
+    assert text.startswith(f"Gaussian: prior mean {Y.mean():.4g}, noise {np.sqrt(0.1) * Y.std():.4g}\n")
 
 
 @pytest.mark.slow
