@@ -146,14 +146,15 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
     scale = kernel.k1.constant_value - np.log(2.0)
     # Steps by a factor of three.
     np.testing.assert_allclose(scale / np.log(3.0), np.round(scale / np.log(3.0)), atol=1e-9)
-    folds = class_labels.folds_of(rows, np.random.RandomState(0))
+    problem = class_labels._Problem.of(parameters, constants, table, np.random.RandomState(0))
+    folds = problem.folds
 
     def densities(log_scale):
         found = []
         for held in folds:
             fit = common_covariance.fit_at_scale(parameters, constants, class_labels.without(rows, held), log_scale)
             moments = class_labels.moments_of(fit, held)
-            found.append(class_labels.log_densities(plan.likelihood, *moments, held.y))
+            found.append(class_labels.log_densities(plan.likelihood, *moments, held.y, problem.doubt))
         return np.concatenate(found)
 
     here, weight = densities(scale), np.concatenate([held.weight for held in folds])
@@ -175,9 +176,9 @@ def test_few_rows_are_all_held_out_in_turn(n_rows, n_folds, size):
 
 
 def test_rows_at_inducing_points_are_held_out_last():
-    residual = np.repeat([0.0, 0.3], [1900, 100])
-    rows = common_covariance.Rows(np.zeros((1, 2000)), 1.0 - residual, residual, np.ones((1, 2000)), np.ones(2000))
-    (held,) = class_labels.folds_of(rows, np.random.RandomState(0))
+    is_point, half = np.arange(2000) < 1900, np.full(2000, 0.5)
+    rows = common_covariance.Rows(np.zeros((1, 2000)), half, half, np.ones((1, 2000)), np.ones(2000))
+    (held,) = class_labels.folds_of(rows, np.random.RandomState(0), is_point)
     assert len(held.index) == 400
     assert set(range(1900, 2000)) <= set(held.index)
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
@@ -97,6 +98,24 @@ def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
         mean, var = (value[0, 0] for value in svgp.predict(model, table.X[i : i + 1], "target_moments"))
         each.append(-0.5 * (np.log(2.0 * np.pi * var) + (table.y[0, i] - mean) ** 2 / var))
     assert found == pytest.approx(np.average(each, weights=table.weight), rel=1e-6)
+
+
+def test_held_out_rows_are_like_new_ones(rng, x64):
+    """All rows that are no points, however well the points explain them: here the far ones are the quiet ones."""
+    X = np.sort(rng.normal(size=(600, 2)), axis=0) * np.where(np.arange(600) % 5, 1.0, 6.0)[:, None]
+    y = np.where(np.arange(600) % 5, 0.5, 0.01) * rng.normal(size=600)
+    table = svgp.Table(X, y[None], np.ones(600))
+    plan = plan_of(Gaussian(0.2), kernels=(4.0 * RBF(8.0),), n_inducing=60)
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
+    apart = (X[:, None] != points).any(-1).all(1)
+    assert 0 < apart.sum() < 600
+    assert_array_equal(np.asarray(held.weight)[0, :600] > 0.0, apart)
+    solved = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
+    variance = float(np.exp(np.ravel(solved.parameters.raw_likelihood.variance)[0]))
+    assert variance == pytest.approx(y[apart].var(), rel=0.1)
 
 
 def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):

@@ -39,6 +39,14 @@ def contradicted(X, y):
     return found
 
 
+def among(X, Z):
+    """Whether each row of X (N, D) is a row of Z (M, D), to the bit."""
+    # A negative zero equals a positive one.
+    X, Z = (np.asarray(each) + 0.0 for each in (X, Z))
+    known = {each.tobytes() for each in Z.astype(X.dtype)}
+    return np.array([each.tobytes() in known for each in X], dtype=bool)
+
+
 def n_observations(weight, is_contradicted, most=np.inf):
     """The number of observations in each row: as many as its weight where it is contradicted, else one.
 

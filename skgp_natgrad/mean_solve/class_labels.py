@@ -12,21 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import placement
-from .._backend.repeated import contradicted, n_observations
+from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, calibrate, density, log_densities
 from ..variational.model import Constants, Parameters
 from . import amplitude
 from .closed_form import Optimum
 from .common_covariance import TURNS, Rows, fit_at_scale, gaussian_of, refined, rows_of_table
-from .mean_system import prior_of
+from .mean_system import points_of, prior_of
 
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
 _SHARE = 5
 # Observations in a row, at most.
 _MOST_OBSERVATIONS = 100
-# Share of the prior variance that the inducing points leave unexplained at a row apart from them.
-_APART = 1e-6
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
 
@@ -55,20 +53,20 @@ class HeldOut(NamedTuple):
     counts: np.ndarray
 
 
-def folds_of(rows, random_state, is_contradicted=False):
+def folds_of(rows, random_state, is_point=False, is_contradicted=False):
     """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
 
-    Rows at inducing points of their own come last: how they are predicted says little about the rows between. Rows
-    whose X has other labels, too, are as many observations as their weight; as new rows will repeat them, they have
-    their share among the first where there are others to fill a part.
+    Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
+    labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
+    first where there are others to fill a part.
     """
-    explained, residual, y, weight = map(np.asarray, rows[1:])
+    residual, y, weight = map(np.asarray, rows[2:])
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
     positive = np.flatnonzero(weight > 0.0)
     order = random_state.permutation(np.repeat(positive, n_each[positive].astype(int)))
     n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
     size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
-    apart = residual > _APART * (residual + explained)
+    apart = np.broadcast_to(~np.asarray(is_point), weight.shape)
     first = (apart | (is_contradicted if np.count_nonzero(apart[order]) >= size else False))[order]
     order = np.concatenate([order[first], order[~first]])
     parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
@@ -105,13 +103,14 @@ class _Problem(NamedTuple):
         """The problem of a table; ``random_state`` chooses the held-out rows."""
         if placement.current().n_processes > 1:
             raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
-        rows = rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table)
+        prior = prior_of(parameters, constants.masks, constants.jitter)
+        rows = rows_of_table(parameters, prior, table)
         # Only what the likelihood's part needs, so that one program serves all.
         parameters = parameters._replace(log_kernels=None, points=None, weights=None)
         constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
-        repeated = contradicted(table.X, table.y)[0]
-        repeated = np.pad(repeated, (0, len(rows.weight) - len(repeated)))
-        return cls(parameters, constants, rows, folds_of(rows, random_state, repeated))
+        kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
+        kinds = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
+        return cls(parameters, constants, rows, folds_of(rows, random_state, *kinds))
 
     @property
     def likelihood(self):

@@ -27,20 +27,18 @@ from scipy import optimize
 from .._backend import placement
 from .._backend.device import once_jit
 from .._backend.linalg import definite_cholesky, weighted_gram
-from .._backend.repeated import contradicted, n_observations
+from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from .amplitude import multiplied, room
 from .drawn import drawn
-from .mean_system import prior_of, rows_of
+from .mean_system import points_of, prior_of, rows_of
 
 _BLOCK_ROWS = 2048
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 _HELD_OUT_ROWS, _FEWEST = 1500, 100
-# Share of the prior variance that the inducing points leave unexplained at a row apart from them.
-_APART = 1e-6
 # Range and precision of the search for the noise, in logarithms around its start. The noise of a few inducing points
 # is larger than that of the exact process, from which it starts.
 _RANGE, _PRECISION = (-4.0, 10.0), 0.2
@@ -188,10 +186,11 @@ def _whitened(parameters, prior, X):
 
 
 def held_out_rows(parameters, prior, constants, table, random_state):
-    """Random rows apart from the inducing points; all kinds if these are few.
+    """Random rows that are no inducing points; all kinds if these are few.
 
-    What a row at an inducing point is predicted with says little about the rows between the points. But where X is
-    repeated, so is it among new rows; and it may be only there that the noise is seen.
+    What a row at an inducing point is predicted with says little about new rows. All others are like these, however
+    near they are to a point: without those that the points explain, the rest would be the odd ones. And where X is
+    repeated, so is it among new rows; it may be only there that the noise is seen.
     """
     part = table.sample
     chosen, counts = drawn(part.weight, _HELD_OUT_ROWS, random_state)
@@ -199,7 +198,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
-    unexplained = np.asarray(residual / (residual + (A * A).sum(1))).max(0)
+    is_point = among(X, points_of(prior))
     y, weight, relative = _weights(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
@@ -216,7 +215,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
         )
     )
     counted = weight > 0.0
-    apart = (unexplained > _APART) & counted
+    apart = ~is_point & counted
     some = apart | (repeated & counted)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
     return HeldOut(A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)

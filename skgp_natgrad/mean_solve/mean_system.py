@@ -101,6 +101,11 @@ def prior_of(parameters, masks, jitter):
     return Prior(jnp.concatenate(points), jnp.concatenate(masks), root, whiten)
 
 
+def points_of(prior):
+    """The points of both sets (P, D), without what fills them up."""
+    return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
+
+
 def rows_of(parameters, prior, X, n_explaining):
     """The `WhitenedRows` of each kernel; their residual is what the first ``n_explaining`` points leave unexplained."""
     return [
