@@ -191,6 +191,17 @@ def test_the_error_of_a_mean_counts_observations(rng):
     assert Average.of(values, counts.astype(float), counts) == pytest.approx(once, rel=1e-12)
 
 
+def test_rows_among_others_are_found_to_the_bit(rng):
+    Z = rng.normal(size=(40, 3))
+    Z[0] = 0.0
+    X = np.concatenate([Z[[5, 0, 5]], Z[5:7] + 1e-15, rng.normal(size=(4, 3)), [[-0.0, 0.0, -0.0]]])
+    expected = (X[:, None] == Z).all(-1).any(1)
+    assert expected.sum() >= 4
+    np.testing.assert_array_equal(repeated.among(X, Z), expected)
+    np.testing.assert_array_equal(repeated.among(X.astype(np.float32), Z)[:3], True)
+    assert repeated.among(X[:0], Z).shape == (0,)
+
+
 def test_rows_apart_from_the_points_are_held_out_in_proportion():
     """Those that repeat themselves have their share, and no more; none where all rows are points."""
     n_rows = 2000
