@@ -53,6 +53,7 @@ def parse_arguments(argv=None):
     p.add_argument("--again", action="store_true", help="run what the file has, too; the last record counts")
     p.add_argument("--only-print", action="store_true", help="run nothing")
     p.add_argument("--rst", action="store_true", help="print an rst table of the whole file")
+    p.add_argument("--densities", action="store_true", help="print its log densities, a column for each contender")
     return p.parse_args(argv)
 
 
@@ -205,6 +206,8 @@ def main(argv=None):
                 keep(record, args.output)
     if args.rst:
         show_means(records_of(args.output))
+    if args.densities:
+        show_densities(records_of(args.output))
 
 
 def is_installed(contender):
@@ -236,6 +239,21 @@ def records_of(path):
 def key_of(record):
     """What a record is the result of."""
     return record["dataset"], record["contender"], record["split"]
+
+
+def show_densities(records):
+    """Print the log densities of the contenders side by side, means over the splits of the last record of each."""
+    found = {}
+    for record in {key_of(record): record for record in records}.values():
+        of_set = found.setdefault((record["task"] != "regression", record["dataset"]), {})
+        of_set.setdefault(record["contender"], []).append(record["density"])
+    known = {contender for of_set in found.values() for contender in of_set}
+    contenders = [name for name in REGRESSORS if name in known]
+    rows = []
+    for (_, dataset), of_set in sorted(found.items()):
+        means = [f"{np.mean(of_set[name]):.3f}" if name in of_set else "" for name in contenders]
+        rows.append((dataset, *means))
+    show(("data set", *contenders), rows, rst=True)
 
 
 def show_means(records):
