@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
 from .._backend import memory, processes
@@ -213,9 +213,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
-        _inputs.refuse_sparse(self, X)
-        with _inputs.locate(X=X):
-            X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = _inputs.further_rows(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
         if not np.all(np.isfinite(X)):

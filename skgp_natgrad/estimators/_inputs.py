@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 # By the name of the table: what to do about a value that is missing, and about one that is no number.
 _MISSING = {
@@ -144,6 +144,13 @@ def refuse_sparse(estimator, X):
             f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
             f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD."
         )
+
+
+def further_rows(estimator, X):
+    """Validate the X of a prediction, in its own units."""
+    refuse_sparse(estimator, X)
+    with locate(X=X):
+        return validate_data(estimator, X, dtype=np.float64, reset=False)
 
 
 def targets(y, ignores_missing):

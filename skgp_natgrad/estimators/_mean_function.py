@@ -11,7 +11,7 @@ from inspect import signature
 import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.validation import has_fit_parameter, validate_data
+from sklearn.utils.validation import has_fit_parameter
 
 from .._backend import processes
 from .._backend.rows import Mapped
@@ -117,18 +117,12 @@ def with_mean_function(method):
             return method(self, X, *arguments, **options)
         given = signature(method).bind(self, X, *arguments, **options)
         given.apply_defaults()
-        rows, n_targets = _in_units(self, X), len(self._y_scale.scale)
+        rows, n_targets = _inputs.further_rows(self, X), len(self._y_scale.scale)
         offset = _inputs.known("offset", given.arguments["offset"], len(rows), n_targets)
         given.arguments["offset"] = plus_mean(self.mean_function_, rows, offset, n_targets)
         return method(*given.args, **given.kwargs)
 
     return called
-
-
-def _in_units(estimator, X):
-    _inputs.refuse_sparse(estimator, X)
-    with _inputs.locate(X=X):
-        return validate_data(estimator, X, dtype=np.float64, reset=False)
 
 
 def slopes(estimator, X):
@@ -141,7 +135,7 @@ def slopes(estimator, X):
             "predict_gradient is not available with mean_function and likelihood "
             f"{type(estimator.likelihood_).__name__}, whose mean is not the latent function."
         )
-    X = _in_units(estimator, X)
+    X = _inputs.further_rows(estimator, X)
     found = []
     steps = _STEP * np.maximum(np.abs(X), 1.0 / estimator._x_scale.slope(X))
     for step in np.eye(X.shape[1])[:, None, :] * steps:
