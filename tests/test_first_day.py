@@ -1,5 +1,6 @@
 """What a user meets on the first day: units, points that stay, whole batches, texts of warnings and errors."""
 
+import pickle
 import warnings
 
 import jax.numpy as jnp
@@ -148,14 +149,28 @@ def test_a_mistyped_argument_names_the_public_class(estimator):
 def test_the_nearest_argument_of_a_method_is_suggested():
     with pytest.raises(TypeError, match=r"\.predict\(\) got an .* 'return_sd'\. Did you mean 'return_std'\?"):
         NGDSVGPRegressor().predict(X, return_sd=True)
-    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.predict_proba\(\) missing a required argument: 'X'"):
+    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.predict_proba\(\): missing a required argument: 'X'"):
         NGDSVGPClassifier().predict_proba()
 
     class Own(NGDSVGPRegressor):
         """A user's class."""
 
-    with pytest.raises(TypeError, match=r"Own\.predict_interval\(\) .* Did you mean 'coverage'\?"):
+    with pytest.raises(TypeError, match=r"NGDSVGPRegressor\.predict_interval\(\) .* Did you mean 'coverage'\?"):
         Own().predict_interval(X, coverge=0.8)
+    with pytest.raises(TypeError, match=r"'step_size'\.$"):
+        NGDSVGPRegressor(step_size=0.1)
+
+
+def test_hints_are_those_of_the_estimator():
+    with pytest.raises(TypeError, match=r"'alpha'\. Known variances of the noise are given to fit"):
+        NGDSVGPRegressor(alpha=0.1)
+    with pytest.raises(TypeError, match=r"'alpha'\.$"):
+        NGDSVGPClassifier(alpha=0.1)
+
+
+def test_methods_are_pickled_by_their_names():
+    for method in (NGDSVGPRegressor.predict, NGDSVGPClassifier.predict_latent, NGDSVGPRegressor.__init__):
+        assert pickle.loads(pickle.dumps(method)) is method
 
 
 @pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
@@ -310,6 +325,16 @@ def test_the_candidates_of_a_search_are_warned_of_once_and_its_model_again(in_pi
             warnings.simplefilter("always")
             search.fit(X, Y)
         assert sum("too few iterations" in str(each.message) for each in caught) == 2
+
+
+def test_the_candidates_of_a_nested_search_are_warned_of_once():
+    pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
+    inner = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)
+    outer = GridSearchCV(inner, {"estimator__tol": [1.0, 2.0]}, cv=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outer.fit(X, Y)
+    assert sum("too few iterations" in str(each.message) for each in caught) == 2
 
 
 def test_too_few_iterations_are_counted():

@@ -9,9 +9,10 @@ from scipy import stats
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, SplineTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.inspection import (
@@ -88,16 +89,27 @@ def test_predictive_of_a_frame_through_a_transformed_target():
 
 
 def test_inducing_points_are_drawn_in_the_units_of_x(counts):
-    """Also inside a pipeline whose steps can be inverted."""
-    scaler = StandardScaler().fit(1000.0 + 5.0 * X)
-    inside = scaler.inverse_transform(counts.inducing_points_)[:, 0]
-    rows = 1000.0 + 5.0 * X
-    display = PredictiveDisplay.from_estimator(Pipeline([("scale", scaler), ("count", counts)]), rows)
-    assert_allclose(display.inducing_points, inside)
-    one_way = Pipeline([("scale", FunctionTransformer(np.sqrt).fit(rows)), ("count", counts)])
-    assert_allclose(PredictiveDisplay.from_estimator(one_way, rows).inducing_points, counts.inducing_points_[:, 0])
-    spline = Pipeline([("spline", SplineTransformer(degree=0, n_knots=2).fit(rows)), ("count", counts)])
-    assert PredictiveDisplay.from_estimator(spline, rows).inducing_points is None
+    """Also inside a pipeline, whose steps need no inverse."""
+    Z, lowest, highest = counts.inducing_points_[:, 0], X.min() - 0.5, X.max() + 0.5
+    cases = {
+        "scaled": (FunctionTransformer(lambda rows: (rows - 1000.0) / 5.0), lambda z: 1000.0 + 5.0 * z),
+        "without an inverse": (FunctionTransformer(np.cbrt), lambda z: z**3),
+        "falling": (FunctionTransformer(np.negative), np.negative),
+    }
+    for name, (transformer, inverse) in cases.items():
+        rows = inverse(X)
+        model = Pipeline([("impute", SimpleImputer()), ("step", transformer), ("count", counts)])
+        model[:-1].fit(rows)
+        display = PredictiveDisplay.from_estimator(model, rows, grid_resolution=2000)
+        expected = np.sort(inverse(Z[(lowest < Z) & (highest > Z)]))
+        drawn = np.sort(display.inducing_points)
+        assert_allclose(drawn[1:-1], expected[1:-1], atol=1e-3 * np.ptp(rows), err_msg=name)
+    there_and_back = Pipeline([("step", FunctionTransformer(np.cos)), ("count", counts)])
+    there_and_back[:-1].fit(X)
+    assert PredictiveDisplay.from_estimator(there_and_back, X).inducing_points is None
+    twice = Pipeline([("step", FunctionTransformer(lambda rows: np.hstack([rows, rows]))), ("count", counts)])
+    with pytest.raises(ValueError, match="X has 2 features"):
+        PredictiveDisplay.from_estimator(twice, X)
 
 
 def test_predictive_with_what_is_known_of_the_rows():

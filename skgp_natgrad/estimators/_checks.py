@@ -16,6 +16,7 @@ from ..training.checkpoint import is_folder
 # Other words for names, in the order in which they are suggested.
 _MEANT = {
     "normal": ("gaussian",),
+    "norm": ("gaussian",),
     "gauss": ("gaussian",),
     "mse": ("gaussian",),
     "squared_error": ("gaussian",),
@@ -96,10 +97,10 @@ def meant(value, allowed):
     return next((name for name in names if name in allowed), None)
 
 
-def closest(value, allowed):
-    """Return the one of ``allowed`` that is spelt most like ``value``, in whatever case, or None."""
+def closest(value, allowed, alike=0.6):
+    """Return the one of ``allowed`` that is spelt most like ``value``, in whatever case; None if none is ``alike``."""
     names = {str(option).lower(): option for option in reversed(allowed)}
-    found = difflib.get_close_matches(str(value).lower(), list(names), n=1)
+    found = difflib.get_close_matches(str(value).lower(), list(names), n=1, cutoff=alike)
     return names[found[0]] if found else None
 
 

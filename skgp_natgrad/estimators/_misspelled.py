@@ -10,15 +10,20 @@ from . import _checks
 
 _Class = TypeVar("_Class", bound=type)
 
-# Arguments of other estimators' constructors, and where to give here what they hold.
+# Arguments of other estimators' constructors, and where to give here what they hold; and those of regressors alone.
 _ELSEWHERE = {
-    "alpha": "Known variances of the noise are given to fit, as in fit(X, y, alpha=...); its initial value is the "
-    "likelihood's, as in likelihood=Gaussian(0.1).",
     "n_restarts_optimizer": "There are no restarts; with kernel=None several kernels and starts are compared.",
-    "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
     "inducing_points": "Give them as inducing_init.",
     "lengthscale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
+    "length_scale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
 }
+_OF_NOISE = {
+    "alpha": "Known variances of the noise are given to fit, as in fit(X, y, alpha=...); its initial value is the "
+    "likelihood's, as in likelihood=Gaussian(0.1).",
+    "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
+}
+# Least similarity of an argument that is suggested.
+_ALIKE = 0.75
 
 
 def suggesting(cls: _Class) -> _Class:
@@ -30,12 +35,12 @@ def suggesting(cls: _Class) -> _Class:
         method = inspect.getattr_static(cls, name)
         is_ours = inspect.isfunction(method) and method.__module__.startswith(__package__)
         if is_ours and (name == "__init__" or not (name.startswith("_") or name in vars(cls))):
-            setattr(cls, name, _suggesting(name, method))
+            setattr(cls, name, _suggesting(cls, name, method))
     return cls
 
 
-def _suggesting(name, method):
-    shape = inspect.signature(method)
+def _suggesting(cls, name, method):
+    shape, place = inspect.signature(method), f"{cls.__name__}.{name}"
 
     @functools.wraps(method)
     def called(self, *arguments, **options):
@@ -43,15 +48,22 @@ def _suggesting(name, method):
             shape.bind(self, *arguments, **options)
         except TypeError as error:
             unknown = next((each for each in options if each not in shape.parameters), None)
-            what = str(error) if unknown is None else f"got an unexpected keyword argument {unknown!r}."
-            hint = "" if unknown is None else _hint(name, unknown, list(shape.parameters)[1:])
-            raise TypeError(f"{type(self).__name__}.{name}() {what}{hint}") from None
+            if unknown is None:
+                raise TypeError(f"{place}(): {error}") from None
+            hint = _hint(cls, name, unknown, list(shape.parameters)[1:])
+            raise TypeError(f"{place}() got an unexpected keyword argument {unknown!r}.{hint}") from None
         return method(self, *arguments, **options)
 
+    # By these a method is pickled.
+    called.__qualname__, called.__module__ = place, cls.__module__
     return called
 
 
-def _hint(method, name, allowed):
-    if method == "__init__" and name in _ELSEWHERE:
-        return f" {_ELSEWHERE[name]}"
-    return _checks.nearest(name, allowed)
+def _hint(cls, method, name, allowed):
+    if method == "__init__":
+        has_noise = "alpha" in inspect.signature(cls.fit).parameters
+        elsewhere = _ELSEWHERE | (_OF_NOISE if has_noise else {})
+        if name in elsewhere:
+            return f" {elsewhere[name]}"
+    found = _checks.closest(name, allowed, _ALIKE)
+    return "" if found is None else f" Did you mean {found!r}?"

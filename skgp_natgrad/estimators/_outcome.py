@@ -93,14 +93,16 @@ class Outcome(NamedTuple):
 
 
 def _is_refit(context):
-    """Whether a context of scikit-learn is within what a search fits last, to all rows: the model that it returns."""
+    """Whether a context of scikit-learn is that of the model which a search returns: its last fit, to all rows.
+
+    Within another search it is the model that this one returns.
+    """
+    names = set()
     while context is not None:
         # A pipeline's own context takes the place of the task of the search, and keeps its name.
-        names = context.task_name, context.source_task_name
-        if any(name is not None and name.startswith("refit") for name in names):
-            return True
+        names |= {context.task_name, context.source_task_name or ""}
         context = context.parent
-    return False
+    return "search" not in names and any(name.startswith("refit") for name in names)
 
 
 def judge(estimator, fit, result):

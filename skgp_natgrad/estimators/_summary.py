@@ -59,8 +59,8 @@ class Summary(NamedTuple):
     likelihood: str
 
     def __repr__(self):
-        # The parameters of a noise are on the model's own scale, and the noise is in the units of y.
-        name = self.likelihood if self.noise is None else self.likelihood.partition("(")[0]
+        # Its variance is on the model's own scale, and the noise is in the units of y.
+        name = "Gaussian" if self.likelihood.startswith("Gaussian(") else self.likelihood
         noise = "" if self.noise is None else f", noise {_number(self.noise)}"
         lines = [f"{name}: prior mean {_number(self.prior_mean)}{noise}"]
         for term in self.terms:

@@ -77,8 +77,9 @@ def _no_likelihood(task, argument):
             f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
             f"likelihood.{hint}"
         )
-    found = found or _checks.meant(argument, theirs) or _checks.closest(argument, [*own, *theirs])
-    hint = "" if found is None else f" Did you mean {found!r}{'' if found in own else f' of {other.estimator}'}?"
+    found = found or _checks.meant(argument, theirs) or _checks.closest(argument, ["auto", *own, *theirs])
+    whose = f" of {other.estimator}" if found in set(theirs).difference(own) else ""
+    hint = "" if found is None else f" Did you mean {found!r}{whose}?"
     return f"likelihood={argument!r} is not available; use one of {', '.join(map(repr, ('auto', *own)))}.{hint}"
 
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.pipeline import Pipeline
 
 from .._backend.types import ArrayLike, Floats
-from ..metrics.predictions import predictions_of
+from ..metrics.predictions import predictions_of, unwrapped
 from . import _drawing
 
 if TYPE_CHECKING:
@@ -23,19 +21,24 @@ _MANY_POINTS = 60
 _MARGIN = 0.05
 
 
-def _inducing_points(estimator):
-    """The inducing points in the units of the only column of X; None where they are not known."""
-    if hasattr(estimator, "best_estimator_"):
-        return _inducing_points(estimator.best_estimator_)
-    if isinstance(estimator, TransformedTargetRegressor):
-        return _inducing_points(estimator.regressor_)
-    if isinstance(estimator, Pipeline):
-        points = _inducing_points(estimator[-1])
-        known = points is not None and hasattr(estimator[:-1], "inverse_transform")
-        points = estimator[:-1].inverse_transform(points[:, None]) if known else None
-    else:
-        points = getattr(estimator, "inducing_points_", None)
-    return None if points is None or np.shape(points)[1] > 1 else np.asarray(points)[:, 0]
+def _inducing_points(estimator, table, grid):
+    """The inducing points in the units of the only column of X; None where they are not known.
+
+    Inside a pipeline they are where its earlier steps have their values, which must rise or fall along the grid.
+    """
+    inner, rows, _ = unwrapped(estimator, table)
+    points = getattr(inner, "inducing_points_", None)
+    if points is None or inner is estimator:
+        return None if points is None else points[:, 0]
+    values = np.asarray(rows, dtype=float)
+    if values.shape != (len(grid), 1):
+        return None
+    values, points = values[:, 0], points[:, 0]
+    if values[0] > values[-1]:
+        values, points = -values, -points
+    if np.any(np.diff(values) < 0.0) or values[0] == values[-1]:
+        return None
+    return np.interp(points[(points >= values[0]) & (points <= values[-1])], values, grid)
 
 
 class PredictiveDisplay:
@@ -152,7 +155,7 @@ class PredictiveDisplay:
         if mean.shape[1] > 1:
             raise ValueError(f"The estimator predicts {mean.shape[1]} outputs; PredictiveDisplay draws one.")
         intervals = {coverage: tuple(end[:, 0] for end in found.interval(coverage)) for coverage in coverages}
-        points = _inducing_points(estimator)
+        points = _inducing_points(estimator, table, grid[:, 0])
         y = None if y is None else np.asarray(y, dtype=float)
         return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
 
