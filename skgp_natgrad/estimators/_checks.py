@@ -82,13 +82,13 @@ def choice(name, value, allowed):
 
 def unknown(name, value, allowed):
     """Return the message that ``value`` is not one of ``allowed``; it suggests the nearest one."""
-    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{nearest(value, allowed)}"
+    hint = question(meant(value, allowed) or closest(value, allowed))
+    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
 
 
-def nearest(value, allowed):
-    """Return the question whether the nearest one of ``allowed`` was meant; nothing, if there is none."""
-    found = meant(value, allowed) or closest(value, allowed)
-    return "" if found is None else f" Did you mean {found!r}?"
+def question(found, whose=""):
+    """Return the question whether ``found`` was meant, to follow a sentence; nothing for None."""
+    return "" if found is None else f" Did you mean {found!r}{whose}?"
 
 
 def meant(value, allowed):

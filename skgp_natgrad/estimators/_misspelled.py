@@ -65,5 +65,4 @@ def _hint(cls, method, name, allowed):
         elsewhere = _ELSEWHERE | (_OF_NOISE if has_noise else {})
         if name in elsewhere:
             return f" {elsewhere[name]}"
-    found = _checks.closest(name, allowed, _ALIKE)
-    return "" if found is None else f" Did you mean {found!r}?"
+    return _checks.question(_checks.closest(name, allowed, _ALIKE))

@@ -72,15 +72,14 @@ def _no_likelihood(task, argument):
     theirs = likelihoods.names(other.name)
     found = _checks.meant(argument, own)
     if argument in theirs:
-        hint = "" if found is None else f" Did you mean {found!r}?"
         return (
             f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
-            f"likelihood.{hint}"
+            f"likelihood.{_checks.question(found)}"
         )
     found = found or _checks.meant(argument, theirs) or _checks.closest(argument, ["auto", *own, *theirs])
     whose = f" of {other.estimator}" if found in set(theirs).difference(own) else ""
-    hint = "" if found is None else f" Did you mean {found!r}{whose}?"
-    return f"likelihood={argument!r} is not available; use one of {', '.join(map(repr, ('auto', *own)))}.{hint}"
+    options = ", ".join(map(repr, ("auto", *own)))
+    return f"likelihood={argument!r} is not available; use one of {options}.{_checks.question(found, whose)}"
 
 
 def likelihood_of(task, argument, default):
