@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
@@ -116,6 +117,29 @@ def test_held_out_rows_are_like_new_ones(rng, x64):
     solved = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
     variance = float(np.exp(np.ravel(solved.parameters.raw_likelihood.variance)[0]))
     assert variance == pytest.approx(y[apart].var(), rel=0.1)
+
+
+@pytest.mark.parametrize(("ratio", "rtol"), [(1e4, 1e-10), (1e8, 1e-7), (1e12, 1e-5)])
+@pytest.mark.parametrize("length_scale", [1.0, 4.0])
+def test_leave_one_out_is_exact_at_small_noise(rng, x64, length_scale, ratio, rtol):
+    """Up to N k / s^2 = ratio, also at rows that the points explain: against least squares by a QR factorisation."""
+    X, noise = rng.uniform(-2.0, 2.0, size=(400, 2)), 400.0 / ratio
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2
+    table = svgp.Table(X, y[None] - y.mean(), np.ones(400))
+    plan = plan_of(Gaussian(noise, (1e-14, 10.0)), n_inducing=60, kernels=(1.0 * RBF(length_scale),))
+    plan = plan._replace(inducing_init="random", jitter=1e-10)
+    state, constants = svgp.init(plan, table, random_state=0)
+    prior = prior_of(state.parameters, constants.masks, constants.jitter)
+    sums = closed_form.sums_of(state.parameters, prior, constants, table)
+    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    found, _ = closed_form.leave_one_out(sums, held, 0, np.log(noise))
+    A, residual, y, counts = (np.asarray(each)[0][..., :400] for each in (held.A, held.residual, held.y, held.weight))
+    Q, R = np.linalg.qr(np.vstack([A.T / np.sqrt(noise), np.eye(len(A))]))
+    w = np.linalg.solve(R, Q[:400].T @ y / np.sqrt(noise))
+    leverage = (Q[:400] ** 2).sum(1)
+    variance = residual + noise * leverage / (1.0 - leverage) + noise
+    each = stats.norm(0.0, np.sqrt(variance)).logpdf((y - A.T @ w) / (1.0 - leverage))
+    assert found == pytest.approx(each[counts > 0.0].mean(), rel=rtol)
 
 
 def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
