@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from skgp_natgrad import kernels
 from skgp_natgrad.start import evidence
-from skgp_natgrad.start.candidates import CANDIDATES
+from skgp_natgrad.start.candidates import CANDIDATES, laplacian
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.start.weak_prior import weak_prior
 from skgp_natgrad.training.batches import Table
@@ -17,10 +17,14 @@ pytestmark = pytest.mark.usefixtures("x64")
 NOISE = 0.07
 
 
+def rows_of(rng, n):
+    X = rng.normal(size=(n, 3))
+    return Table(X, np.sin(X @ [1.0, 0.5, 0.0])[None] + 0.2 * rng.normal(size=(1, n)), np.ones(n))
+
+
 @pytest.fixture
 def rows(rng):
-    X = rng.normal(size=(40, 3))
-    return Table(X, np.sin(X @ [1.0, 0.5, 0.0])[None] + 0.2 * rng.normal(size=(1, 40)), np.ones(40))
+    return rows_of(rng, 40)
 
 
 def hyperparameters_of(kernel, noise=NOISE):
@@ -29,8 +33,12 @@ def hyperparameters_of(kernel, noise=NOISE):
     return [Hyperparameters(*each) for each in zip(logs, noises, strict=True)]
 
 
-@pytest.mark.parametrize("make", CANDIDATES)
-def test_value_and_gradient_equal_those_of_scikit_learn(make, rows):
+@pytest.mark.parametrize(
+    ("make", "n"), [*((make, 40) for make in CANDIDATES), (CANDIDATES[2], 300), (CANDIDATES[2], 500), (laplacian, 600)]
+)
+def test_value_and_gradient_equal_those_of_scikit_learn(make, n, rng):
+    """Of each kernel, and of rows that are pulled back in one block and in several."""
+    rows = rows_of(rng, n)
     kernel = make(np.array([1.3, 0.8, 2.0]), (1e-3, 1e3))
     exact = GaussianProcessRegressor(kernel + WhiteKernel(NOISE), optimizer=None, alpha=0.0).fit(rows.X, rows.y[0])
     expected, slope = exact.log_marginal_likelihood(exact.kernel_.theta, eval_gradient=True)

@@ -15,7 +15,7 @@ import scipy.linalg.cython_blas  # noqa: F401 (loads the BLAS that XLA calls)
 import threadpoolctl
 
 # Matrices with more rows are worth several threads, even if these spin.
-_LARGEST = 1024
+LARGEST_OF_ONE_THREAD = 1024
 
 
 class _Hold:
@@ -78,7 +78,7 @@ def single_threaded(n_rows):
     The number of threads applies to the whole process; if several threads are inside the context,
     it is restored when the last one leaves.
     """
-    if n_rows > _LARGEST:
+    if n_rows > LARGEST_OF_ONE_THREAD:
         yield
         return
     _hold.acquire()

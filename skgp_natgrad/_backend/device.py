@@ -139,6 +139,8 @@ _QUICK = {"xla_cpu_use_fusion_emitters": False}
 _ONCE = {"xla_backend_optimization_level": 0} | _QUICK
 # Numbers in all arguments of such a program, at most.
 _FEW_NUMBERS = 1_000_000
+# Rows of whose covariances a program that runs some fifty times is not worth optimising, and of those worth all of it.
+_FEW_ROWS, _SOME_ROWS = 256, 512
 # Where the CPU has vectors of 512 bits, XLA takes half of them by default, and exponentials and roots twice the time.
 # Elsewhere the same instructions are made with and without it. Sums in programs of training have another order by it.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
@@ -171,6 +173,21 @@ def once_jit(function, **options):
     def call(*arguments):
         n_numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(arguments))
         return (small if n_numbers <= _FEW_NUMBERS else large)(*arguments)
+
+    return call
+
+
+def sized_jit(function):
+    """``jax.jit`` for a function of a tree and matrices that runs some fifty times in a fit.
+
+    Of few rows it is compiled soonest and runs slower, of many it runs fast.
+    """
+    small, medium, large = (_jit_with(each, function, {}) for each in (_ONCE, _QUICK, _WIDE))
+
+    @functools.wraps(function)
+    def call(tree, X, *arguments):
+        sized = small if len(X) <= _FEW_ROWS else medium if len(X) <= _SOME_ROWS else large
+        return sized(tree, X, *arguments)
 
     return call
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-_JITTER_GROWTH = 10.0
-_JITTER_ATTEMPTS = 10
+JITTER_GROWTH = 10.0
+JITTER_ATTEMPTS = 10
 # How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.
 _HALVINGS = 2
 _FEW_ROWS = 128
@@ -194,11 +194,11 @@ def jittered_cholesky(K, jitter, first=None):
 
     def failed(carry):
         L, _, attempt = carry
-        return ~jnp.all(jnp.isfinite(L)) & (attempt < _JITTER_ATTEMPTS)
+        return ~jnp.all(jnp.isfinite(L)) & (attempt < JITTER_ATTEMPTS)
 
     def retry(carry):
         _, value, attempt = carry
-        value = jnp.where(value > 0.0, value * _JITTER_GROWTH, jitter)
+        value = jnp.where(value > 0.0, value * JITTER_GROWTH, jitter)
         return factorise(value), value, attempt + 1
 
     jitter = jnp.asarray(jitter, dtype=K.dtype)

@@ -15,66 +15,36 @@ are chosen by the density of each row given all others.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
 from scipy import optimize
 
 from .._backend import placement
 from .._backend.device import once_jit
-from .._backend.linalg import definite_cholesky, weighted_gram
 from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
+from . import given_noise
 from .amplitude import multiplied, room
 from .drawn import drawn
 from .mean_system import points_of, prior_of, rows_of
+from .row_sums import sums_of, weights_of
 
-_BLOCK_ROWS = 2048
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 _HELD_OUT_ROWS, _FEWEST = 1500, 100
 # Range and precision of the search for the noise, in logarithms around its start. The noise of a few inducing points
 # is larger than that of the exact process, from which it starts.
 _RANGE, _PRECISION = (-4.0, 10.0), 0.2
-_MIN_REST = 1e-9
 # With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
 _FEWEST_FOR_NOISE, _ROWS_OF_PRIOR = 10, 3.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
-
-
-class Sums(NamedTuple):
-    """Sums over the rows, with their weights; one of a kind for all targets (H = 1) where that is right for all.
-
-    Attributes
-    ----------
-    gram : array of shape (H, M, M)
-        A W A^T.
-    cross : array of shape (K, M)
-        A W (y - prior_mean).
-    square : array of shape (K,)
-        (y - prior_mean)^T W (y - prior_mean).
-    residual : array of shape (H,)
-        The variance that the inducing points leave unexplained, times W.
-    weight : array of shape (G,)
-        The weights of the rows in which a target is not missing; one for all targets where none is.
-    log_widening : array of shape (G,)
-        These, times log(1 + a / s^2) for known variances a.
-    """
-
-    gram: jax.Array
-    cross: jax.Array
-    square: jax.Array
-    residual: jax.Array
-    weight: jax.Array
-    log_widening: jax.Array
 
 
 class Optimum(NamedTuple):
@@ -120,65 +90,6 @@ class HeldOut(NamedTuple):
         return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
 
 
-@functools.partial(once_jit, donate_argnames="sums")
-def _add_block(sums, parameters, prior, X, y, weight, relative):
-    rows = rows_of(parameters, prior, X, None)
-    A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
-    of_kernels = jnp.broadcast_to(relative, (max(len(rows), len(relative)), relative.shape[-1]))
-    gram = jnp.concatenate([weighted_gram(A[latents], of_kernels[of]) for latents, of in _pairs(rows)])
-    # A row times the transpose takes XLA twenty times as long.
-    cross = A @ (relative * y)[..., None]
-    widening = weight * jnp.log(weight / jnp.where(relative > 0.0, relative, weight))
-    added = Sums(
-        gram,
-        cross[..., 0],
-        (relative * y * y).sum(1),
-        (relative * residual).sum(1),
-        weight.sum(1),
-        jnp.where(weight > 0.0, widening, 0.0).sum(1),
-    )
-    return jax.tree.map(jnp.add, sums, added)
-
-
-def _pairs(rows):
-    """Slices of the kernels, and of the weights that go with each: all of them with a single kernel."""
-    if len(rows) == 1:
-        return [(slice(0, 1), slice(None))]
-    return [(slice(j, j + 1),) * 2 for j in range(len(rows))]
-
-
-def _weights(table, parameters, per_target):
-    """The targets, zero where missing (T, N), the weights of each (G, N), and the diagonal of W (G, N)."""
-    seen = ~np.isnan(table.y)
-    y = np.where(seen, table.y, 0.0)
-    if not per_target:
-        return y, table.weight[None], table.weight[None]
-    weight = np.where(seen, table.weight, 0.0)
-    if table.known is None:
-        return y, weight, weight
-    variance = np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
-    return y, weight, weight / (1.0 + table.known / variance)
-
-
-def sums_of(parameters, prior, constants, table):
-    """The `Sums` over all rows of a table, in one pass."""
-    n_targets, n_points = table.n_targets, len(prior.points)
-    n_each = n_targets if table.per_target else 1
-    n_grams = max(len(prior.root), n_each)
-    shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
-    where = placement.current()
-    sums, shared = where.replicated(Sums(*map(np.zeros, shapes)), now=True), where.replicated((parameters, prior))
-    size = where.block_size(table.n_rows, _BLOCK_ROWS)
-    for rows in table.blocks(size):
-        y, *weights = _weights(rows, parameters, table.per_target)
-        missing = size - rows.n_rows
-        block = [np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights)]
-        block = np.pad(rows.X, ((0, missing), (0, 0))), *block
-        # Calls that wait for the device would hold their rows.
-        sums = _add_block(jax.block_until_ready(sums), *shared, *where.rows(block, (-2, -1, -1, -1)))
-    return placement.fetched(sums)
-
-
 @once_jit
 def _whitened(parameters, prior, X):
     rows = rows_of(parameters, prior, X, None)
@@ -199,7 +110,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     X = np.pad(rows.X, ((0, missing), (0, 0)))
     A, residual = _whitened(parameters, prior, X)
     is_point = among(X, points_of(prior))
-    y, weight, relative = _weights(rows, parameters, rows.per_target)
+    y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
     weight, n_each = weight * share, n_observations(rows.weight, repeated)
@@ -221,26 +132,6 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     return HeldOut(A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
-@once_jit
-def _leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, widening):
-    """Means over held-out rows of the log variance and of squared error by variance, each given all others.
-
-    With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
-    error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
-    """
-    noise = jnp.exp(log_noise)
-    factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
-    w = cho_solve((factor, True), cross / noise)
-    half = solve_triangular(factor, A, lower=True)
-    s = (half * half).sum(0)
-    rest = jnp.maximum(1.0 - left_out * s / noise, _MIN_REST)
-    error = (y - w @ A) / rest
-    variance = residual + s / rest + noise * widening
-    # Of a target that is missing in all of these rows nothing is said.
-    total = jnp.where(weight.sum() > 0.0, weight.sum(), 1.0)
-    return weight @ jnp.log(variance) / total, weight @ (error**2 / variance) / total
-
-
 def leave_one_out(sums, held, k, log_noise, free_scale=False):
     """The density of the k-th target, and the scale of all its variances that goes with it.
 
@@ -260,24 +151,9 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     """
     (j, h), n_rows = (k if len(each) > 1 else 0 for each in (held.A, sums.gram)), held.n_rows(k)
     arguments = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
-    log_variance, ratio = map(float, _leave_one_out(sums.gram[h], sums.cross[k], log_noise, *arguments))
+    log_variance, ratio = map(float, given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *arguments))
     scale = (ratio * n_rows + _ROWS_OF_PRIOR) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
     return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
-
-
-@once_jit
-def _optimum(sums, log_noise):
-    """The best q for these noise variances (K,), and the bound."""
-    noise = jnp.exp(log_noise)
-    n_latent, size = sums.cross.shape
-    gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
-    q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
-    # Least at the best mean: an error of the mean counts as its square, and not times 1 / s^2.
-    explained = 2.0 * sums.cross - (gram @ q.mean[..., None])[..., 0]
-    fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
-    normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
-    each = normaliser - q.log_det_cov + fit + sums.residual / noise
-    return q, -0.5 * each.sum()
 
 
 def search_noise(sums, held, k, start, bounds, free_scale):
@@ -348,7 +224,7 @@ def solve(parameters, constants, table, random_state):
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
-    q, elbo = _optimum(sums, log_noise)
+    q, elbo = given_noise.optimum(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
     n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
     error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))

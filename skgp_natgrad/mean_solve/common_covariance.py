@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
+from .._backend import in_place
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.placement import ONE_DEVICE
@@ -133,16 +134,31 @@ def _curvature(parameters, constants, rows, mean, var):
     return jnp.maximum(-2.0 * v, 0.0).max(0)
 
 
+def covariance_of(rows, h, scale):
+    """The `Covariance` that belongs to the curvature h (N,)."""
+    if not in_place.pays(len(rows.A)):
+        return _covariance(rows, h, scale)
+    A = np.asarray(rows.A)
+    precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))
+    precision = in_place.mirrored(in_place.identity_plus(precision, 1.0))
+    root = in_place.definite_cholesky(precision)
+    half = in_place.lower_solve(root, A.copy())
+    own = scale * np.einsum("mb,mb->b", half, half)
+    return jax.device_put(_with_divergence(np, precision, root, in_place.triangular_inverse(root), own))
+
+
 @quick_jit
 def _covariance(rows, h, scale):
-    """The `Covariance` that belongs to the curvature h (N,)."""
     precision = jnp.eye(len(rows.A)) + scale * weighted_gram(rows.A[None], h[None])[0]
     root = definite_cholesky(precision)
     inverse_root = triangular_inverse(root)
     half = lower_product(inverse_root, rows.A)
-    trace, log_det = (inverse_root**2).sum(), -2.0 * jnp.log(jnp.diag(root)).sum()
-    divergence = 0.5 * (trace - len(root) - log_det)
-    return Covariance(precision, root, inverse_root, scale * (half * half).sum(0), divergence)
+    return _with_divergence(jnp, precision, root, inverse_root, scale * (half * half).sum(0))
+
+
+def _with_divergence(xp, precision, root, inverse_root, own):
+    trace, log_det = (inverse_root**2).sum(), -2.0 * xp.log(xp.diag(root)).sum()
+    return Covariance(precision, root, inverse_root, own, 0.5 * (trace - len(root) - log_det))
 
 
 @jax.jit
@@ -210,7 +226,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         h = before.h
     bounds = []
     for turn in range(turns):
-        covariance = _covariance(rows, h, scale)
+        covariance = covariance_of(rows, h, scale)
         w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, _ROUGH * tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):

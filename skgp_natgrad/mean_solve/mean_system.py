@@ -30,7 +30,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 
 from .._backend import placement
-from .._backend.device import once_jit, quick_jit
+from .._backend.device import once_jit, quick_jit, wide_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded
 from ..training.placed import placed
@@ -104,6 +104,12 @@ def prior_of(parameters, masks, jitter):
 def points_of(prior):
     """The points of both sets (P, D), without what fills them up."""
     return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
+
+
+@wide_jit
+def covariances_of(kernel, prior, X):
+    """Covariances of all points with the rows (P, B), and the rows' prior variances (B,)."""
+    return kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X)
 
 
 def rows_of(parameters, prior, X, n_explaining):

@@ -16,6 +16,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
+from .._backend import in_place
+
 _EPS = np.finfo(float).eps
 # No direction in which q is wider than the prior by more than this share of the prior's variance is taken for rounding.
 # With little noise S is not known to that, but variances are small as well, and what is dropped must be smaller.
@@ -53,21 +55,30 @@ def reduction_of(whiten, root_S):
         half = _root_of_complement(root[rows])
         if half is None:
             return None
-        one[np.ix_(columns, columns)] = _lower_triangular(half @ own[np.ix_(rows, columns)])
+        one[np.ix_(columns, columns)] = _lower_triangular(_product(half, own[np.ix_(rows, columns)]))
     return found
+
+
+def _product(lower, own):
+    """The product of a lower triangular matrix and one that is mostly so, too."""
+    if own.shape[0] != own.shape[1]:
+        return lower @ own
+    # BLAS reads by columns: of the transposes.
+    return linalg.blas.dtrmm(1.0, lower.T, own.T, side=1, lower=0, overwrite_b=1).T
 
 
 def _root_of_complement(root):
     """T^T, lower triangular, of I - S = T T^T for S = root root^T (M, any); None if that is not semidefinite."""
     size = len(root)
-    complement = -(root @ root.T)
-    complement[np.diag_indices(size)] += 1.0
+    # The lower triangle alone, as the factorisation below reads the upper one of the reversed order.
+    complement = np.zeros((size, size))
+    complement[np.diag_indices(size)] = 1.0
+    linalg.blas.dsyrk(-1.0, root.T, beta=1.0, c=complement.T, trans=1, lower=0, overwrite_c=1)
     # The factor of the matrix with its order reversed: T is upper triangular, where Cholesky's is lower.
-    reverse = complement[::-1, ::-1]
     try:
-        upper = linalg.cholesky(reverse)
+        upper = linalg.cholesky(complement[::-1, ::-1])
     except linalg.LinAlgError:
-        upper = _semidefinite_root(reverse, _rounding(root))
+        upper = _semidefinite_root(in_place.mirrored(complement)[::-1, ::-1], _rounding(root))
         if upper is None:
             return None
     return _reversed(upper)

@@ -22,13 +22,15 @@ import numpy as np
 from scipy import linalg, optimize
 
 from .._backend import blas
-from .._backend.device import once_jit, quick_jit
+from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
-# Sizes of small tables, nearer to one another than those of training: an evaluation costs their square.
-_FEW_ROWS = 64, 128, 192, 256, 352, 480
+# Sizes of tables that share programs, nearer to one another than those of training: an evaluation costs their square.
+_SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024
+# Of more rows than the largest of these sizes, so many are pulled back at a time, whose matrices stay in the cache.
+_ONE_BLOCK, _BLOCK_ROWS = 480, 128
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
@@ -66,18 +68,27 @@ def _of_rows(kernel, X):
     return jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False)
 
 
-_covariance_of_rows = quick_jit(_of_rows)
+_covariance_of_rows = sized_jit(_of_rows)
 
 
-@quick_jit
-def _pull_back(kernel, X, cotangent):
-    """The gradient in the kernel's logarithms, from the one in the covariance of ``X`` with itself."""
-    return jax.vjp(lambda logs: _of_rows(logs, X), kernel)[1](cotangent)[0]
+@sized_jit
+def _pull_back(kernel, X, diagonal, rest):
+    """The gradient in the kernel's logarithms, from the one in the covariance of ``X`` with itself: in its parts."""
+
+    def add(total, block):
+        x, cotangent = block
+        (found,) = jax.vjp(lambda logs: jax.tree.map(jnp.exp, logs)(x, X), kernel)[1](cotangent)
+        return jax.tree.map(jnp.add, total, found), None
+
+    (total,) = jax.vjp(lambda logs: jax.tree.map(jnp.exp, logs).diag(X), kernel)[1](diagonal)
+    if len(X) <= _ONE_BLOCK:
+        return add(total, (X, rest))[0]
+    return jax.lax.scan(add, total, [each.reshape(-1, _BLOCK_ROWS, each.shape[1]) for each in (X, rest)])[0]
 
 
 def _padded(X):
     """Fill up with rows of zeros, to a size that similar tables share."""
-    size = next((size for size in _FEW_ROWS if len(X) <= size), bucket(len(X)))
+    size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))
     return np.pad(X, ((0, size - len(X)), (0, 0)))
 
 
@@ -112,7 +123,7 @@ def _factored(hyperparameters, rows):
     covariance[np.diag_indices(n)] += _noise(noise, rows) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None
-    factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=0)
+    factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
     if failed:
         return None
     return _Factored(factor, linalg.lapack.dpotrs(factor, rows.y.T, lower=1)[0], X)
@@ -146,12 +157,15 @@ def _of_group(hyperparameters, rows):
     n, n_targets = alpha.shape
     diagonal = np.diag_indices(n)
     value = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(factor[diagonal]).sum())
-    # Only the lower triangle holds the inverse. A symmetric covariance lets it stand for both.
-    cotangent = np.zeros((len(X), len(X)))
-    cotangent[:n, :n] = np.tril(alpha @ alpha.T - n_targets * linalg.lapack.dpotri(factor, lower=1)[0])
-    of_noise = 0.5 * np.exp(hyperparameters.noise) * (cotangent[diagonal] / rows.weight).sum()
-    cotangent[diagonal] *= 0.5
-    gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, cotangent))
+    # Of the inverse there is one triangle. A symmetric covariance lets it stand for both.
+    inverse = linalg.lapack.dpotri(factor, lower=1)[0].T
+    own, rest = np.zeros(len(X)), np.zeros((len(X), len(X)))
+    own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[diagonal])
+    np.matmul(0.5 * alpha, alpha.T, out=rest[:n, :n])
+    rest[:n, :n] -= n_targets * inverse
+    rest[diagonal] = 0.0
+    of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight).sum()
+    gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
     return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
 
 

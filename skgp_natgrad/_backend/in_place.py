@@ -1,0 +1,86 @@
+"""Products and factorisations of large matrices by BLAS and LAPACK, in place, where rows are in one CPU's memory.
+
+XLA has no product that knows that its result is symmetric, copies a matrix before it is factorised, and writes it anew
+for every sum: at thousands of rows it takes about twice as long. All arrays are NumPy's, in rows; BLAS, which reads by
+columns, sees their transposes, so that nothing is copied.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from scipy.linalg import blas as _blas
+from scipy.linalg import lapack as _lapack
+
+from . import placement
+from .blas import LARGEST_OF_ONE_THREAD
+from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
+
+# Columns of a matrix that is mirrored, at once: a square of them stays in the cache.
+_TILE = 256
+
+
+def pays(n_rows):
+    """Whether matrices of ``n_rows`` rows are large enough, and the arrays of this computation on one CPU."""
+    if n_rows <= LARGEST_OF_ONE_THREAD or placement.current().mesh is not None:
+        return False
+    device = jax.config.jax_default_device or jax.local_devices()[0]
+    return getattr(device, "platform", device) == "cpu"
+
+
+def lower_solve(L, B):
+    """Return L^-1 B in the place of ``B`` (M, N), for a lower triangular ``L`` (M, M)."""
+    return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
+
+
+def add_gram(total, A, weight):
+    """Add A diag(weight) A^T to the lower triangle of ``total`` (M, M); ``weight`` (N,) is not negative."""
+    scaled = A if np.all(weight == 1.0) else A * np.sqrt(weight)
+    return _blas.dsyrk(1.0, scaled.T, trans=1, lower=0, beta=1.0, c=total.T, overwrite_c=1).T
+
+
+def mirrored(A):
+    """Return ``A`` (M, M) with its lower triangle in the place of the upper one."""
+    for start in range(0, len(A), _TILE):
+        stop = min(start + _TILE, len(A))
+        square = np.tril(A[start:stop, start:stop])
+        A[start:stop, start:stop] = square + np.tril(square, -1).T
+        A[start:stop, stop:] = A[stop:, start:stop].T
+    return A
+
+
+def identity_plus(A, factor):
+    """Return I + factor * A, a new matrix, for ``A`` (M, M)."""
+    system = factor * A
+    system[np.diag_indices(len(system))] += 1.0
+    return system
+
+
+def definite_cholesky(A):
+    """The lower Cholesky factor of ``A`` (M, M), with as much jitter as in `linalg.definite_cholesky`.
+
+    Only the lower triangle of ``A`` is read; its diagonal is changed where jitter is needed.
+    """
+    diagonal = np.diag(A).copy()
+    jitter = np.finfo(float).eps * diagonal.sum()
+    for attempt in range(JITTER_ATTEMPTS + 1):
+        factor, failed = _lapack.dpotrf(A.T, lower=0, clean=1)
+        if not failed:
+            return factor.T
+        A[np.diag_indices(len(A))] = diagonal + jitter * JITTER_GROWTH**attempt
+    return np.full_like(A, np.nan)
+
+
+def triangular_inverse(L):
+    """Return L^-1 for a lower triangular ``L`` (M, M)."""
+    return _lapack.dtrtri(L.T, lower=0)[0].T
+
+
+def cholesky_solve(L, b):
+    """Return (L L^T)^-1 b for a vector ``b`` (M,)."""
+    return _lapack.dpotrs(L.T, b, lower=0)[0]
+
+
+def cholesky_inverse(L):
+    """Return (L L^T)^-1."""
+    return mirrored(_lapack.dpotri(L.T, lower=0)[0].T)

@@ -1,0 +1,108 @@
+"""What a noise variance costs, once the sums over the rows are there: one factorisation of I + gram / noise.
+
+Of many points on one CPU it is made in place (`_backend/in_place`), else by a program of XLA's.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from .._backend import in_place
+from .._backend.device import once_jit
+from .._backend.linalg import definite_cholesky
+from ..variational import gaussian
+
+_MIN_REST = 1e-9
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def leave_one_out(gram, cross, log_noise, A, *held):
+    """Means over held-out rows of the log variance and of squared error by variance, each given all others.
+
+    Parameters
+    ----------
+    gram : array of shape (M, M)
+    cross : array of shape (M,)
+    log_noise : float
+    A : array of shape (M, B)
+        The held-out rows, whitened.
+    *held : arrays of shape (B,)
+        Of the held-out rows: see `closed_form.HeldOut`.
+
+    Returns
+    -------
+    log_variance, ratio : float
+    """
+    if not in_place.pays(len(gram)):
+        return _leave_one_out(gram, cross, log_noise, A, *held)
+    noise, A = np.exp(log_noise), np.asarray(A)
+    factor = in_place.definite_cholesky(in_place.identity_plus(np.asarray(gram), 1.0 / noise))
+    w = in_place.cholesky_solve(factor, np.asarray(cross) / noise)
+    half = in_place.lower_solve(factor, A.copy())
+    return _without_each(np, noise, w @ A, np.einsum("mb,mb->b", half, half), *map(np.asarray, held))
+
+
+@once_jit
+def _leave_one_out(gram, cross, log_noise, A, *held):
+    noise = jnp.exp(log_noise)
+    factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
+    w = cho_solve((factor, True), cross / noise)
+    half = solve_triangular(factor, A, lower=True)
+    return _without_each(jnp, noise, w @ A, (half * half).sum(0), *held)
+
+
+def _without_each(xp, noise, mean, s, residual, y, weight, left_out, widening):
+    """The result of `leave_one_out`, by JAX or NumPy.
+
+    With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
+    error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
+    """
+    rest = xp.maximum(1.0 - left_out * s / noise, _MIN_REST)
+    error = (y - mean) / rest
+    variance = residual + s / rest + noise * widening
+    # Of a target that is missing in all of these rows nothing is said.
+    total = xp.where(weight.sum() > 0.0, weight.sum(), 1.0)
+    return weight @ xp.log(variance) / total, weight @ (error**2 / variance) / total
+
+
+def optimum(sums, log_noise):
+    """The best q for these noise variances (K,), and the bound."""
+    if not in_place.pays(sums.cross.shape[-1]):
+        return _optimum(sums, log_noise)
+    noise = np.exp(log_noise)
+    of_targets = range(len(noise))
+    q = [_gaussian(sums.gram[k % len(sums.gram)], sums.cross[k] / noise[k], 1.0 / noise[k]) for k in of_targets]
+    q = gaussian.Gaussian(*map(np.stack, zip(*q, strict=True)))
+    explained = np.stack([2.0 * sums.cross[k] - sums.gram[k % len(sums.gram)] @ q.mean[k] for k in of_targets])
+    return q, _bound(sums, log_noise, noise, q, explained)
+
+
+def _gaussian(gram, nat1, factor):
+    """The `Gaussian` of one target as the tuple of its arrays."""
+    precision = in_place.identity_plus(gram, factor)
+    L = in_place.definite_cholesky(precision)
+    log_det = -2.0 * np.log(np.diag(L)).sum()
+    return nat1, precision, in_place.cholesky_solve(L, nat1), in_place.cholesky_inverse(L), log_det
+
+
+@once_jit
+def _optimum(sums, log_noise):
+    noise = jnp.exp(log_noise)
+    n_latent, size = sums.cross.shape
+    gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
+    q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
+    explained = 2.0 * sums.cross - (gram @ q.mean[..., None])[..., 0]
+    return q, _bound(sums, log_noise, noise, q, explained)
+
+
+def _bound(sums, log_noise, noise, q, explained):
+    """The collapsed bound, from ``explained`` = 2 cross - gram m.
+
+    Least at the best mean: an error of the mean counts as its square, and not times 1 / s^2.
+    """
+    fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
+    normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
+    each = normaliser - q.log_det_cov + fit + sums.residual / noise
+    return -0.5 * each.sum()

@@ -1,0 +1,128 @@
+"""Large matrices by BLAS in place: against NumPy, and the same fits as by XLA's programs."""
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import likelihoods, svgp
+from skgp_natgrad._backend import device, in_place, placement
+from skgp_natgrad.mean_solve import class_labels, closed_form
+
+N = 300
+STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+
+
+@pytest.fixture
+def lower(rng):
+    return np.tril(rng.normal(size=(N, N))) + 20.0 * np.eye(N)
+
+
+def test_products_and_solves(rng, lower):
+    B, weight = rng.normal(size=(N, 70)), rng.uniform(0.0, 2.0, size=70)
+    expected = np.linalg.solve(lower, B)
+    rows = B.copy()
+    assert in_place.lower_solve(lower, rows) is not B
+    assert_allclose(rows, expected, rtol=1e-12, atol=1e-14)
+    start = rng.normal(size=(N, N))
+    total = start.copy()
+    in_place.add_gram(total, B, weight)
+    expected = start + (B * weight) @ B.T
+    assert_allclose(np.tril(total), np.tril(expected), rtol=1e-12, atol=1e-12)
+    assert_array_equal(np.triu(total, 1), np.triu(start, 1))
+    in_place.mirrored(total)
+    assert_array_equal(total, total.T)
+    assert_allclose(np.tril(total), np.tril(expected), rtol=1e-12, atol=1e-12)
+    assert_allclose(in_place.triangular_inverse(lower) @ lower, np.eye(N), atol=1e-12)
+
+
+def test_factors(rng, lower):
+    A = lower @ lower.T
+    # Only the lower triangle is read.
+    L = in_place.definite_cholesky(np.tril(A))
+    assert_allclose(L, lower, rtol=1e-10, atol=1e-12)
+    b = rng.normal(size=N)
+    assert_allclose(A @ in_place.cholesky_solve(L, b), b, rtol=1e-9)
+    assert_allclose(in_place.cholesky_inverse(L), np.linalg.inv(A), rtol=1e-8, atol=1e-12)
+
+
+def test_jitter_only_where_a_factor_needs_it(rng):
+    half = rng.normal(size=(N, 40))
+    A = half @ half.T
+    L = in_place.definite_cholesky(A.copy())
+    assert_allclose(L @ L.T, A, atol=1e-9 * np.trace(A))
+    assert np.all(np.isnan(in_place.definite_cholesky(-np.eye(N))))
+
+
+def test_it_pays_for_many_rows_in_the_memory_of_one_cpu():
+    with device.computation():
+        assert in_place.pays(2000) == (jax.default_backend() == "cpu")
+        assert not in_place.pays(500)
+        one = jax.devices()[0]
+        with placement.using(placement.Placement([one, one])):
+            assert not in_place.pays(2000)
+    with device.computation("cpu"):
+        assert in_place.pays(2000)
+
+
+def both_ways(monkeypatch, solve):
+    """What ``solve()`` returns by XLA, and in place."""
+    found = []
+    for pays in (False, True):
+        monkeypatch.setattr(in_place, "pays", lambda n_rows, pays=pays: pays)
+        found.append(solve())
+    return found
+
+
+def regression(rng, n_targets, missing, known):
+    X = rng.normal(size=(N, 3))
+    y = np.sin(2.0 * X).sum(1) + 0.1 * rng.normal(size=(n_targets, N))
+    if missing:
+        y[0, :40] = np.nan
+    return svgp.Table(X, y, rng.uniform(0.5, 2.0, N), known=rng.uniform(0.0, 0.1, (n_targets, N)) if known else None)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("n_kernels", [0, 1, 2])
+def test_q_in_closed_form_is_the_same(rng, x64, monkeypatch, n_kernels, known, missing):
+    """One target, and two with one kernel or one each."""
+    n_targets = max(2 * (n_kernels > 0), 1)
+    table = regression(rng, n_targets, missing, known)
+    kernels = (ConstantKernel(1.3) * Matern(1.2, nu=2.5), ConstantKernel(0.7) * RBF(1.5))[: max(n_kernels, 1)]
+    plan = svgp.Plan(
+        kernels,
+        likelihoods.Gaussian(np.full((n_targets, 1), 0.01)),
+        n_inducing=60,
+        inducing_init="random",
+        settings=STEP,
+    )
+    state, constants = svgp.init(plan, table, random_state=0)
+
+    def solve():
+        return closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
+
+    expected, found = both_ways(monkeypatch, solve)
+    assert isinstance(found.q.cov, np.ndarray)
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        assert_allclose(other, one, rtol=1e-8, atol=1e-9 * np.abs(one).max(initial=0.0))
+
+
+@pytest.mark.parametrize(("likelihood", "n_classes"), [(likelihoods.Bernoulli(), 2), (likelihoods.Softmax(), 3)])
+def test_class_labels_are_the_same(rng, monkeypatch, likelihood, n_classes):
+    X = rng.normal(size=(N, 2))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=N), [-0.5, 0.5][: n_classes - 1]).astype(float)
+    table = svgp.Table(X, y[None], np.ones(N))
+    kernels = (ConstantKernel(3.0) * Matern(1.2, nu=2.5),)
+    plan = svgp.Plan(kernels, likelihood.prepare(table.y, n_classes), n_classes, n_inducing=50, settings=STEP)
+    state, constants = svgp.init(plan, table, random_state=0)
+
+    def solve():
+        with device.computation():
+            return class_labels.solve(state.parameters, constants, table, np.random.RandomState(0))
+
+    expected, found = both_ways(monkeypatch, solve)
+    assert_allclose(found.elbo, expected.elbo, rtol=1e-9)
+    assert_allclose(found.q.mean, expected.q.mean, rtol=1e-6, atol=1e-7)
+    assert_allclose(found.q.cov, expected.q.cov, rtol=1e-6, atol=1e-8)
