@@ -49,25 +49,21 @@ def mirrored(A):
     return A
 
 
-def identity_plus(A, factor):
-    """Return I + factor * A, a new matrix, for ``A`` (M, M)."""
-    system = factor * A
-    system[np.diag_indices(len(system))] += 1.0
-    return system
+def cholesky_of_sum(A, factor):
+    """The lower Cholesky factor of I + factor * A (M, M), with as much jitter as in `linalg.definite_cholesky`.
 
-
-def definite_cholesky(A):
-    """The lower Cholesky factor of ``A`` (M, M), with as much jitter as in `linalg.definite_cholesky`.
-
-    Only the lower triangle of ``A`` is read; its diagonal is changed where jitter is needed.
+    Only the lower triangle of ``A`` is read.
     """
-    diagonal = np.diag(A).copy()
-    jitter = np.finfo(float).eps * diagonal.sum()
+    system, jitter = np.empty_like(A), 0.0
     for attempt in range(JITTER_ATTEMPTS + 1):
-        factor, failed = _lapack.dpotrf(A.T, lower=0, clean=1)
+        np.multiply(A, factor, out=system)
+        diagonal = np.diag(system)
+        rounding = np.finfo(float).eps * (len(A) + diagonal.sum())
+        system[np.diag_indices(len(A))] += 1.0 + jitter
+        L, failed = _lapack.dpotrf(system.T, lower=0, overwrite_a=1, clean=1)
         if not failed:
-            return factor.T
-        A[np.diag_indices(len(A))] = diagonal + jitter * JITTER_GROWTH**attempt
+            return L.T
+        jitter = rounding * JITTER_GROWTH**attempt
     return np.full_like(A, np.nan)
 
 

@@ -140,8 +140,8 @@ def covariance_of(rows, h, scale):
         return _covariance(rows, h, scale)
     A = np.asarray(rows.A)
     precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))
-    precision = in_place.mirrored(in_place.identity_plus(precision, 1.0))
-    root = in_place.definite_cholesky(precision)
+    root = in_place.cholesky_of_sum(precision, 1.0)
+    in_place.mirrored(precision)[np.diag_indices(len(A))] += 1.0
     half = in_place.lower_solve(root, A.copy())
     own = scale * np.einsum("mb,mb->b", half, half)
     return jax.device_put(_with_divergence(np, precision, root, in_place.triangular_inverse(root), own))

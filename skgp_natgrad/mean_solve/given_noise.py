@@ -38,7 +38,7 @@ def leave_one_out(gram, cross, log_noise, A, *held):
     if not in_place.pays(len(gram)):
         return _leave_one_out(gram, cross, log_noise, A, *held)
     noise, A = np.exp(log_noise), np.asarray(A)
-    factor = in_place.definite_cholesky(in_place.identity_plus(np.asarray(gram), 1.0 / noise))
+    factor = in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise)
     w = in_place.cholesky_solve(factor, np.asarray(cross) / noise)
     half = in_place.lower_solve(factor, A.copy())
     return _without_each(np, noise, w @ A, np.einsum("mb,mb->b", half, half), *map(np.asarray, held))
@@ -81,8 +81,9 @@ def optimum(sums, log_noise):
 
 def _gaussian(gram, nat1, factor):
     """The `Gaussian` of one target as the tuple of its arrays."""
-    precision = in_place.identity_plus(gram, factor)
-    L = in_place.definite_cholesky(precision)
+    precision = factor * gram
+    precision[np.diag_indices(len(gram))] += 1.0
+    L = in_place.cholesky_of_sum(gram, factor)
     log_det = -2.0 * np.log(np.diag(L)).sum()
     return nat1, precision, in_place.cholesky_solve(L, nat1), in_place.cholesky_inverse(L), log_det
 

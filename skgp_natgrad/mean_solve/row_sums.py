@@ -121,8 +121,11 @@ def _of_rows(xp, residual, y, weight, relative):
 def _sums_in_place(sums, parameters, prior, constants, table):
     """The `Sums`, added up in the arrays of ``sums``, by NumPy but for the covariances."""
     kernels, roots = kernels_of(parameters), np.asarray(prior.root)
+    A = None
     for X, y, weight, relative in _blocks(parameters, constants, table):
-        A, residual = np.empty((len(roots), len(prior.points), len(X))), []
+        # The same memory for all blocks: fresh pages take time.
+        A = np.empty((len(roots), len(prior.points), len(X))) if A is None else A
+        residual = []
         for each, kernel, root in zip(A, kernels, roots, strict=True):
             covariance, variance = covariances_of(kernel, prior, X)
             each[:] = covariance

@@ -75,9 +75,10 @@ def _root_of_complement(root):
     complement[np.diag_indices(size)] = 1.0
     linalg.blas.dsyrk(-1.0, root.T, beta=1.0, c=complement.T, trans=1, lower=0, overwrite_c=1)
     # The factor of the matrix with its order reversed: T is upper triangular, where Cholesky's is lower.
-    try:
-        upper = linalg.cholesky(complement[::-1, ::-1])
-    except linalg.LinAlgError:
+    reverse = np.ascontiguousarray(complement[::-1, ::-1])
+    lower, failed = linalg.lapack.dpotrf(reverse.T, lower=1, overwrite_a=1)
+    upper = lower.T
+    if failed:
         upper = _semidefinite_root(in_place.mirrored(complement)[::-1, ::-1], _rounding(root))
         if upper is None:
             return None
