@@ -20,7 +20,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 
 from .._backend import placement
 from .._backend.device import once_jit
@@ -34,12 +33,13 @@ from .amplitude import multiplied, room
 from .drawn import drawn
 from .mean_system import points_of, prior_of, rows_of
 from .row_sums import sums_of, weights_of
+from .valley import lowest
 
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 _HELD_OUT_ROWS, _FEWEST = 1500, 100
-# Range and precision of the search for the noise, in logarithms around its start. The noise of a few inducing points
-# is larger than that of the exact process, from which it starts.
-_RANGE, _PRECISION = (-4.0, 10.0), 0.2
+# Range, first step and precision of the search for the noise, in logarithms around its start: the noise of the exact
+# process, which is smaller than that of a few inducing points.
+_RANGE, _STEP, _PRECISION = (-4.0, 10.0), 2.0, 0.2
 # With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
 _FEWEST_FOR_NOISE, _ROWS_OF_PRIOR = 10, 3.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -183,8 +183,7 @@ def search_noise(sums, held, k, start, bounds, free_scale):
 
     best = float(start)
     if bounds[0] < bounds[1] and held.n_rows(k) >= _FEWEST_FOR_NOISE:
-        within = np.clip(start + np.array(_RANGE), *bounds)
-        best = optimize.minimize_scalar(loss, bounds=within, method="bounded", options={"xatol": _PRECISION}).x
+        best = lowest(loss, best, np.clip(start + np.array(_RANGE), *bounds), _STEP, _PRECISION)
     if best not in tried:
         loss(best)
     return float(best), *tried[best]
