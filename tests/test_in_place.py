@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import likelihoods, svgp
-from skgp_natgrad._backend import device, in_place, placement
+from skgp_natgrad._backend import device, in_place, linalg, placement
 from skgp_natgrad.mean_solve import class_labels, closed_form
 
 N = 300
@@ -53,6 +53,16 @@ def test_jitter_only_where_a_factor_needs_it(rng):
     L = in_place.cholesky_of_sum(A - np.eye(N), 1.0)
     assert_allclose(L @ L.T, A, atol=1e-9 * np.trace(A))
     assert np.all(np.isnan(in_place.cholesky_of_sum(-np.eye(N), 2.0)))
+
+
+@pytest.mark.parametrize("jitter", [1e-20, 1e-4])
+def test_jitter_grows_as_in_xla(rng, x64, jitter):
+    half = rng.normal(size=(N, 40))
+    L, used = in_place.jittered_cholesky(half @ half.T, jitter)
+    expected, same = linalg.jittered_cholesky(half @ half.T, jitter)
+    assert used == pytest.approx(float(same), rel=1e-12)
+    assert_allclose(L @ L.T, half @ half.T + used * np.eye(N), atol=1e-10)
+    assert_allclose(expected @ expected.T, L @ L.T, atol=1e-10)
 
 
 def test_it_pays_for_many_rows_in_the_memory_of_one_cpu():
@@ -126,3 +136,21 @@ def test_class_labels_are_the_same(rng, monkeypatch, likelihood, n_classes):
     assert_allclose(found.elbo, expected.elbo, rtol=1e-9)
     assert_allclose(found.q.mean, expected.q.mean, rtol=1e-6, atol=1e-7)
     assert_allclose(found.q.cov, expected.q.cov, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_kernels", [1, 2])
+def test_models_predict_the_same(rng, monkeypatch, n_kernels):
+    table = regression(rng, 2, missing=False, known=False)
+    kernels = (ConstantKernel(1.3) * RBF(3.0), ConstantKernel(0.7) * Matern(1.5, nu=1.5))[:n_kernels]
+    noise = likelihoods.Gaussian(np.full((2, 1), 0.01))
+    plan = svgp.Plan(kernels, noise, n_inducing=120, inducing_init="random", settings=STEP, jitter=1e-9)
+
+    def predicted():
+        result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+        model, jitter = svgp.condition(result.state, result.constants, plan)
+        return *svgp.predict(model, table.X[:80] + 0.1, "target_moments"), jitter
+
+    (mean, var, jitter), found = both_ways(monkeypatch, predicted)
+    assert_allclose(found[0], mean, rtol=1e-6, atol=1e-6)
+    assert_allclose(found[1], var, rtol=1e-6)
+    assert found[2] == pytest.approx(jitter, rel=1e-12)

@@ -54,17 +54,35 @@ def cholesky_of_sum(A, factor):
 
     Only the lower triangle of ``A`` is read.
     """
-    system, jitter = np.empty_like(A), 0.0
-    for attempt in range(JITTER_ATTEMPTS + 1):
+    rounding = np.finfo(float).eps * (len(A) + factor * np.trace(A))
+    return _cholesky(A, factor, 1.0, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
+
+
+def jittered_cholesky(A, jitter):
+    """The lower Cholesky factor of A + jitter * I, and the jitter that it needed: as of `linalg.jittered_cholesky`."""
+    return _cholesky(A, 1.0, 0.0, _growing(jitter, JITTER_ATTEMPTS + 1))
+
+
+def definite_cholesky(A):
+    """The lower Cholesky factor of ``A`` (M, M), as `linalg.definite_cholesky` finds it."""
+    rounding = np.finfo(float).eps * np.trace(A)
+    return _cholesky(A, 1.0, 0.0, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
+
+
+def _growing(jitter, n_attempts):
+    return [jitter * JITTER_GROWTH**attempt for attempt in range(n_attempts)]
+
+
+def _cholesky(A, factor, diagonal, jitters):
+    """The factor of factor * A + (diagonal + jitter) I for the first jitter with which there is one, and the jitter."""
+    system = np.empty_like(A)
+    for jitter in jitters:
         np.multiply(A, factor, out=system)
-        diagonal = np.diag(system)
-        rounding = np.finfo(float).eps * (len(A) + diagonal.sum())
-        system[np.diag_indices(len(A))] += 1.0 + jitter
+        system[np.diag_indices(len(A))] += diagonal + jitter
         L, failed = _lapack.dpotrf(system.T, lower=0, overwrite_a=1, clean=1)
         if not failed:
-            return L.T
-        jitter = rounding * JITTER_GROWTH**attempt
-    return np.full_like(A, np.nan)
+            return L.T, jitter
+    return np.full_like(A, np.nan), jitter
 
 
 def triangular_inverse(L):

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
-from .._backend import placement
+from .._backend import in_place, placement
 from .._backend.device import once_jit, quick_jit, wide_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded
@@ -37,7 +37,7 @@ from ..training.placed import placed
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, kernels_of
-from ..variational.points import by_kernel, factorise_two
+from ..variational.points import by_kernel, factorise_in_place, factorise_two
 from ..variational.projection import whitened
 
 BLOCK_ROWS = 2048
@@ -91,9 +91,17 @@ class Prior(NamedTuple):
     whiten: jax.Array
 
 
-@once_jit
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
+    (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
+    if len(further) or not in_place.pays(len(mask)):
+        return _prior_of(parameters, masks, jitter)
+    factors = [factorise_in_place(kernel, points, mask, jitter) for kernel in kernels_of(parameters)]
+    return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
+
+
+@once_jit
+def _prior_of(parameters, masks, jitter):
     points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
     # The inducing points' part is the factor that training used.
     factors = [factorise_two(kernel, points, masks, jitter) for kernel in kernels_of(parameters)]

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._backend import in_place
 from .._backend.device import once_jit
 from .._backend.linalg import squared_lengths
 from ..variational import bases
 from ..variational.model import kernels_of
+from ..variational.points import by_kernel, factorise_in_place
 from ..variational.projection import SMALLEST_VARIANCE, WhitenedRows
 
 
@@ -56,9 +58,32 @@ class Posterior(NamedTuple):
         return self if self.reduction is None else self._replace(whiten=None)
 
 
-@functools.partial(once_jit, static_argnames="basis")
 def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
+    points = parameters.points
+    if basis == "orthogonal" and not len(points.Z_mean) and in_place.pays(len(points.Z)):
+        return _condition_in_place(parameters, q, constants)
+    return _condition(basis, parameters, q, constants)
+
+
+def _condition_in_place(parameters, q, constants):
+    """The `Posterior` of many points, of which all have a covariance."""
+    Z, mask = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z)
+    alpha, factors = [], []
+    for kernel, latents in by_kernel(kernels_of(parameters), len(q.mean)):
+        factors.append(factorise_in_place(kernel, Z, mask, constants.jitter))
+        alpha.append(np.asarray(q.mean[latents]) @ factors[-1].inverse * mask)
+    roots = [in_place.definite_cholesky(np.asarray(each)) for each in q.precision]
+    whiten, root_S = (np.stack(each) for each in ([factor.inverse * mask for factor in factors], roots))
+    for root in root_S:
+        root[:] = in_place.triangular_inverse(root).T
+    used = np.max([factor.jitter for factor in factors])
+    nothing = np.zeros((len(q.mean), 0))
+    return Posterior(Z, Z[:0], np.concatenate(alpha), nothing, whiten, root_S, constants.prior_mean), used
+
+
+@functools.partial(once_jit, static_argnames="basis")
+def _condition(basis, parameters, q, constants):
     kernels = kernels_of(parameters)
     points, masks, weights = parameters.points, constants.masks, parameters.weights
     alpha, whiten, root_S, used = bases.prediction_factors(basis, kernels, points, masks, weights, q, constants.jitter)

@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from .._backend import in_place
+from .._backend.device import wide_jit
 from .._backend.linalg import jittered_cholesky, symmetrize, triangular_inverse
 
 
@@ -111,6 +114,19 @@ def factorise(kernel, Z, mask, jitter):
     Kzz = inducing_covariance(kernel, Z, mask)
     L, used = jittered_cholesky(Kzz, absolute_jitter(Kzz, mask, jitter))
     return Factor(L, triangular_inverse(L), used)
+
+
+def factorise_in_place(kernel, Z, mask, jitter):
+    """The same `Factor` in NumPy, of many points: see `in_place.pays`."""
+    Kzz, jitter = map(np.asarray, _covariance_and_jitter(kernel, Z, mask, jitter))
+    L, used = in_place.jittered_cholesky(Kzz, float(jitter))
+    return Factor(L, in_place.triangular_inverse(L), used)
+
+
+@wide_jit
+def _covariance_and_jitter(kernel, Z, mask, jitter):
+    Kzz = inducing_covariance(kernel, Z, mask)
+    return Kzz, absolute_jitter(Kzz, mask, jitter)
 
 
 def factorise_two(kernel, points, masks, jitter):
