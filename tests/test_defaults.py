@@ -16,7 +16,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
-from skgp_natgrad.start import search, sizes
+from skgp_natgrad.start import search, sizes, unexplained
 from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.training.batches import Table
@@ -242,6 +242,38 @@ def test_sizes_keep_to_the_time():
         assert 8 * 5 * n_rows * points <= 0.5 * 10**10 or points == 100
     assert sizes.n_inducing_of_labels(2000, None) >= 2000
     assert sizes.n_inducing_of_labels(10**6, None) == sizes.n_inducing_of_labels(10**5, None) > 1000
+
+
+def test_labels_have_more_points_where_few_leave_much_unexplained():
+    few = sizes.n_inducing_of_labels(20_000, None)
+    asked = []
+
+    def much(n_points):
+        asked.append(n_points)
+        return 0.3
+
+    more = sizes.n_inducing_of_labels(20_000, None, much)
+    assert asked == [few]
+    assert 2 * few < more <= 5000
+    assert 3.0 * 20_000 * more**2 < 1e12
+    assert sizes.n_inducing_of_labels(20_000, None, lambda _: 0.05) == few
+    assert sizes.n_inducing_of_labels(20_000, None, lambda _: np.nan) == few
+    # No more where the time or the memory has no room, and no question where every row is a point.
+    assert sizes.n_inducing_of_labels(10**6, None, much) == sizes.n_inducing_of_labels(10**6, None)
+    assert sizes.n_inducing_of_labels(20_000, 10**9, much) == sizes.n_inducing_of_labels(20_000, 10**9)
+    asked.clear()
+    assert sizes.n_inducing_of_labels(1000, None, much) >= 1000
+    assert asked == []
+
+
+@pytest.mark.parametrize("length_scale", [0.1, 0.5, 3.0])
+def test_the_unexplained_share_is_the_exact_process_s_variance(rng, length_scale):
+    X, kernel = rng.normal(size=(400, 2)), ConstantKernel(2.5) * Matern(length_scale, nu=1.5)
+    order = np.random.RandomState(0).permutation(400)
+    points, others = X[order[:100]], X[order[100:]]
+    exact = GaussianProcessRegressor(kernel, alpha=1e-8 * 2.5, optimizer=None).fit(points, np.zeros(100))
+    expected = (exact.predict(others, return_std=True)[1] ** 2).mean() / 2.5
+    assert unexplained.share(kernel, X, 100) == pytest.approx(expected, rel=1e-6)
 
 
 def test_targets_for_the_search():

@@ -15,6 +15,8 @@ from .._backend.linalg import definite_cholesky
 from ..variational import gaussian
 
 _MIN_REST = 1e-9
+# The position of the weights among what is given of held-out rows.
+_WEIGHT = 2
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -37,11 +39,15 @@ def leave_one_out(gram, cross, log_noise, A, *held):
     """
     if not in_place.pays(len(gram)):
         return _leave_one_out(gram, cross, log_noise, A, *held)
-    noise, A = np.exp(log_noise), np.asarray(A)
+    A, *held = map(np.asarray, (A, *held))
+    # What fills up is not needed here, nor are rows that do not count; if none does, nothing is said.
+    counted = np.flatnonzero(held[_WEIGHT]) if held[_WEIGHT].any() else slice(None)
+    A, held = np.ascontiguousarray(A[:, counted]), [each[counted] for each in held]
+    noise = np.exp(log_noise)
     factor = in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise)
     w = in_place.cholesky_solve(factor, np.asarray(cross) / noise)
-    half = in_place.lower_solve(factor, A.copy())
-    return _without_each(np, noise, w @ A, np.einsum("mb,mb->b", half, half), *map(np.asarray, held))
+    mean, half = w @ A, in_place.lower_solve(factor, A)
+    return _without_each(np, noise, mean, np.einsum("mb,mb->b", half, half), *held)
 
 
 @once_jit

@@ -16,7 +16,7 @@ from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
-from . import evidence, search, sizes
+from . import evidence, search, sizes, unexplained
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
@@ -72,7 +72,8 @@ def sized(plan, table):
     if plan.likelihood.conjugate:
         n_inducing = sizes.n_inducing(n_rows, plan.n_latent(table), memory.available())
     else:
-        n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available())
+        share = functools.partial(unexplained.share, plan.kernels[0], table.sample.X)
+        n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available(), share)
     # Greedy selection takes longer than the solution. A method that was asked for is used.
     method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
     return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)

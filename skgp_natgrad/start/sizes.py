@@ -14,6 +14,9 @@ _OPERATIONS, _MOST, FEWEST = 2.7e12, 5000, 100
 # Of class labels, whose latent functions share a covariance, several such solutions are made; with more rows the time
 # grows in proportion.
 _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
+# Where these points leave more than this share of the prior variance unexplained, there are more of them: so many
+# operations, whatever the number of rows.
+MUCH, _MORE_OPERATIONS_OF_LABELS = 0.1, 6e11
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
@@ -38,10 +41,22 @@ def n_inducing(n_rows, n_latent, n_bytes):
     return int(np.clip(affordable, FEWEST, _MOST))
 
 
-def n_inducing_of_labels(n_rows, n_bytes):
-    """The number of inducing points of the solution for class labels; see `n_inducing`."""
-    affordable = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
+def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
+    """The number of inducing points of the solution for class labels.
+
+    Parameters
+    ----------
+    n_rows : int
+    n_bytes : int or None
+        Available memory, where it is known.
+    unexplained : callable, optional
+        The share of the prior variance that a number of points leaves unexplained.
+    """
+    few = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
+    more = max(few, np.sqrt(_MORE_OPERATIONS_OF_LABELS / (3.0 * n_rows)))
+    most = _MOST
     if n_bytes is not None:
         matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
-        affordable = min(affordable, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
-    return int(np.clip(affordable, FEWEST, _MOST))
+        most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
+    few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
+    return more if few < min(more, n_rows) and unexplained(few) > MUCH else few
