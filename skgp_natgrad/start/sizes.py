@@ -16,7 +16,7 @@ _OPERATIONS, _MOST, FEWEST = 2.7e12, 5000, 100
 _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
 # Where these points leave more than this share of the prior variance unexplained, there are more of them: so many
 # operations, whatever the number of rows.
-MUCH, _MORE_OPERATIONS_OF_LABELS = 0.1, 6e11
+_MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
@@ -59,4 +59,4 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
         matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
         most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
-    return more if few < min(more, n_rows) and unexplained(few) > MUCH else few
+    return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
