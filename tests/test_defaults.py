@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import memory
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
@@ -264,6 +265,16 @@ def test_labels_have_more_points_where_few_leave_much_unexplained():
     asked.clear()
     assert sizes.n_inducing_of_labels(1000, None, much) >= 1000
     assert asked == []
+
+
+@pytest.mark.parametrize(("length_scale", "more"), [(0.01, True), (100.0, False)])
+def test_the_kernel_decides_how_many_points_labels_have(rng, length_scale, more):
+    table = Table(rng.normal(size=(3000, 2)), rng.integers(2, size=(1, 3000)).astype(float), np.ones(3000))
+    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.Plan((ConstantKernel(2.0) * RBF(length_scale),), Bernoulli(), 2, n_inducing="auto", settings=settings)
+    few = sizes.n_inducing_of_labels(3000, memory.available())
+    assert few < 3000
+    assert svgp.sized(plan, table).n_inducing == (None if more else few)
 
 
 @pytest.mark.parametrize("length_scale", [0.1, 0.5, 3.0])

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import likelihoods, svgp
 from skgp_natgrad._backend import device, in_place, linalg, placement
-from skgp_natgrad.mean_solve import class_labels, closed_form
+from skgp_natgrad.mean_solve import class_labels, closed_form, given_noise
 
 N = 300
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
@@ -23,7 +23,7 @@ def test_products_and_solves(rng, lower):
     B, weight = rng.normal(size=(N, 70)), rng.uniform(0.0, 2.0, size=70)
     expected = np.linalg.solve(lower, B)
     rows = B.copy()
-    assert in_place.lower_solve(lower, rows) is not B
+    assert np.shares_memory(in_place.lower_solve(lower, rows), rows)
     assert_allclose(rows, expected, rtol=1e-12, atol=1e-14)
     start = rng.normal(size=(N, N))
     total = start.copy()
@@ -78,6 +78,15 @@ def test_it_pays_for_many_rows_in_the_memory_of_one_cpu():
 
 def both_ways(monkeypatch, solve):
     """What ``solve()`` returns by XLA, and in place."""
+    calls, trsm = [], in_place.lower_solve
+    monkeypatch.setattr(in_place, "lower_solve", lambda *arguments: calls.append(1) or trsm(*arguments))
+    found = both_ways_of(monkeypatch, lambda: (solve(), len(calls)))
+    assert [n for _, n in found] == [0, len(calls)]
+    assert calls
+    return [each for each, _ in found]
+
+
+def both_ways_of(monkeypatch, solve):
     found = []
     for pays in (False, True):
         monkeypatch.setattr(in_place, "pays", lambda n_rows, pays=pays: pays)
@@ -117,6 +126,18 @@ def test_q_in_closed_form_is_the_same(rng, x64, monkeypatch, n_kernels, known, m
     assert isinstance(found.q.cov, np.ndarray)
     for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         assert_allclose(other, one, rtol=1e-8, atol=1e-9 * np.abs(one).max(initial=0.0))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
+    """Also where no row counts."""
+    half, A = rng.normal(size=(40, 60)), rng.normal(size=(40, 30))
+    weight = np.where(np.arange(30) < 20, rng.uniform(size=30), 0.0) * counts
+    held = rng.uniform(size=30), rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
+    before = A.copy()
+    found = both_ways_of(monkeypatch, lambda: given_noise.leave_one_out(half @ half.T, half[:, 0], -1.0, A, *held))
+    assert_allclose(*found, rtol=1e-10)
+    assert_array_equal(A, before)
 
 
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(likelihoods.Bernoulli(), 2), (likelihoods.Softmax(), 3)])

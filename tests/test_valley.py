@@ -9,7 +9,7 @@ from skgp_natgrad.mean_solve.valley import lowest
 PRECISION = 0.2
 
 
-@pytest.mark.parametrize("at", [-3.7, -1.0, 0.0, 0.4, 3.0, 8.8])
+@pytest.mark.parametrize("at", [-3.7, -3.2, -1.0, 0.0, 0.4, 3.0, 8.8, 9.4])
 @pytest.mark.parametrize(
     "shape", [np.square, lambda d: np.exp(d) - d, lambda d: np.exp(-d) + d, lambda d: np.exp(-d) + 0.1 * d, np.abs]
 )
@@ -24,9 +24,19 @@ def test_the_minimum_is_found_with_few_values(at, shape):
     expected = optimize.minimize_scalar(lambda x: shape(x - at), bounds=(-4.0, 10.0), method="bounded").x
     assert found == pytest.approx(expected, abs=2.0 * PRECISION)
     assert found in values
-    assert len(values) == len(set(values)) <= 10
+    assert len(values) == len(set(values)) <= 12
     assert min(values) >= -4.0
     assert max(values) <= 10.0
+
+
+@pytest.mark.parametrize("start", [0.0, -5.0])
+def test_a_valley_near_a_limit_at_which_the_search_starts(start):
+    found = lowest(lambda x: (x - 0.9) ** 2, start, (0.0, 14.0), 2.0, PRECISION)
+    assert found == pytest.approx(0.9, abs=2.0 * PRECISION)
+
+
+def test_limits_may_leave_one_number():
+    assert lowest(np.square, 3.0, (1.0, 1.0), 2.0, PRECISION) == 1.0
 
 
 @pytest.mark.parametrize(("slope", "end"), [(1.0, -4.0), (-1.0, 10.0)])

@@ -14,7 +14,7 @@ import threading
 import scipy.linalg.cython_blas  # noqa: F401 (loads the BLAS that XLA calls)
 import threadpoolctl
 
-# Matrices with more rows are worth several threads, even if these spin.
+# Matrices with more rows are worth several threads, even if these spin; and what `in_place` saves.
 LARGEST_OF_ONE_THREAD = 1024
 
 

@@ -29,7 +29,10 @@ def pays(n_rows):
 
 
 def lower_solve(L, B):
-    """Return L^-1 B in the place of ``B`` (M, N), for a lower triangular ``L`` (M, M)."""
+    """Return L^-1 B, for a lower triangular ``L`` (M, M).
+
+    ``B`` (M, N), of doubles in rows, holds the result, even where it is marked as not writeable.
+    """
     return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
 
 

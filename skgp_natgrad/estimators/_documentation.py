@@ -89,7 +89,8 @@ n_inducing : int, "auto", None or "all", default="auto"
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
     minute allows on two cores: for Gaussian noise all rows of a table of up
-    to 5000, for class labels of up to 2800. None and
+    to 5000, for class labels of up to 2800, or as many as a minute allows
+    where so few leave much of the prior variance unexplained. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0

@@ -15,12 +15,10 @@ from .._backend.linalg import definite_cholesky
 from ..variational import gaussian
 
 _MIN_REST = 1e-9
-# The position of the weights among what is given of held-out rows.
-_WEIGHT = 2
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def leave_one_out(gram, cross, log_noise, A, *held):
+def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, widening):
     """Means over held-out rows of the log variance and of squared error by variance, each given all others.
 
     Parameters
@@ -30,23 +28,23 @@ def leave_one_out(gram, cross, log_noise, A, *held):
     log_noise : float
     A : array of shape (M, B)
         The held-out rows, whitened.
-    *held : arrays of shape (B,)
+    residual, y, weight, left_out, widening : arrays of shape (B,)
         Of the held-out rows: see `closed_form.HeldOut`.
 
     Returns
     -------
     log_variance, ratio : float
     """
+    held = residual, y, weight, left_out, widening
     if not in_place.pays(len(gram)):
         return _leave_one_out(gram, cross, log_noise, A, *held)
-    A, *held = map(np.asarray, (A, *held))
-    # What fills up is not needed here, nor are rows that do not count; if none does, nothing is said.
-    counted = np.flatnonzero(held[_WEIGHT]) if held[_WEIGHT].any() else slice(None)
-    A, held = np.ascontiguousarray(A[:, counted]), [each[counted] for each in held]
+    # Without what fills up, and the rows that do not count. A copy, in whose place the solution is.
+    counted = np.flatnonzero(weight)
+    A, *held = (np.array(np.asarray(each)[..., counted], order="C") for each in (A, *held))
     noise = np.exp(log_noise)
     factor = in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise)
-    w = in_place.cholesky_solve(factor, np.asarray(cross) / noise)
-    mean, half = w @ A, in_place.lower_solve(factor, A)
+    mean = in_place.cholesky_solve(factor, np.asarray(cross) / noise) @ A
+    half = in_place.lower_solve(factor, A) if len(counted) else A
     return _without_each(np, noise, mean, np.einsum("mb,mb->b", half, half), *held)
 
 

@@ -41,17 +41,18 @@ def lowest(loss, start, limits, step, precision):
             tried[x] = found if np.isfinite(found) else np.inf
         return tried[x]
 
+    start = float(np.clip(start, *limits))
     value(start)
     value(start + step if start + step <= limits[1] else start - step)
-    while True:
-        best = _best(tried)
-        if min(tried) < best < max(tried):
-            break
-        ahead = best + (step if best == max(tried) else -step)
-        if np.clip(ahead, *limits) in tried:
-            return best
-        value(ahead)
+    while not min(tried) < (best := _best(tried)) < max(tried):
+        end = float(np.clip(best + (step if best == max(tried) else -step), *limits))
         step *= 2.0
+        if end == best:
+            # At a limit: the function may have its valley between it and what was tried.
+            end = best + _GOLDEN * min((x - best for x in tried if x != best), key=abs, default=0.0)
+            if abs(end - best) < precision:
+                return best
+        value(end)
     for _ in range(_FURTHER):
         best = _best(tried)
         ahead = _next(tried, best, precision)

@@ -60,7 +60,7 @@ def reduction_of(whiten, root_S):
 
 
 def _product(lower, own):
-    """The product of a lower triangular matrix and one that is mostly so, too."""
+    """The product of a lower triangular matrix and a matrix, which may be in its place."""
     if own.shape[0] != own.shape[1]:
         return lower @ own
     # BLAS reads by columns: of the transposes.
