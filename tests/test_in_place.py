@@ -65,10 +65,12 @@ def test_jitter_grows_as_in_xla(rng, x64, jitter):
     assert_allclose(expected @ expected.T, L @ L.T, atol=1e-10)
 
 
-def test_it_pays_for_many_rows_in_the_memory_of_one_cpu():
+def test_it_pays_for_large_and_for_small_matrices_in_the_memory_of_one_cpu():
     with device.computation():
-        assert in_place.pays(2000) == (jax.default_backend() == "cpu")
-        assert not in_place.pays(500)
+        assert in_place.pays(2000) == in_place.pays(500) == (jax.default_backend() == "cpu")
+        # Sums over many rows of few points are left to XLA's threads.
+        assert in_place.pays(500, 5000) == in_place.pays(2000, 10**6) == in_place.pays(2000)
+        assert not in_place.pays(500, 10**6)
         one = jax.devices()[0]
         with placement.using(placement.Placement([one, one])):
             assert not in_place.pays(2000)
@@ -89,7 +91,7 @@ def both_ways(monkeypatch, solve):
 def both_ways_of(monkeypatch, solve):
     found = []
     for pays in (False, True):
-        monkeypatch.setattr(in_place, "pays", lambda n_rows, pays=pays: pays)
+        monkeypatch.setattr(in_place, "pays", lambda *sizes, pays=pays: pays)
         found.append(solve())
     return found
 

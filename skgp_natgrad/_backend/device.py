@@ -139,8 +139,9 @@ _QUICK = {"xla_cpu_use_fusion_emitters": False}
 _ONCE = {"xla_backend_optimization_level": 0} | _QUICK
 # Numbers in all arguments of such a program, at most.
 _FEW_NUMBERS = 1_000_000
-# Rows of whose covariances a program that runs some fifty times is not worth optimising, and of those worth all of it.
-_FEW_ROWS, _SOME_ROWS = 256, 512
+# Most rows of whose covariances a program is not worth optimising, if it runs some fifty times, or once; and most that
+# are not worth all of it.
+_FEW_ROWS, FEW_ROWS_OF_ONCE, _SOME_ROWS = 256, 1024, 512
 # Where the CPU has vectors of 512 bits, XLA takes half of them by default, and exponentials and roots twice the time.
 # Elsewhere the same instructions are made with and without it. Sums in programs of training have another order by it.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
@@ -177,16 +178,17 @@ def once_jit(function, **options):
     return call
 
 
-def sized_jit(function):
-    """``jax.jit`` for a function of a tree and matrices that runs some fifty times in a fit.
+def sized_jit(function, few_rows=_FEW_ROWS):
+    """``jax.jit`` for a function of a tree and matrices: of few rows compiled soonest, of many it runs fast.
 
-    Of few rows it is compiled soonest and runs slower, of many it runs fast.
+    ``few_rows`` is for programs that run some fifty times in a fit; for one that runs a few times see
+    `FEW_ROWS_OF_ONCE`.
     """
     small, medium, large = (_jit_with(each, function, {}) for each in (_ONCE, _QUICK, _WIDE))
 
     @functools.wraps(function)
     def call(tree, X, *arguments):
-        sized = small if len(X) <= _FEW_ROWS else medium if len(X) <= _SOME_ROWS else large
+        sized = small if len(X) <= few_rows else medium if len(X) <= _SOME_ROWS else large
         return sized(tree, X, *arguments)
 
     return call

@@ -1,8 +1,8 @@
-"""Products and factorisations of large matrices by BLAS and LAPACK, in place, where rows are in one CPU's memory.
+"""Products and factorisations of matrices by BLAS and LAPACK, in place, where rows are in one CPU's memory.
 
 XLA has no product that knows that its result is symmetric, copies a matrix before it is factorised, and writes it anew
 for every sum: at thousands of rows it takes about twice as long. All arrays are NumPy's, in rows; BLAS, which reads by
-columns, sees their transposes, so that nothing is copied.
+columns, sees their transposes, so that nothing is copied. Of few points and rows it is the compilation that is saved.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 
 # Columns of a matrix that is mirrored, at once: a square of them stays in the cache.
 _TILE = 256
+# Operations of sums over rows that take less time than to compile a program for them.
+_FEW_OPERATIONS = 5e9
 
 
-def pays(n_rows):
-    """Whether matrices of ``n_rows`` rows are large enough, and the arrays of this computation on one CPU."""
-    if n_rows <= LARGEST_OF_ONE_THREAD or placement.current().mesh is not None:
+def pays(n_points, n_rows=0):
+    """Whether matrices of ``n_points`` rows, and sums over ``n_rows`` rows of them, are better made here.
+
+    Where the arrays of this computation are on one CPU: if the matrices are large, or so small that to compile a
+    program would take longer.
+    """
+    worth_it = n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
+    if not worth_it or placement.current().mesh is not None:
         return False
     device = jax.config.jax_default_device or jax.local_devices()[0]
     return getattr(device, "platform", device) == "cpu"

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend import placement
+from .._backend import in_place, placement
 from .._backend.device import once_jit
 from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
@@ -31,7 +31,7 @@ from ..variational import gaussian, model
 from . import given_noise
 from .amplitude import multiplied, room
 from .drawn import drawn
-from .mean_system import points_of, prior_of, rows_of
+from .mean_system import points_of, prior_of, rows_of, whitened_in_place
 from .row_sums import sums_of, weights_of
 from .valley import lowest
 
@@ -90,8 +90,15 @@ class HeldOut(NamedTuple):
         return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
 
 
-@once_jit
 def _whitened(parameters, prior, X):
+    if not in_place.pays(len(prior.points)):
+        return _whitened_by_xla(parameters, prior, X)
+    A = np.empty((len(prior.root), len(prior.points), len(X)))
+    return A, whitened_in_place(parameters, prior, np.asarray(prior.root), X, A)
+
+
+@once_jit
+def _whitened_by_xla(parameters, prior, X):
     rows = rows_of(parameters, prior, X, None)
     return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
 

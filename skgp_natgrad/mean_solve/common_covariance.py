@@ -136,7 +136,7 @@ def _curvature(parameters, constants, rows, mean, var):
 
 def covariance_of(rows, h, scale):
     """The `Covariance` that belongs to the curvature h (N,)."""
-    if not in_place.pays(len(rows.A)):
+    if not in_place.pays(*rows.A.shape):
         return _covariance(rows, h, scale)
     A = np.asarray(rows.A)
     precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))

@@ -30,13 +30,13 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 
 from .._backend import in_place, placement
-from .._backend.device import once_jit, quick_jit, wide_jit
+from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded
 from ..training.placed import placed
 from ..variational import gaussian
 from ..variational.bound import data_term
-from ..variational.model import Batch, kernels_of
+from ..variational.model import Batch, exponential, kernels_of
 from ..variational.points import by_kernel, factorise_in_place, factorise_two
 from ..variational.projection import whitened
 
@@ -96,7 +96,7 @@ def prior_of(parameters, masks, jitter):
     (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
     if len(further) or not in_place.pays(len(mask)):
         return _prior_of(parameters, masks, jitter)
-    factors = [factorise_in_place(kernel, points, mask, jitter) for kernel in kernels_of(parameters)]
+    factors = [factorise_in_place(log_kernel, points, mask, jitter) for log_kernel in parameters.log_kernels]
     return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
 
 
@@ -114,10 +114,21 @@ def points_of(prior):
     return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
 
 
-@wide_jit
-def covariances_of(kernel, prior, X):
+def whitened_in_place(parameters, prior, roots, X, A):
+    """Rows whitened by all points, in the place of ``A`` (J, P, B), and what these leave unexplained: (J, B)."""
+    residual = np.empty((len(A), len(X)))
+    for j, log_kernel in enumerate(parameters.log_kernels):
+        A[j], variance = _covariances_of(log_kernel, prior.points, prior.mask, X)
+        in_place.lower_solve(roots[j], A[j])
+        residual[j] = np.maximum(variance - np.einsum("mb,mb->b", A[j], A[j]), 0.0)
+    return residual
+
+
+@functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
+def _covariances_of(log_kernel, points, mask, X):
     """Covariances of all points with the rows (P, B), and the rows' prior variances (B,)."""
-    return kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X)
+    kernel = exponential(log_kernel)
+    return kernel(points, X) * mask[:, None], kernel.diag(X)
 
 
 def rows_of(parameters, prior, X, n_explaining):

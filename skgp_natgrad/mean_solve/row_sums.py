@@ -15,8 +15,7 @@ import numpy as np
 from .._backend import in_place, placement
 from .._backend.device import once_jit
 from .._backend.linalg import weighted_gram
-from ..variational.model import kernels_of
-from .mean_system import covariances_of, rows_of
+from .mean_system import rows_of, whitened_in_place
 
 _BLOCK_ROWS = 2048
 
@@ -55,7 +54,7 @@ def sums_of(parameters, prior, constants, table):
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     sums = Sums(*map(np.zeros, shapes))
-    if in_place.pays(n_points):
+    if in_place.pays(n_points, table.n_rows):
         return _sums_in_place(sums, parameters, prior, constants, table)
     where = placement.current()
     sums, shared = where.replicated(sums, now=True), where.replicated((parameters, prior))
@@ -120,22 +119,17 @@ def _of_rows(xp, residual, y, weight, relative):
 
 def _sums_in_place(sums, parameters, prior, constants, table):
     """The `Sums`, added up in the arrays of ``sums``, by NumPy but for the covariances."""
-    kernels, roots = kernels_of(parameters), np.asarray(prior.root)
+    roots = np.asarray(prior.root)
     A = None
     for X, y, weight, relative in _blocks(parameters, constants, table):
         # The same memory for all blocks: fresh pages take time.
         A = np.empty((len(roots), len(prior.points), len(X))) if A is None else A
-        residual = []
-        for each, kernel, root in zip(A, kernels, roots, strict=True):
-            covariance, variance = covariances_of(kernel, prior, X)
-            each[:] = covariance
-            in_place.lower_solve(root, each)
-            residual.append(np.maximum(variance - np.einsum("mb,mb->b", each, each), 0.0))
+        residual = whitened_in_place(parameters, prior, roots, X, A)
         for h, gram in enumerate(sums.gram):
             in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
         sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]
         with np.errstate(divide="ignore", invalid="ignore"):
-            rest = _of_rows(np, np.array(residual), y, weight, relative)
+            rest = _of_rows(np, residual, y, weight, relative)
         for total, value in zip(sums[2:], rest, strict=True):
             total += value
     for gram in sums.gram:

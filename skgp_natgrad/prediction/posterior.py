@@ -67,11 +67,11 @@ def condition(basis, parameters, q, constants):
 
 
 def _condition_in_place(parameters, q, constants):
-    """The `Posterior` of many points, of which all have a covariance."""
+    """The `Posterior` of points that all have a covariance."""
     Z, mask = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z)
     alpha, factors = [], []
-    for kernel, latents in by_kernel(kernels_of(parameters), len(q.mean)):
-        factors.append(factorise_in_place(kernel, Z, mask, constants.jitter))
+    for log_kernel, latents in by_kernel(parameters.log_kernels, len(q.mean)):
+        factors.append(factorise_in_place(log_kernel, Z, mask, constants.jitter))
         alpha.append(np.asarray(q.mean[latents]) @ factors[-1].inverse * mask)
     roots = [in_place.definite_cholesky(np.asarray(each)) for each in q.precision]
     whiten, root_S = (np.stack(each) for each in ([factor.inverse * mask for factor in factors], roots))

@@ -9,6 +9,7 @@ There is one kernel for all latent functions, or one for each: a tuple.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from .._backend import in_place
-from .._backend.device import wide_jit
+from .._backend.device import FEW_ROWS_OF_ONCE, sized_jit
 from .._backend.linalg import jittered_cholesky, symmetrize, triangular_inverse
 
 
@@ -116,15 +117,16 @@ def factorise(kernel, Z, mask, jitter):
     return Factor(L, triangular_inverse(L), used)
 
 
-def factorise_in_place(kernel, Z, mask, jitter):
-    """The same `Factor` in NumPy, of many points: see `in_place.pays`."""
-    Kzz, jitter = map(np.asarray, _covariance_and_jitter(kernel, Z, mask, jitter))
+def factorise_in_place(log_kernel, Z, mask, jitter):
+    """The same `Factor` in NumPy, for the logarithms of a kernel: see `in_place.pays`."""
+    Kzz, jitter = map(np.asarray, _covariance_and_jitter(log_kernel, Z, mask, jitter))
     L, used = in_place.jittered_cholesky(Kzz, float(jitter))
     return Factor(L, in_place.triangular_inverse(L), used)
 
 
-@wide_jit
-def _covariance_and_jitter(kernel, Z, mask, jitter):
+@functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
+def _covariance_and_jitter(log_kernel, Z, mask, jitter):
+    kernel = jax.tree.map(jnp.exp, log_kernel)
     Kzz = inducing_covariance(kernel, Z, mask)
     return Kzz, absolute_jitter(Kzz, mask, jitter)
 
