@@ -40,12 +40,19 @@ def test_four_devices_equal_one(case, found):
     assert all(each < tolerance for each in found["equal"]["differences"][case].values()), found["equal"]
 
 
+# Programs that one CPU does not need, and single operations on what they return: see `in_place.pays`.
+IN_PLACE = {"_prior_of", "_condition", "_whitened_by_xla", "_add_block", "_leave_one_out", "_optimum"}
+IN_PLACE |= {"multiply", "squeeze"}
+
+
 @pytest.mark.slow
 def test_four_devices_compile_the_same_programs(found):
     one, four = found["equal"]["compiled"]
     assert one["_chunk"] == four["_chunk"]
-    # Some results are in NumPy where they were on one device, so that fewer operations are compiled on their own.
-    assert all(count <= one[name] for name, count in four.items()), (one, four)
+    # Some results are in NumPy where they were on one device, so that fewer operations are compiled on their own; and
+    # on one CPU solutions are made in place.
+    more = {name: count for name, count in four.items() if count > one.get(name, 0)}
+    assert more.keys() <= IN_PLACE, (one, four)
 
 
 @pytest.mark.slow
