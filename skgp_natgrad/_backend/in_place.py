@@ -64,8 +64,7 @@ def cholesky_of_sum(A, factor):
 
     Only the lower triangle of ``A`` is read.
     """
-    rounding = np.finfo(float).eps * (len(A) + factor * np.trace(A))
-    return _cholesky(A, factor, 1.0, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
+    return _definite_cholesky(A, factor, 1.0)
 
 
 def jittered_cholesky(A, jitter):
@@ -75,8 +74,12 @@ def jittered_cholesky(A, jitter):
 
 def definite_cholesky(A):
     """The lower Cholesky factor of ``A`` (M, M), as `linalg.definite_cholesky` finds it."""
-    rounding = np.finfo(float).eps * np.trace(A)
-    return _cholesky(A, 1.0, 0.0, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
+    return _definite_cholesky(A, 1.0, 0.0)
+
+
+def _definite_cholesky(A, factor, diagonal):
+    rounding = np.finfo(float).eps * (diagonal * len(A) + factor * np.trace(A))
+    return _cholesky(A, factor, diagonal, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
 
 
 def _growing(jitter, n_attempts):

@@ -94,7 +94,7 @@ def _whitened(parameters, prior, X):
     if not in_place.pays(len(prior.points)):
         return _whitened_by_xla(parameters, prior, X)
     A = np.empty((len(prior.root), len(prior.points), len(X)))
-    return A, whitened_in_place(parameters, prior, np.asarray(prior.root), X, A)
+    return A, whitened_in_place(parameters, prior, X, A)
 
 
 @once_jit

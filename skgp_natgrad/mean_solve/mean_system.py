@@ -114,9 +114,9 @@ def points_of(prior):
     return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
 
 
-def whitened_in_place(parameters, prior, roots, X, A):
+def whitened_in_place(parameters, prior, X, A):
     """Rows whitened by all points, in the place of ``A`` (J, P, B), and what these leave unexplained: (J, B)."""
-    residual = np.empty((len(A), len(X)))
+    roots, residual = np.asarray(prior.root), np.empty((len(A), len(X)))
     for j, log_kernel in enumerate(parameters.log_kernels):
         A[j], variance = _covariances_of(log_kernel, prior.points, prior.mask, X)
         in_place.lower_solve(roots[j], A[j])

@@ -119,12 +119,11 @@ def _of_rows(xp, residual, y, weight, relative):
 
 def _sums_in_place(sums, parameters, prior, constants, table):
     """The `Sums`, added up in the arrays of ``sums``, by NumPy but for the covariances."""
-    roots = np.asarray(prior.root)
     A = None
     for X, y, weight, relative in _blocks(parameters, constants, table):
         # The same memory for all blocks: fresh pages take time.
-        A = np.empty((len(roots), len(prior.points), len(X))) if A is None else A
-        residual = whitened_in_place(parameters, prior, roots, X, A)
+        A = np.empty((len(prior.root), len(prior.points), len(X))) if A is None else A
+        residual = whitened_in_place(parameters, prior, X, A)
         for h, gram in enumerate(sums.gram):
             in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
         sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]
