@@ -130,6 +130,23 @@ def test_q_in_closed_form_is_the_same(rng, x64, monkeypatch, n_kernels, known, m
         assert_allclose(other, one, rtol=1e-8, atol=1e-9 * np.abs(one).max(initial=0.0))
 
 
+@pytest.mark.parametrize("n_kernels", [1, 2])
+def test_sums_over_many_rows_by_xla_and_the_rest_in_place(rng, x64, monkeypatch, n_kernels):
+    table = regression(rng, 2, missing=False, known=False)
+    kernels = (ConstantKernel(1.3) * Matern(1.2, nu=2.5), ConstantKernel(0.7) * RBF(1.5))[:n_kernels]
+    noise = likelihoods.Gaussian(np.full((2, 1), 0.01))
+    plan = svgp.Plan(kernels, noise, n_inducing=60, inducing_init="random", settings=STEP)
+    state, constants = svgp.init(plan, table, random_state=0)
+    found = []
+    for few in (np.inf, 0.0):
+        monkeypatch.setattr(in_place, "_FEW_OPERATIONS", few)
+        assert in_place.pays(60, N) == (few > 0.0)
+        assert in_place.pays(60)
+        found.append(closed_form.solve(state.parameters, constants, table, np.random.RandomState(0)))
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        assert_allclose(other, one, rtol=1e-8, atol=1e-9 * np.abs(one).max(initial=0.0))
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
     """Also where no row counts."""

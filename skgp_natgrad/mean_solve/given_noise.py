@@ -5,6 +5,7 @@ Of many points on one CPU it is made in place (`_backend/in_place`), else by a p
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
@@ -75,6 +76,8 @@ def optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     if not in_place.pays(sums.cross.shape[-1]):
         return _optimum(sums, log_noise)
+    # The sums of many rows are XLA's.
+    sums = jax.tree.map(np.asarray, sums)
     noise = np.exp(log_noise)
     of_targets = range(len(noise))
     q = [_gaussian(sums.gram[k % len(sums.gram)], sums.cross[k] / noise[k], 1.0 / noise[k]) for k in of_targets]
