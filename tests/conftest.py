@@ -83,7 +83,7 @@ def _bounded_cache():
 # Files, and a test, that show how good the default kernel is, or where other processes fit too. Elsewhere a shorter
 # search does: what it finds is fitted all the same.
 _OF_THE_SEARCH = {"test_defaults", "test_evidence", "test_class_labels", "test_normal_scores", "test_processes"}
-_OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables"}
+_OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables", "test_rare_classes"}
 
 
 @pytest.fixture(autouse=True)

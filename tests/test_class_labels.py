@@ -159,7 +159,7 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
 
     here, weight = densities(scale), np.concatenate([held.weight for held in folds])
     # A turn less or more may move each by some thousandths.
-    np.testing.assert_allclose(density, np.average(here, weights=weight), atol=5e-3)
+    np.testing.assert_allclose(density.mean, np.average(here, weights=weight), atol=5e-3)
     for step in (-np.log(3.0), np.log(3.0)):
         gain = densities(scale + step) - here
         assert np.average(gain, weights=weight) < gain.std() / np.sqrt(120.0) + 5e-3
@@ -256,8 +256,15 @@ def test_a_kernel_without_an_upper_bound_may_be_multiplied(x64):
 def test_few_heavy_rows_do_not_decide(rng):
     difference, weight = np.full(100, -0.5), np.ones(100)
     difference[0], weight[0] = 1.0, 100.0
-    assert not class_labels._is_larger(difference, weight, 1)
-    assert class_labels._is_larger(rng.normal(0.5, 0.1, size=100), np.ones(100), 1)
+
+    def are_larger(difference, weight):
+        before = rng.normal(size=len(weight))
+        pair = (class_labels.Densities(each, weight, 1) for each in (before + difference, before))
+        return next(pair).are_larger_than(next(pair))
+
+    assert not are_larger(difference, weight)
+    assert are_larger(rng.normal(0.5, 0.1, size=100), np.ones(100))
+    assert class_labels.Densities(np.array([1.0, np.nan]), np.ones(2), 1).mean == -np.inf
 
 
 @pytest.mark.slow

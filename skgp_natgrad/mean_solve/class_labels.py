@@ -22,7 +22,8 @@ from .mean_system import points_of, prior_of
 
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
-_SHARE = 5
+# Of many observations, where q is solved for and where kernels are compared: small differences ask for many.
+_SHARE, _SHARE_OF_TRIALS = 0.2, 0.45
 # Observations in a row, at most.
 _MOST_OBSERVATIONS = 100
 # The kernel's scale changes by this factor, at most so many times.
@@ -53,19 +54,19 @@ class HeldOut(NamedTuple):
     counts: np.ndarray
 
 
-def folds_of(rows, random_state, is_point=False, is_contradicted=False):
+def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_SHARE):
     """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
 
     Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
     labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
-    first where there are others to fill a part.
+    first where there are others to fill a part. Of many observations ``share`` are held out.
     """
     residual, y, weight = map(np.asarray, rows[2:])
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
     positive = np.flatnonzero(weight > 0.0)
     order = random_state.permutation(np.repeat(positive, n_each[positive].astype(int)))
     n_folds = next((n for most, n in _FOLDS if len(order) <= most), 1)
-    size = min(-(-len(order) // (n_folds if n_folds > 1 else _SHARE)), _HELD_OUT_ROWS)
+    size = min(int(np.ceil(len(order) * (1.0 / n_folds if n_folds > 1 else share))), _HELD_OUT_ROWS)
     apart = np.broadcast_to(~np.asarray(is_point), weight.shape)
     first = (apart | (is_contradicted if np.count_nonzero(apart[order]) >= size else False))[order]
     order = np.concatenate([order[first], order[~first]])
@@ -90,6 +91,28 @@ def moments_of(fit, held):
     return mean, np.broadcast_to(np.exp(fit.log_scale) * held.residual + own, mean.shape)
 
 
+class Densities(NamedTuple):
+    """Log densities of held-out labels, in nats, weights, and numbers of observations of their rows: (B,) each."""
+
+    each: np.ndarray
+    weight: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def mean(self):
+        """In nats a row; minus infinity if one is not a number."""
+        mean = float(np.average(self.each, weights=self.weight))
+        return mean if np.isfinite(mean) else -np.inf
+
+    def are_larger_than(self, others):
+        """Whether they exceed those of the same labels by more than a standard error (Breiman et al. 1984).
+
+        Few rows do not tell a wide prior from a narrow one.
+        """
+        found = Average.of(self.each - others.each, self.weight, self.counts)
+        return found.mean > found.error
+
+
 class _Problem(NamedTuple):
     """What the fits of one table share."""
 
@@ -99,7 +122,7 @@ class _Problem(NamedTuple):
     folds: list
 
     @classmethod
-    def of(cls, parameters, constants, table, random_state):
+    def of(cls, parameters, constants, table, random_state, share=_SHARE):
         """The problem of a table; ``random_state`` chooses the held-out rows."""
         if placement.current().n_processes > 1:
             raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
@@ -110,7 +133,7 @@ class _Problem(NamedTuple):
         constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
         kinds = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
-        return cls(parameters, constants, rows, folds_of(rows, random_state, *kinds))
+        return cls(parameters, constants, rows, folds_of(rows, random_state, *kinds, share))
 
     @property
     def likelihood(self):
@@ -148,9 +171,10 @@ class _Problem(NamedTuple):
         return [np.concatenate(each, axis=-1) for each in moments], np.concatenate([h.y for h in self.folds], axis=-1)
 
     def densities(self, fits):
-        """Log densities of the labels of all held-out rows, which are doubted."""
+        """The `Densities` of the labels of all held-out rows, which are doubted."""
         moments, y = self.moments(fits)
-        return np.asarray(log_densities(self.likelihood, *moments, y, self.doubt))
+        each = np.asarray(log_densities(self.likelihood, *moments, y, self.doubt))
+        return Densities(each, self.weight, self.counts)
 
 
 def best_scale(parameters, constants, table, random_state):
@@ -169,13 +193,12 @@ def best_scale(parameters, constants, table, random_state):
     -------
     kernel : Kernel
         The scaled kernel, as logarithms.
-    density : float
-        In nats a row.
+    densities : Densities
     """
-    problem = _Problem.of(parameters, constants, table, random_state)
+    problem = _Problem.of(parameters, constants, table, random_state, _SHARE_OF_TRIALS)
     (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
     log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
-    return amplitude.multiplied(kernel, log_scale), float(np.average(densities, weights=problem.weight))
+    return amplitude.multiplied(kernel, log_scale), densities
 
 
 def solve(parameters, constants, table, random_state):
@@ -212,18 +235,9 @@ def _climb(problem, limits):
                 break
             tried = problem.fits(log_scale, fits, 2)
             densities_there = problem.densities(tried)
-            if not _is_larger(densities_there - densities, problem.weight, problem.counts):
+            if not densities_there.are_larger_than(densities):
                 break
             best, fits, densities = log_scale, tried, densities_there
         if best > 0.0:
             break
     return best, densities
-
-
-def _is_larger(difference, weight, counts):
-    """Whether differences of weighted rows are positive by more than a standard error (Breiman et al. 1984).
-
-    Few rows do not tell a wide prior from a narrow one.
-    """
-    found = Average.of(difference, weight, counts)
-    return found.mean > found.error

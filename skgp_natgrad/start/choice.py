@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from .state import init
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 # Of class labels, whose solution takes several turns.
-_LABELS, _POINTS_OF_LABELS = 3000, 800
+_LABELS, _POINTS_OF_LABELS = 4400, 800
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
@@ -114,7 +115,10 @@ def choose_kernel(plan, tables, random_state):
     n_best = _FINALISTS if one_step else 1
     noises = search.NOISE_BOUNDS_OF_LABELS if plan.n_classes else search.NOISE_BOUNDS
     with blas.single_threaded(0):
-        index, found = search.best_kernels(regressed, random_state, n_best, coarse=not one_step, noises=noises)
+        evenly = one_step and plan.n_classes > 0
+        index, found = search.best_kernels(
+            regressed, random_state, n_best, coarse=not one_step, noises=noises, evenly=evenly
+        )
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]
     if not one_step or (len(plans) == 1 and plan.likelihood.conjugate):
@@ -122,13 +126,24 @@ def choose_kernel(plan, tables, random_state):
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     tried = [_tried(each, table, seed) for each in plans]
-    return index, max(tried, key=lambda each: each[0])[1]
+    best = max((each for each, kernel in zip(tried, found, strict=True) if not kernel.evenly), key=lambda t: t.density)
+    for each, kernel in zip(tried, found, strict=True):
+        if kernel.evenly and each.of_labels.are_larger_than(best.of_labels):
+            best = each
+    return index, best.plan
+
+
+class _Tried(NamedTuple):
+    """A plan, with the scale of the kernel that suits it, and the log density of held-out rows: that of each label."""
+
+    plan: Plan
+    density: float
+    of_labels: class_labels.Densities | None = None
 
 
 def _tried(plan, table, seed):
-    """The leave-one-out density of a plan, and the plan with the scale of the kernel that goes with it."""
     if plan.likelihood.conjugate:
-        return _density(plan, table, seed), plan
+        return _Tried(plan, _density(plan, table, seed))
     random_state = np.random.RandomState(seed)
     chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
@@ -136,9 +151,10 @@ def _tried(plan, table, seed):
     rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with blas.single_threaded(len(constants.masks.Z)):
-        log_kernel, density = class_labels.best_scale(state.parameters, constants, rows, random_state)
+        log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
-    return (density, plan._replace(kernels=(kernel,))) if np.isfinite(density) else (-np.inf, plan)
+    plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan
+    return _Tried(plan, densities.mean, densities)
 
 
 def _density(plan, table, seed):
@@ -267,7 +283,7 @@ def _of_labels(plan, table, random_state):
     rows, seed = _rows_of_evidence(table, random_state), random_state.randint(np.iinfo(np.int32).max)
     if np.all(rows.y == rows.y[:, :1]):
         # Without a label of another class there is nothing to regress.
-        return _tried(plan, table, seed)[1]
+        return _tried(plan, table, seed).plan
     rows = merged(search.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS_OF_LABELS)))
@@ -277,4 +293,4 @@ def _of_labels(plan, table, random_state):
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
     log_scale = np.clip(np.log(_VARIANCE_OF_LABELS / total), *amplitude.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, amplitude.multiplied(found, log_scale)))
-    return _tried(plan._replace(kernels=(kernel,)), table, seed)[1]
+    return _tried(plan._replace(kernels=(kernel,)), table, seed).plan

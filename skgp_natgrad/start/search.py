@@ -83,11 +83,14 @@ class Found(NamedTuple):
         The noise variance, as a share of the targets' variance.
     density : float
         Mean log predictive density of rows that it was not fitted to.
+    evenly : bool
+        Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
     """
 
     kernel: object
     noise: float
     density: float
+    evenly: bool = False
 
 
 class _Candidate(NamedTuple):
@@ -118,7 +121,7 @@ class _View:
         return np.count_nonzero(self.varies)
 
 
-def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS):
+def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
@@ -134,13 +137,16 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
         then would explain nothing; they are found where a column has few values.
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
+    evenly : bool, default=False
+        Whether the best kernel is returned a second time, with the hyperparameters that rows of rare targets say
+        more of. Targets are labels then.
 
     Returns
     -------
     index : int
         Position of the best scaling.
     found : list of Found
-        The kernels with the largest densities under this scaling, best first.
+        The kernels with the largest densities under this scaling, best first; ``evenly``, the first once more.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     n_columns = tables[0].X.shape[1]
@@ -164,8 +170,12 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     pairs = [(make, first) for first in firsts for make in makes]
     others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
     ranked = sorted([*firsts, *others], key=lambda each: -each.density)[: 1 if is_small else n_best]
-    refined = rows.merged(view.table, _REFINED)
-    return index, threads.for_each(lambda each: _refined(view, each, refined, n_columns), ranked)
+    samples = [rows.merged(view.table, _REFINED)]
+    if evenly and rows.n_groups > _REFINED:
+        samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
+    pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
+    found = threads.for_each(lambda pair: _refined(view, *pair, n_columns), pairs)
+    return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
 def _suits(make, n_columns):
@@ -281,7 +291,12 @@ def regressed(table, n_classes, likelihood):
         # Normal scores: whatever the support and the tails of y, they are monotone in it.
         ranks = rankdata(table.y, axis=1, nan_policy="omit")
         y = norm.ppf((ranks - 0.5) / np.isfinite(ranks).sum(1, keepdims=True))
-    return table._replace(y=fit_targets(y.T, table.weight, active=True).forward(y.T).T, known=None)
+    return standardised(table._replace(y=y, known=None))
+
+
+def standardised(table):
+    """The table with targets of mean zero and unit variance."""
+    return table._replace(y=fit_targets(table.y.T, table.weight, active=True).forward(table.y.T).T)
 
 
 def without_offset(table, likelihood):

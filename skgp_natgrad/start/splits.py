@@ -55,6 +55,21 @@ class Shuffled(NamedTuple):
         """The first rows of a table, one for each X."""
         return merged(table.rows(np.sort(self.first(n_groups))))
 
+    def evenly_merged(self, table, n_groups):
+        """As many rows as of `merged`, of rare targets more and of frequent ones fewer than there are.
+
+        A target has a share in proportion to the root of its own, as far as its rows go.
+        """
+        first = self.order[np.concatenate([[0], self.ends[:-1]])]
+        _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
+        # The order is random: its places are the uniform numbers of Efraimidis and Spirakis (2006).
+        exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
+        keys = exponential * np.sqrt(counts)[np.ravel(kind)]
+        chosen = np.zeros(len(first), dtype=bool)
+        chosen[np.argsort(keys)[:n_groups]] = True
+        each = np.repeat(chosen, np.diff(self.ends, prepend=0))
+        return merged(table.rows(np.sort(self.order[each])))
+
     def folds(self, X):
         """For each part of a small table, whether each row in the random order is in it; copies are in one part."""
         order, start = grouped(X)
