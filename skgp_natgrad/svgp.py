@@ -22,20 +22,13 @@ from ._backend.types import Seed
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
-from .prediction.model import (
-    Model,
-    calibrated,
-    condition,
-    covariance,
-    gradients,
-    predict,
-    sample_latent,
-    sample_targets,
-)
+from .prediction.dispersion import Dispersion
+from .prediction.joint import covariance, sample_latent, sample_targets
+from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
-from .start import choice, placement, shared
+from .start import choice, dispersion, placement, shared
 from .start.choice import sized, some_rows
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
@@ -79,6 +72,7 @@ __all__ = [
     "Batch",
     "Calibration",
     "Constants",
+    "Dispersion",
     "Gaussian",
     "LongTable",
     "Masks",
@@ -104,6 +98,7 @@ __all__ = [
     "condition",
     "covariance",
     "cumulative",
+    "distribution",
     "gradients",
     "init",
     "interim",
@@ -246,25 +241,30 @@ def train(
     random_state = check_random_state(random_state)
     with _device.computation(plan.device, plan.n_devices):
         if SOLVERS[plan.settings.algorithm.solver].one_step:
-            return _in_one_step(state, constants, table, random_state)
+            return _in_one_step(state, constants, table, plan, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
         result = of_training(trained, constants)
         solves = plan.settings.algorithm.mean_solver == "exact"
         return _with_mean(result, table, plan, random_state) if solves else result
 
 
-def _in_one_step(state, constants, table, random_state):
+def _in_one_step(state, constants, table, plan, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
-    conjugate = state.parameters.raw_likelihood.conjugate
-    method, table = (closed_form, table) if conjugate else (class_labels, table.in_memory())
+    arguments = state.parameters, constants.pinned(state.parameters)
     with blas.single_threaded(len(constants.masks.Z)):
-        optimum = method.solve(state.parameters, constants.pinned(state.parameters), table, random_state)
+        if state.parameters.raw_likelihood.conjugate:
+            # Known variances of single rows say how the deviation varies.
+            n_left_out = dispersion.N_ROWS if plan.calibrate and not table.has_known else 0
+            optimum = closed_form.solve(*arguments, table, random_state, n_left_out)
+        else:
+            optimum = class_labels.solve(*arguments, table.in_memory(), random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    return found._replace(calibration=optimum.calibration, held_out=optimum.held_out)
+    dispersed = None if optimum.left_out is None else dispersion.fit(plan, optimum.left_out, random_state)
+    return found._replace(calibration=optimum.calibration, held_out=optimum.held_out, dispersion=dispersed)
 
 
 def _with_mean(result, table, plan, random_state):

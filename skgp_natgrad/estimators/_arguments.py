@@ -75,6 +75,7 @@ def read(estimator, targets, by_parts=False):
         inducing_init=estimator.inducing_init,
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
+        calibrate=estimator.calibrate,
         device=estimator.device,
         n_devices=estimator.n_devices,
         settings=settings,

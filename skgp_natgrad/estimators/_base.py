@@ -54,6 +54,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         likelihood="gaussian",
         objective="elbo",
         hyperparameter_prior=None,
+        calibrate=True,
         normalize_X="auto",
         normalize_y=True,
         n_inducing="auto",
@@ -87,6 +88,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.likelihood = likelihood
         self.objective = objective
         self.hyperparameter_prior = hyperparameter_prior
+        self.calibrate = calibrate
         self.normalize_X = normalize_X
         self.normalize_y = normalize_y
         self.n_inducing = n_inducing
@@ -177,13 +179,9 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
-        left_out = _fitted.store(self, fit, result, self._calibrates())
+        left_out = _fitted.store(self, fit, result, self.calibrate)
         _callbacks.after_one_step(self, fit, hooks)
         return outcome._replace(left_out=left_out).with_accuracy()
-
-    def _calibrates(self):
-        """Whether class probabilities are to be calibrated; regressors have none."""
-        return getattr(self, "calibrate", False)
 
     def _previous(self, streams=False):
         """The earlier fit that a warm start or a stream continues; None if there is none."""

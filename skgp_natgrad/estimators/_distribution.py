@@ -100,7 +100,8 @@ class TargetDistribution(TargetRows):
         X = self._check_rows(X)
         y = self._y_scale.forward(self._check_targets(X, y)).T
         known = self._known(X, offset, alpha=alpha, trials=trials)
-        return self._by_row(svgp.cumulative(*self._distribution_at(X, **known), y, known["known"]))
+        likelihood, mean, var, of_rows = self._distribution_at(X, **known)
+        return self._by_row(svgp.cumulative(likelihood, mean, var, y, of_rows))
 
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
@@ -155,7 +156,8 @@ class TargetDistribution(TargetRows):
         levels = _checks.levels("q", q)
         X = self._check_rows(X)
         known = self._known(X, offset, alpha=alpha, trials=trials)
-        found = svgp.quantiles(*self._distribution_at(X, **known), np.ravel(levels), known["known"])
+        likelihood, mean, var, of_rows = self._distribution_at(X, **known)
+        found = svgp.quantiles(likelihood, mean, var, np.ravel(levels), of_rows)
         found = self._in_units(found)
         return found if np.ndim(levels) else found[..., 0]
 

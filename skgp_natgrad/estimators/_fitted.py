@@ -25,7 +25,7 @@ def store(estimator, fit, result, calibrates=False):
     fit : _preparation.Fit
     result : svgp.Result
     calibrates : bool, default=False
-        Whether class probabilities are calibrated, which takes a second.
+        Whether predictions are calibrated.
 
     Returns
     -------
@@ -35,8 +35,8 @@ def store(estimator, fit, result, calibrates=False):
     left_out = None
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
-    if calibrates and result.calibration is not None:
-        model = model._replace(calibration=result.calibration)
+    if calibrates and (result.calibration is not None or not fit.plan.n_classes):
+        model = model._replace(calibration=result.calibration, dispersion=result.dispersion)
     elif calibrates and fit.plan.objective.closed_form:
         # Without expected log-likelihoods q has no factors that could be left out.
         model, left_out = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
@@ -64,6 +64,7 @@ def store(estimator, fit, result, calibrates=False):
         _y_scale=scales.y,
         _posterior=model.posterior,
         _calibration=model.calibration,
+        _dispersion=model.dispersion,
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
@@ -85,7 +86,14 @@ def _paragraph(plan, scales, model, result):
         "lbfgs": f"{n_iter} iterations of L-BFGS",
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
-    return f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}."
+    found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}"
+    if model.dispersion is None:
+        return f"{found}."
+    return f"{found}; the deviation varies with X, errors are Student-t with {_listed(model.dispersion.df)} df."
+
+
+def _listed(values):
+    return ", ".join(f"{value:.3g}" for value in np.ravel(values))
 
 
 def _batches(settings):
@@ -155,4 +163,5 @@ def model_of(estimator):
         everywhere = likelihood.known_in_units(everywhere, offset, scale)
     likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
-    return svgp.Model(kernels, likelihood, estimator._posterior, getattr(estimator, "_calibration", None))
+    found = (getattr(estimator, name, None) for name in ("_calibration", "_dispersion"))
+    return svgp.Model(kernels, likelihood, estimator._posterior, *found)

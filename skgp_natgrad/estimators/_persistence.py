@@ -23,7 +23,7 @@ from . import _warm_start
 from ._arguments import one_or_each
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 6
+FORMAT = 7
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
@@ -41,6 +41,9 @@ def plain(state):
         state["_warm_state"] = _plain_previous(state["_warm_state"])
         if state.get("_calibration") is not None:
             state["_calibration"] = dict(state["_calibration"]._asdict())
+        if state.get("_dispersion") is not None:
+            fields = state["_dispersion"]._asdict()
+            state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
     return state
 
@@ -76,6 +79,7 @@ def restored(cls, state):
     if "_posterior" not in state:
         return state
     state.setdefault("_calibration", None)
+    state.setdefault("_dispersion", None)
     state.setdefault("log_prior_", 0.0)
     if "mean_function" in state:
         state.setdefault("mean_function_", None)
@@ -84,6 +88,9 @@ def restored(cls, state):
     state["_posterior"] = svgp.Posterior(**state["_posterior"])
     if state.get("_calibration") is not None:
         state["_calibration"] = svgp.Calibration(**state["_calibration"])
+    if state.get("_dispersion") is not None:
+        fields = state["_dispersion"]
+        state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     return state | {name: _restored_scale(state[name]) for name in _SCALES}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
+from .. import svgp
 from . import _fitted, _inputs, _known
 from ._latent import LatentDistribution
 from ._table import latent_offset
@@ -50,9 +51,10 @@ class TargetRows(LatentDistribution):
         return y
 
     def _distribution_at(self, X, offset, known):
-        """The likelihood, mean and variance (K, N) of the latent functions at standardised rows, with the offset."""
-        mean, var = self._predict("latent_moments", X)
-        return _fitted.model_of(self).likelihood, mean if offset is None else mean + offset, var
+        """See `svgp.distribution`, at standardised rows."""
+        found = svgp.distribution(_fitted.model_of(self), X, self.device, self.n_devices, offset, known)
+        self._defined(found[1:3])
+        return found
 
     def _by_row(self, values):
         """Values (T, N, ...) with the rows first, and without the axis of the outputs if y had none."""

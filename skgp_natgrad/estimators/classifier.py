@@ -38,7 +38,7 @@ from ._types import (
 )
 
 # Names in the constructor's scope that are not arguments shared with the regressor.
-_NOT_SHARED = ("self", "__class__", "class_weight", "calibrate")
+_NOT_SHARED = ("self", "__class__", "class_weight")
 
 
 @suggesting
@@ -133,7 +133,6 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
         super().__init__(**shared)
         self.class_weight = class_weight
-        self.calibrate = calibrate
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None) -> Self:
         """Fit the Gaussian process.

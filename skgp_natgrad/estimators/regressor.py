@@ -64,6 +64,12 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
+    calibrate : bool, default=True
+        Whether the deviation of predictions may vary with X beyond what the process says of it, and errors be
+        Student-t: with ``likelihood="gaussian"`` and ``solver="evidence"`` (which "auto" stands for with nothing else
+        set), and where predictions of rows from all others show that they do. A second process, of the logarithms of
+        their squared errors, then multiplies the variance of y and of the latent function. The mean stays. It is left
+        out where ``alpha`` gives known variances, and with fewer than 100 rows.
     mean_function : callable, regressor, "linear" or None, default=None
         What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
         values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
@@ -110,6 +116,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihood: str | Likelihood = "gaussian",
         objective: ObjectiveLike = "elbo",
         hyperparameter_prior: HyperparameterPrior = None,
+        calibrate: bool = True,
         mean_function: MeanFunction = None,
         normalize_X: NormalizeX = "auto",
         normalize_y: bool | Literal["center"] = True,

@@ -60,6 +60,8 @@ class Optimum(NamedTuple):
         The log density of held-out rows, of all targets together, in nats per unit of weight.
     calibration : Calibration, optional
         Of class probabilities.
+    left_out : LeftOut, optional
+        Predictions of some rows from all others, where they were asked for.
     """
 
     q: gaussian.Gaussian
@@ -67,16 +69,39 @@ class Optimum(NamedTuple):
     elbo: np.ndarray
     held_out: Average
     calibration: Calibration | None = None
+    left_out: LeftOut | None = None
+
+
+class LeftOut(NamedTuple):
+    """Rows, each predicted from all others.
+
+    Attributes
+    ----------
+    X : ndarray of shape (B, D)
+    error : ndarray of shape (K, B)
+        y less its prediction; NaN where the row says nothing of new rows.
+    variance : ndarray of shape (K, B)
+        Of the prediction, with noise.
+    weight, n_each : ndarray of shape (K, B)
+        The weights of the rows, and numbers of observations in them.
+    """
+
+    X: np.ndarray
+    error: np.ndarray
+    variance: np.ndarray
+    weight: np.ndarray
+    n_each: np.ndarray
 
 
 class HeldOut(NamedTuple):
-    """Rows for leave-one-out predictions.
+    """Rows X (B, D) for leave-one-out predictions.
 
     Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
     the diagonal of W, by how much the noise of one observation is wider than s^2, and how many observations each row is
     (K, B each).
     """
 
+    X: np.ndarray
     A: jax.Array
     residual: jax.Array
     y: jax.Array
@@ -103,7 +128,7 @@ def _whitened_by_xla(parameters, prior, X):
     return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
 
 
-def held_out_rows(parameters, prior, constants, table, random_state):
+def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HELD_OUT_ROWS):
     """Random rows that are no inducing points; all kinds if these are few.
 
     What a row at an inducing point is predicted with says little about new rows. All others are like these, however
@@ -111,7 +136,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     repeated, so is it among new rows; it may be only there that the noise is seen.
     """
     part = table.sample
-    chosen, counts = drawn(part.weight, _HELD_OUT_ROWS, random_state)
+    chosen, counts = drawn(part.weight, n_rows, random_state)
     rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
     missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
@@ -136,7 +161,7 @@ def held_out_rows(parameters, prior, constants, table, random_state):
     apart = ~is_point & counted
     some = apart | (repeated & counted)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOut(A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
+    return HeldOut(X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
 def leave_one_out(sums, held, k, log_noise, free_scale=False):
@@ -156,11 +181,20 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     density : float
     scale : float
     """
-    (j, h), n_rows = (k if len(each) > 1 else 0 for each in (held.A, sums.gram)), held.n_rows(k)
-    arguments = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
-    log_variance, ratio = map(float, given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *arguments))
+    counted, error, variance = left_out_of(sums, held, k, log_noise)
+    n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
+    if len(counted):
+        weight = np.asarray(held.weight[k])[counted]
+        log_variance, ratio = (np.average(each, weights=weight) for each in (np.log(variance), error**2 / variance))
     scale = (ratio * n_rows + _ROWS_OF_PRIOR) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
-    return -0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale), scale
+    return float(-0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
+
+
+def left_out_of(sums, held, k, log_noise):
+    """Positions, errors and variances of the held-out rows that count for the k-th target, each given all others."""
+    j, h = (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
+    rows = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
+    return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
 
 
 def search_noise(sums, held, k, start, bounds, free_scale):
@@ -196,7 +230,7 @@ def search_noise(sums, held, k, start, bounds, free_scale):
     return float(best), *tried[best]
 
 
-def solve(parameters, constants, table, random_state):
+def solve(parameters, constants, table, random_state, n_left_out=0):
     """The best q of all rows; noise and scale are chosen by leave-one-out densities as far as their bounds allow.
 
     Parameters
@@ -207,6 +241,8 @@ def solve(parameters, constants, table, random_state):
     table : Table
     random_state : numpy.random.RandomState
         Chooses the held-out rows.
+    n_left_out : int, default=0
+        Rows whose predictions from all others are wanted.
 
     Returns
     -------
@@ -214,7 +250,8 @@ def solve(parameters, constants, table, random_state):
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
     sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
-    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state)
+    some = gathered(table, n_processes)
+    held = held_out_rows(parameters, prior, constants, some, random_state)
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
@@ -222,7 +259,7 @@ def solve(parameters, constants, table, random_state):
         # Known variances give the scale; the rest of the noise is that of the evidence.
         bounds = [(each, each) for each in start]
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)
-    sums, held = _in_units(sums, held, log_scales)
+    sums, held, whitened_by = *_in_units(sums, held, log_scales), parameters
     for k in np.flatnonzero(np.isnan(log_noise)):
         # For the scale that is used, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], bounds[k], False)
@@ -234,7 +271,21 @@ def solve(parameters, constants, table, random_state):
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
     n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
     error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
-    return Optimum(q, parameters, np.array([float(elbo)]), Average(float((share * density).sum()), error))
+    average = Average(float((share * density).sum()), error)
+    left_out = None
+    if n_left_out:
+        held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
+        left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise)
+    return Optimum(q, parameters, np.array([float(elbo)]), average, left_out=left_out)
+
+
+def _left_out(sums, held, log_noise):
+    """The `LeftOut` of held-out rows."""
+    error, variance = np.full((2, *np.shape(held.y)), np.nan)
+    for k in range(len(error)):
+        counted, *found = left_out_of(sums, held, k, log_noise[k])
+        error[k, counted], variance[k, counted] = found
+    return LeftOut(held.X, error, variance, np.asarray(held.weight), np.asarray(held.n_each))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):
@@ -262,13 +313,14 @@ def _scales(parameters, constants, sums, held, start, bounds):
     return found, noise, density
 
 
-def _in_units(sums, held, log_scales):
+def _in_units(sums, held, log_scales, of_sums=True):
     """The sums and the held-out rows for kernels that are multiplied: A grows by the root."""
     factor = np.exp(log_scales)
-    of_targets = np.broadcast_to(factor, len(sums.cross))
-    sums = sums._replace(
-        gram=sums.gram * factor[:, None, None],
-        cross=sums.cross * of_targets[:, None] ** 0.5,
-        residual=sums.residual * factor,
-    )
+    if of_sums:
+        of_targets = np.broadcast_to(factor, len(sums.cross))
+        sums = sums._replace(
+            gram=sums.gram * factor[:, None, None],
+            cross=sums.cross * of_targets[:, None] ** 0.5,
+            residual=sums.residual * factor,
+        )
     return sums, held._replace(A=held.A * factor[:, None, None] ** 0.5, residual=held.residual * factor[:, None])

@@ -20,7 +20,7 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, widening):
-    """Means over held-out rows of the log variance and of squared error by variance, each given all others.
+    """Errors and variances of held-out rows that count, each predicted from all others; their positions come first.
 
     Parameters
     ----------
@@ -34,19 +34,20 @@ def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, wide
 
     Returns
     -------
-    log_variance, ratio : float
+    counted : ndarray of shape (C,)
+    error, variance : ndarray of shape (C,)
     """
-    held = residual, y, weight, left_out, widening
+    counted, held = np.flatnonzero(weight), (residual, y, left_out, widening)
     if not in_place.pays(len(gram)):
-        return _leave_one_out(gram, cross, log_noise, A, *held)
+        found = _leave_one_out(gram, cross, log_noise, A, *held)
+        return counted, *(np.asarray(each)[counted] for each in found)
     # Without what fills up, and the rows that do not count. A copy, in whose place the solution is.
-    counted = np.flatnonzero(weight)
     A, *held = (np.array(np.asarray(each)[..., counted], order="C") for each in (A, *held))
     noise = np.exp(log_noise)
     factor = in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise)
     mean = in_place.cholesky_solve(factor, np.asarray(cross) / noise) @ A
     half = in_place.lower_solve(factor, A) if len(counted) else A
-    return _without_each(np, noise, mean, np.einsum("mb,mb->b", half, half), *held)
+    return counted, *_without_each(np, noise, mean, np.einsum("mb,mb->b", half, half), *held)
 
 
 @once_jit
@@ -58,18 +59,14 @@ def _leave_one_out(gram, cross, log_noise, A, *held):
     return _without_each(jnp, noise, w @ A, (half * half).sum(0), *held)
 
 
-def _without_each(xp, noise, mean, s, residual, y, weight, left_out, widening):
-    """The result of `leave_one_out`, by JAX or NumPy.
+def _without_each(xp, noise, mean, s, residual, y, left_out, widening):
+    """Error and variance of each row, by JAX or NumPy.
 
     With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
     error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
     """
     rest = xp.maximum(1.0 - left_out * s / noise, _MIN_REST)
-    error = (y - mean) / rest
-    variance = residual + s / rest + noise * widening
-    # Of a target that is missing in all of these rows nothing is said.
-    total = xp.where(weight.sum() > 0.0, weight.sum(), 1.0)
-    return weight @ xp.log(variance) / total, weight @ (error**2 / variance) / total
+    return (y - mean) / rest, residual + s / rest + noise * widening
 
 
 def optimum(sums, log_noise):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from .._backend import placement
 from .._backend.device import quick_jit
+from .dispersion import StudentTotal, total
 from .evaluate import over_chunks
 from .posterior import latent_moments
 
@@ -25,14 +26,20 @@ def target_moments(likelihood, mean, var):
 QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
 
 
-def _of_rows(function, kernels, likelihood, posterior, X, offset, known):
+def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, known):
     """Derivatives (..., D, B) of values (..., B) at the rows of ``X`` (B, D)."""
-    likelihood = likelihood.given(known)
+
+    def at_rows(X):
+        mean, var = latent_moments(kernels, posterior, X)
+        if dispersion is None:
+            return likelihood.given(known), mean, var
+        log_factor, _ = latent_moments((dispersion.kernel,), dispersion.posterior, X, with_variance=False)
+        return StudentTotal(dispersion.df), mean, total(log_factor, likelihood.noise_variance(), var, known, jnp)
 
     def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.
-        mean, var = latent_moments(kernels, posterior, X)
-        return function(likelihood, mean if offset is None else mean + offset, var).sum(-1)
+        of_y, mean, var = at_rows(X)
+        return function(of_y, mean if offset is None else mean + offset, var).sum(-1)
 
     return jnp.moveaxis(jax.jacrev(totals)(X), -2, -1)
 
@@ -40,7 +47,7 @@ def _of_rows(function, kernels, likelihood, posterior, X, offset, known):
 _compiled = quick_jit(_of_rows, static_argnames="function")
 
 
-def gradients(function, kernels, likelihood, posterior, X, **rows):
+def gradients(function, kernels, likelihood, posterior, dispersion, X, **rows):
     """Derivatives of one of the functions above in each column: (..., D, N).
 
     Parameters
@@ -49,11 +56,15 @@ def gradients(function, kernels, likelihood, posterior, X, **rows):
     kernels : tuple of Kernel
     likelihood : Likelihood
     posterior : Posterior
+    dispersion : Dispersion or None
+        With a JAX kernel.
     X : ndarray of shape (N, D)
     **rows : ndarray
         "offset" (K, N), added to the latent functions; "known" (P T, N), what else is known of the rows.
     """
-    model = placement.current().replicated((kernels, likelihood, posterior.read_by(with_variance=True)), now=True)
+    model = placement.current().replicated(
+        (kernels, likelihood, posterior.read_by(with_variance=True), dispersion), now=True
+    )
 
     def program(X, *values):
         given = dict(zip(rows, values, strict=True))

@@ -12,14 +12,15 @@ from sklearn.utils import check_random_state
 from .. import kernels as _kernels
 from .._backend import blas
 from .._backend import device as _device
-from .._backend.types import Device, Devices, Floats, NDArray, Seed
-from ..likelihoods import Likelihood
+from .._backend.types import Device, Devices, Floats, Seed
+from ..likelihoods import Gaussian, Likelihood
 from ..variational.model import Constants
 from . import calibration as calibration_of
-from . import evaluate, samples
+from . import evaluate
 from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
+from .dispersion import Dispersion, StudentTotal, total
 from .posterior import Posterior
 from .reduction import reduced
 
@@ -48,6 +49,7 @@ _QUANTITIES = {
 
 
 _CALIBRATED = (evaluate.class_probabilities, evaluate.log_class_probabilities)
+_DISPERSED = (evaluate.latent_moments, evaluate.target_moments, evaluate.log_density)
 
 
 class Model(NamedTuple):
@@ -62,12 +64,25 @@ class Model(NamedTuple):
     posterior : Posterior
     calibration : Calibration, optional
         Scales of the latent functions in class probabilities: see `calibrated`.
+    dispersion : Dispersion, optional
+        A factor of the variance of y as a function of X, with a Gaussian likelihood.
     """
 
     kernels: tuple[Kernel, ...]
     likelihood: Likelihood
     posterior: Posterior
     calibration: Calibration | None = None
+    dispersion: Dispersion | None = None
+
+    @property
+    def undispersed(self) -> Model:
+        """The Gaussian process alone."""
+        return self._replace(dispersion=None)
+
+    @property
+    def of_dispersion(self) -> Model:
+        """The model whose latent mean is the logarithm of the factor."""
+        return Model((self.dispersion.kernel,), Gaussian(), self.dispersion.posterior)
 
 
 def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float]:
@@ -103,8 +118,8 @@ def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
         posterior = reduced(posterior)
-    computing = jax.tree.map(np.exp, parameters.log_kernels)
-    kernels = tuple(map(_kernels.to_sklearn, plan.kernels, computing))
+    values = jax.tree.map(np.exp, parameters.log_kernels)
+    kernels = tuple(map(_kernels.to_sklearn, plan.kernels, values))
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)
 
 
@@ -156,7 +171,13 @@ def predict(
     """
     if quantity not in _QUANTITIES:
         raise ValueError(f"quantity={quantity!r} must be one of {', '.join(map(repr, _QUANTITIES))}.")
-    function, (kernels, likelihood, posterior, calibration) = _QUANTITIES[quantity], model
+    function, (kernels, likelihood, posterior, calibration, dispersion) = _QUANTITIES[quantity], model
+    if dispersion is not None and function in _DISPERSED:
+        if function is evaluate.latent_moments:
+            return _latent_moments(model, X, device, n_devices, offset)
+        at_rows = distribution(model, X, device, n_devices, offset, known)[:3]
+        with _device.computation(device, n_devices, required=False):
+            return evaluate.at_moments(function, *at_rows, *targets)
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None or known is not None:
@@ -169,7 +190,64 @@ def predict(
     with _device.computation(device, n_devices, required=False, in_fork=without_jax):
         if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
-        return evaluate.in_chunks(function, _computing(kernels, X), likelihood, posterior, X, *targets)
+        return evaluate.in_chunks(function, computing(kernels, X), likelihood, posterior, X, *targets)
+
+
+def distribution(
+    model: Model,
+    X: Floats,
+    device: Device = "auto",
+    n_devices: Devices = None,
+    offset: Floats | None = None,
+    known: Floats | None = None,
+) -> tuple[Likelihood, Floats, Floats, Floats | None]:
+    """What `cumulative` and `quantiles` take: the likelihood, latent moments (K, N), and what is known of the rows.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    device : str
+    n_devices : int, "all" or None, default=None
+    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
+        As in `predict`.
+
+    Returns
+    -------
+    likelihood : Likelihood
+        With a dispersion that of y given its mean and squared scale, which are returned for the latent moments.
+    mean, var : ndarray of shape (K, N)
+    known : ndarray of shape (P T, N) or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> likelihood, mean, var, known = svgp.distribution(model, X)
+    >>> bool(np.all(svgp.cumulative(likelihood, mean, var, mean, known).round(6) == 0.5))
+    True
+    """
+    mean, var = predict(model.undispersed, X, device=device, n_devices=n_devices)
+    mean = mean if offset is None else mean + offset
+    if model.dispersion is None:
+        return model.likelihood, mean, var, known
+    log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
+    var = total(log_factor, model.likelihood.noise_variance(), var, known)
+    return StudentTotal(model.dispersion.df), mean, var, None
+
+
+def _latent_moments(model, X, device, n_devices, offset=None):
+    """The moments of the latent functions under a dispersion: (K, N) each."""
+    mean, var = predict(model.undispersed, X, device=device, n_devices=n_devices)
+    factor = np.exp(predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices))
+    return mean if offset is None else mean + offset, var * factor * model.dispersion.inflation
 
 
 def calibrated(model: Model, table: Any, random_state: Seed = None, device: Device = "auto") -> tuple[Model, Any]:
@@ -211,41 +289,6 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     with _device.computation(device, required=False):
         found, density = calibration_of.left_out(model.likelihood, mean, var, table.rows(rows), counts)
     return model._replace(calibration=found), density
-
-
-def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
-    """Return the joint posterior covariance of the latent functions at the rows of ``X``.
-
-    Parameters
-    ----------
-    model : Model
-    X : ndarray of shape (N, D)
-        In the units of the table that was trained on.
-    device : str
-
-    Returns
-    -------
-    covariance : ndarray of shape (K, N, N)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
-    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
-    >>> model, _ = svgp.condition(result.state, result.constants, plan)
-    >>> joint = svgp.covariance(model, X[:5])
-    >>> joint.shape
-    (1, 5, 5)
-    >>> var = svgp.predict(model, X[:5])[1]
-    >>> bool(np.allclose(np.diag(joint[0]), var[0]))
-    True
-    """
-    with _device.computation(device, required=False):
-        return samples.covariance(_computing(model.kernels, X), model.posterior, X)
 
 
 def gradients(
@@ -290,111 +333,16 @@ def gradients(
     function = _gradients.QUANTITIES[quantity]
     given = {name: value for name, value in {"offset": offset, "known": known}.items() if value is not None}
     with _device.computation(device, required=False):
-        parts = _computing(model.kernels, X), model.likelihood, model.posterior
-        return _gradients.gradients(function, *parts, X, **given)
+        parts = computing(model.kernels, X), model.likelihood, model.posterior
+        dispersion = None if model.dispersion is None else _computing_dispersion(model.dispersion, X)
+        return _gradients.gradients(function, *parts, dispersion, X, **given)
 
 
-def sample_latent(
-    model: Model, X: Floats, n_samples: int, random_state: Seed, device: Device = "auto", joint: bool = True
-) -> Floats:
-    """Return draws of the latent functions at the rows of ``X``.
-
-    Parameters
-    ----------
-    model : Model
-    X : ndarray of shape (N, D)
-        In the units of the table that was trained on.
-    n_samples : int
-    random_state : int, RandomState instance or None
-    device : str
-    joint : bool, default=True
-        Whether the rows of a draw belong to one function. Independent rows need no (N, N) covariance.
-
-    Returns
-    -------
-    draws : ndarray of shape (K, N, n_samples)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
-    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
-    >>> model, _ = svgp.condition(result.state, result.constants, plan)
-    >>> draws = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
-    >>> draws.shape
-    (1, 5, 1000)
-    >>> bool(np.abs(draws.mean(axis=-1) - svgp.predict(model, X[:5], "latent_mean")).max() < 0.05)
-    True
-    """
-    random_state = check_random_state(random_state)
-    if not joint:
-        return samples.draws_by_rows(*predict(model, X, device=device), n_samples, random_state)
-    mean = predict(model, X, "latent_mean", device=device)
-    return samples.draws(mean, covariance(model, X, device), n_samples, random_state)
-
-
-def sample_targets(
-    model: Model,
-    X: Floats,
-    n_samples: int,
-    random_state: Seed,
-    device: Device = "auto",
-    joint: bool = True,
-    offset: Floats | None = None,
-    known: Floats | None = None,
-) -> NDArray[Any]:
-    """Return draws of the targets at the rows of ``X``, noise included.
-
-    Parameters
-    ----------
-    model : Model
-    X : ndarray of shape (N, D)
-        In the units of the table that was trained on.
-    n_samples : int
-    random_state : int, RandomState instance or None
-    device : str
-    joint : bool, default=True
-        As for `sample_latent`.
-    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
-        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
-
-    Returns
-    -------
-    draws : ndarray of shape (T, N, n_samples)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
-    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
-    >>> model, _ = svgp.condition(result.state, result.constants, plan)
-    >>> draws = svgp.sample_targets(model, X[:5], n_samples=1000, random_state=0)
-    >>> draws.shape
-    (1, 5, 1000)
-    >>> latent = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
-    >>> bool(np.all(draws.var(axis=-1) > latent.var(axis=-1)))
-    True
-    """
-    random_state = check_random_state(random_state)
-    f = sample_latent(model, X, n_samples, random_state, device, joint)
-    f = f if offset is None else f + offset[..., None]
-    if model.calibration is not None:
-        mean, (of_mean, of_deviation) = predict(model, X, "latent_mean", device=device)[..., None], model.calibration
-        f = of_mean * mean + of_deviation * (f - mean)
-    with _device.computation(device, required=False):
-        likelihood = model.likelihood.given(None if known is None else np.repeat(known, n_samples, axis=1))
-        y = likelihood.sample(f.reshape(len(f), -1), random_state)
-    return np.reshape(y, (-1, *f.shape[1:]))
-
-
-def _computing(kernels, X):
+def computing(kernels, X):
     """The kernels as JAX kernels."""
     return tuple(_kernels.from_sklearn(kernel, X.shape[1]).value for kernel in kernels)
+
+
+def _computing_dispersion(dispersion, X):
+    """The dispersion with a JAX kernel."""
+    return dispersion._replace(kernel=computing((dispersion.kernel,), X)[0])

@@ -39,6 +39,8 @@ class Plan(NamedTuple):
         Whether points move while training.
     jitter : float
         Jitter relative to the kernel's scale.
+    calibrate : bool
+        Whether a Gaussian likelihood whose q is found in one step gets a `prediction.dispersion.Dispersion`.
     device : str
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
@@ -62,6 +64,7 @@ class Plan(NamedTuple):
     inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True
     jitter: float = 1e-8
+    calibrate: bool = False
     device: Device = "auto"
     n_devices: Devices = None
     settings: Settings = Settings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..prediction.calibration import Average, Calibration
+from ..prediction.dispersion import Dispersion
 from ..step.state import State
 from ..training import loop
 from ..variational.model import Constants
@@ -30,6 +31,8 @@ class Result(NamedTuple):
         The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
     calibration : Calibration, optional
         That of class probabilities, where it was found together with q.
+    dispersion : Dispersion, optional
+        How the deviation of y varies with X, where that was asked for and is seen.
     held_out : Average, optional
         The log density of held-out rows in nats per unit of weight, where it was found together with q.
     log_prior : float
@@ -43,6 +46,7 @@ class Result(NamedTuple):
     previous: Previous
     lost: str | None
     calibration: Calibration | None = None
+    dispersion: Dispersion | None = None
     held_out: Average | None = None
     log_prior: float = 0.0
 

@@ -178,6 +178,31 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
+def fitted_kernel(make, table, random_state, n_rows, noise):
+    """One of the candidates at the maximum of the evidence of some rows, for targets that are mostly noise.
+
+    Parameters
+    ----------
+    make : callable
+        Of `candidates.CANDIDATES`.
+    table : Table
+        With targets of mean zero and unit variance.
+    random_state : numpy.random.RandomState
+    n_rows : int
+    noise : float
+        Where its search starts, as a share of the targets' variance.
+
+    Returns
+    -------
+    found : Found
+    """
+    rows = Shuffled(*in_random_order(table, random_state))
+    view, tie = _view(table, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
+    start, _, _ = _start(make, view.longest, np.log(noise), view, tie)
+    candidate = _Candidate(make, tie, (evidence.Best(start, -np.inf),), np.nan)
+    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)
+
+
 def _suits(make, n_columns):
     fewest, most = COLUMNS.get(make, (0, np.inf))
     return fewest <= n_columns <= most

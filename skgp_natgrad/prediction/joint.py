@@ -1,0 +1,181 @@
+"""Predictions of several rows together: the covariance of the latent functions, and draws of them and of targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .._backend import device as _device
+from .._backend.types import Device, Floats, NDArray, Seed
+from . import samples
+from .dispersion import mixing, total
+from .model import Model, computing, predict
+
+
+def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
+    """Return the joint posterior covariance of the latent functions at the rows of ``X``.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    device : str
+
+    Returns
+    -------
+    covariance : ndarray of shape (K, N, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> joint = svgp.covariance(model, X[:5])
+    >>> joint.shape
+    (1, 5, 5)
+    >>> var = svgp.predict(model, X[:5])[1]
+    >>> bool(np.allclose(np.diag(joint[0]), var[0]))
+    True
+    """
+    found = _covariance(model, X, device)
+    return found if model.dispersion is None else model.dispersion.inflation[:, None] * found
+
+
+def _covariance(model, X, device):
+    """The joint covariance (K, N, N) of Gaussian draws, which a dispersion mixes to Student-t ones."""
+    with _device.computation(device, required=False):
+        found = samples.covariance(computing(model.kernels, X), model.posterior, X)
+    if model.dispersion is not None:
+        root = np.exp(0.5 * predict(model.of_dispersion, X, "latent_mean", device=device))
+        found *= root[:, :, None] * root[:, None, :]
+    return found
+
+
+def sample_latent(
+    model: Model, X: Floats, n_samples: int, random_state: Seed, device: Device = "auto", joint: bool = True
+) -> Floats:
+    """Return draws of the latent functions at the rows of ``X``.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    n_samples : int
+    random_state : int, RandomState instance or None
+    device : str
+    joint : bool, default=True
+        Whether the rows of a draw belong to one function. Independent rows need no (N, N) covariance.
+
+    Returns
+    -------
+    draws : ndarray of shape (K, N, n_samples)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> draws = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
+    >>> draws.shape
+    (1, 5, 1000)
+    >>> bool(np.abs(draws.mean(axis=-1) - svgp.predict(model, X[:5], "latent_mean")).max() < 0.05)
+    True
+    """
+    random_state = check_random_state(random_state)
+    mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
+    return mean + deviations
+
+
+def _deviations(model, X, n_samples, random_state, device, joint, noise=None):
+    """The latent mean (K, N, 1), and draws of what is added to it, with noise of this variance (K, N) if given."""
+    if joint:
+        mean = predict(model, X, "latent_mean", device=device)
+        drawn = samples.draws(np.zeros_like(mean), _covariance(model, X, device), n_samples, random_state)
+    else:
+        mean, var = predict(model.undispersed, X, device=device)
+        if model.dispersion is not None:
+            var = var * np.exp(predict(model.of_dispersion, X, "latent_mean", device=device))
+        drawn = samples.draws_by_rows(np.zeros_like(mean), var, n_samples, random_state)
+    if noise is not None:
+        drawn += np.sqrt(noise)[..., None] * random_state.standard_normal(drawn.shape)
+    if model.dispersion is not None:
+        # The rows of a joint draw share the factor: a multivariate Student-t (Shah, Wilson and Ghahramani 2014).
+        drawn *= mixing(model.dispersion.df, (1 if joint else len(X), n_samples), random_state)
+    return mean[..., None], drawn
+
+
+def sample_targets(
+    model: Model,
+    X: Floats,
+    n_samples: int,
+    random_state: Seed,
+    device: Device = "auto",
+    joint: bool = True,
+    offset: Floats | None = None,
+    known: Floats | None = None,
+) -> NDArray[Any]:
+    """Return draws of the targets at the rows of ``X``, noise included.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    n_samples : int
+    random_state : int, RandomState instance or None
+    device : str
+    joint : bool, default=True
+        As for `sample_latent`.
+    offset, known : ndarrays of shapes (K, N) and (P T, N), optional
+        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
+
+    Returns
+    -------
+    draws : ndarray of shape (T, N, n_samples)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> draws = svgp.sample_targets(model, X[:5], n_samples=1000, random_state=0)
+    >>> draws.shape
+    (1, 5, 1000)
+    >>> latent = svgp.sample_latent(model, X[:5], n_samples=1000, random_state=0)
+    >>> bool(np.all(draws.var(axis=-1) > latent.var(axis=-1)))
+    True
+    """
+    random_state = check_random_state(random_state)
+    if model.dispersion is not None:
+        log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
+        noise = total(log_factor, model.likelihood.noise_variance(), 0.0, known)
+        mean, deviations = _deviations(model, X, n_samples, random_state, device, joint, noise)
+        return mean + deviations if offset is None else mean + offset[..., None] + deviations
+    mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
+    if model.calibration is not None:
+        of_mean, of_deviation = model.calibration
+        mean, deviations = of_mean * mean, of_deviation * deviations
+    f = mean + deviations if offset is None else mean + offset[..., None] + deviations
+    with _device.computation(device, required=False):
+        likelihood = model.likelihood.given(None if known is None else np.repeat(known, n_samples, axis=1))
+        y = likelihood.sample(f.reshape(len(f), -1), random_state)
+    return np.reshape(y, (-1, *f.shape[1:]))

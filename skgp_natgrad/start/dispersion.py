@@ -1,0 +1,148 @@
+"""How the deviation of y varies with X, from errors of predictions that leave a row out: see `prediction.dispersion`.
+
+The logarithms of squared errors are regressed on X by a Gaussian process, in closed form. Its predictions of
+each row from all others then give the scale of the errors and their degrees of freedom, by the largest density,
+so that a process which explains nothing of new rows is found out. The dispersion is used if it raises the
+density of rows that were left out by more than two standard errors: where nothing varies it then seldom is.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from scipy import optimize
+from scipy.special import gammaln
+
+from .. import kernels as _kernels
+from .._backend import blas, placement
+from ..likelihoods import Gaussian
+from ..mean_solve import closed_form
+from ..prediction import posterior as _posterior
+from ..prediction.calibration import Average
+from ..prediction.dispersion import Dispersion
+from ..training.batches import Table
+from . import search
+from .candidates import matern12
+from .scale import fit_targets
+from .state import init
+
+# Rows that are left out, fewest of them, rows of the evidence, and points of the process.
+N_ROWS, _FEWEST, _EVIDENCE_ROWS, _POINTS = 8192, 100, 400, 500
+# Of a normal error the logarithm of the square has mean -1.27 and variance 4.9, most of what there is to explain.
+_NOISE = 0.7
+# A square is at least this share of its variance: an error of zero is not known to be smaller.
+_LEAST = 1e-6
+# Standard errors of the gain in density, at least.
+_ERRORS = 2.0
+# Bounds of the logarithm of the scale, of what the process is multiplied by, and of the degrees of freedom less the
+# fewest: with three the deviation is that of a normal error times 1.7, and still of use.
+_FEWEST_DF = 3.0
+_BOUNDS = optimize.Bounds([-10.0, 0.0, -10.0], [10.0, 2.0, 7.0])
+_STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def fit(plan, left_out, random_state):
+    """The `Dispersion` that the errors show; None if they show none.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the model that left the rows out.
+    left_out : LeftOut
+    random_state : numpy.random.RandomState
+
+    Returns
+    -------
+    dispersion : Dispersion or None
+    """
+    seen = np.isfinite(left_out.error)
+    if seen.sum(1).min() < _FEWEST:
+        return None
+    with np.errstate(invalid="ignore"):
+        logarithms = np.log(left_out.error**2 / left_out.variance + _LEAST)
+    some = seen.any(0)
+    weight = np.where(seen, left_out.weight, 0.0).max(0)[some]
+    # All processes of a common fit have the same rows, and each of them does the same.
+    with placement.using(placement.ONE_DEVICE):
+        process = _Process.of(plan, Table(left_out.X[some], logarithms[:, some], weight), random_state)
+    predicted = np.full(np.shape(seen), np.nan)
+    predicted[:, some] = process.predicted
+    each = [_calibrated(left_out, predicted, k) for k in range(len(seen))]
+    gain = Average.of(*(np.concatenate([one[i] for one in each]) for i in (1, 2, 3)))
+    return process.dispersion(np.array([one[0] for one in each])) if gain.mean > _ERRORS * gain.error else None
+
+
+class _Process:
+    """The Gaussian process of the logarithms.
+
+    ``predicted`` (T, B) are its predictions of rows from all others, NaN where there are none.
+    """
+
+    def __init__(self, kernel, posterior, predicted):
+        self.kernel, self.posterior, self.predicted = kernel, posterior, predicted
+
+    @classmethod
+    def of(cls, plan, table, random_state):
+        """The process of a table of logarithms."""
+        scale = fit_targets(table.y.T, table.weight, active=True)
+        table = table._replace(y=scale.forward(table.y.T).T)
+        with blas.single_threaded(0):
+            found = search.fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
+        n_inducing = _POINTS if table.n_rows > _POINTS else None
+        plan = plan._replace(
+            kernels=(found.kernel,),
+            likelihood=Gaussian(np.full(table.n_targets, found.noise)),
+            n_classes=0,
+            hyperparameter_prior=None,
+            n_inducing=n_inducing,
+            inducing_init="random",
+        )
+        state, constants = init(plan, table, random_state)
+        with blas.single_threaded(len(constants.masks.Z)):
+            best = closed_form.solve(state.parameters, constants, table, random_state, table.n_rows)
+            posterior, _ = _posterior.condition(plan.basis, best.parameters, best.q, constants)
+        posterior = jax.tree.map(np.asarray, posterior)
+        kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
+        found = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
+        return found._in_units(scale.scale[:, None], scale.offset[:, None])
+
+    def _in_units(self, factor, offset):
+        """The process times a factor, plus an offset (T, 1)."""
+        mean_only = self.posterior.read_by(with_variance=False)
+        posterior = mean_only._replace(
+            alpha=factor * mean_only.alpha, a=factor * mean_only.a, prior_mean=factor * mean_only.prior_mean + offset
+        )
+        return _Process(self.kernel, posterior, factor * self.predicted + offset)
+
+    def dispersion(self, found):
+        """The `Dispersion` with these scales, factors and degrees of freedom (T, 3)."""
+        scale, factor, df = found.T[:, :, None]
+        posterior = self._in_units(factor, scale).posterior
+        used = np.any(posterior.alpha != 0.0, axis=0)
+        return Dispersion(self.kernel, posterior._replace(Z=posterior.Z[used], alpha=posterior.alpha[:, used]), df)
+
+
+def _calibrated(left_out, predicted, k):
+    """Of one target scale, factor and degrees of freedom; of its rows gains of density, weights and observations."""
+    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted[k]))
+    squared, log_variance = left_out.error[k, rows] ** 2, np.log(left_out.variance[k, rows])
+    weight, n_each = left_out.weight[k, rows], left_out.n_each[k, rows]
+
+    def densities(x):
+        return _log_densities(squared, log_variance + x[0] + x[1] * predicted[k, rows], _FEWEST_DF + np.exp(x[2]))
+
+    def loss(x):
+        return -np.average(densities(x), weights=weight)
+
+    found = [optimize.minimize(loss, x, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-3}) for x in _STARTS]
+    x = min(found, key=lambda each: each.fun).x
+    gain = densities(x) + 0.5 * (_LOG_2PI + log_variance + squared * np.exp(-log_variance))
+    return (x[0], x[1], _FEWEST_DF + np.exp(x[2])), gain, weight, n_each
+
+
+def _log_densities(squared, log_scale, df):
+    """Log densities of errors with these squares under Student-t distributions of these squared scales (B,)."""
+    half = 0.5 * (df + 1.0)
+    normaliser = gammaln(half) - gammaln(0.5 * df) - 0.5 * (np.log(df * np.pi) + log_scale)
+    return normaliser - half * np.log1p(squared * np.exp(-log_scale) / df)
