@@ -30,6 +30,7 @@ from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
 from .start import choice, dispersion, placement, shared
 from .start.choice import sized, some_rows
+from .start.dispersion import dispersed
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, check_plan
@@ -98,6 +99,7 @@ __all__ = [
     "condition",
     "covariance",
     "cumulative",
+    "dispersed",
     "distribution",
     "gradients",
     "init",
@@ -263,7 +265,7 @@ def _in_one_step(state, constants, table, plan, random_state):
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    dispersed = None if optimum.left_out is None else dispersion.fit(plan, optimum.left_out, random_state)
+    dispersed = None if optimum.left_out is None else dispersion.fit(optimum.left_out, random_state)
     return found._replace(calibration=optimum.calibration, held_out=optimum.held_out, dispersion=dispersed)
 
 

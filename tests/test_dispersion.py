@@ -9,10 +9,14 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad._backend.device import computation
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import closed_form
 from skgp_natgrad.prediction.dispersion import Dispersion, StudentTotal
+from skgp_natgrad.prediction.left_out import of_model as left_out_of_model
 from skgp_natgrad.start import dispersion
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
@@ -128,13 +132,21 @@ def test_the_distribution_has_no_name():
 # -- what is learned ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("of_model", [False, True])
 @pytest.mark.parametrize("n_inducing", [None, 20])
-def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing):
+def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing, of_model):
     """Against fits without the row: the exact process, or formulas of the sparse one by inverses."""
     plan, table = plan_of(n_inducing), table_of(rng)
     state, constants = svgp.init(plan, table, random_state=0)
-    with svgp_computation():
+    with computation("auto"):
         left_out = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 60).left_out
+    if of_model:
+        result = svgp.train(state, constants, table, plan, random_state=0)
+        model, _ = svgp.condition(result.state, result.constants, plan)
+        found = left_out_of_model(model, table, np.random.RandomState(0), 60)
+        # One kernel evaluation is by another program.
+        np.testing.assert_allclose(found.error, left_out.error[:, :60], rtol=1e-6, atol=1e-9)
+        left_out = found
     n, kernel = len(table.weight), KERNEL
     np.testing.assert_array_equal(left_out.X[:n], table.X)
     Z = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
@@ -159,12 +171,6 @@ def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing):
         assert left_out.variance[0, 0] == pytest.approx(deviation[0] ** 2 + 0.2, rel=1e-5)
 
 
-def svgp_computation():
-    from skgp_natgrad._backend.device import computation
-
-    return computation("auto")
-
-
 def left_out_of(rng, log_deviation, n=1500, df=np.inf, n_targets=1, variance=1.0):
     """Errors of a known distribution."""
     X = rng.normal(size=(n, 2))
@@ -174,9 +180,9 @@ def left_out_of(rng, log_deviation, n=1500, df=np.inf, n_targets=1, variance=1.0
     return closed_form.LeftOut(X, error, variance * ones, ones, ones)
 
 
-def dispersion_of(left_out, plan=None):
-    with svgp_computation():
-        return dispersion.fit(plan or plan_of(), left_out, np.random.RandomState(0))
+def dispersion_of(left_out):
+    with computation("auto"):
+        return dispersion.fit(left_out, np.random.RandomState(0))
 
 
 def log_factors(found, X):
@@ -270,6 +276,27 @@ def test_a_saved_model_predicts_the_same(fitted, rng):
     restored = pickle.loads(pickle.dumps(fitted[0]))
     for before, after in zip(fitted[0].predict(X, return_std=True), restored.predict(X, return_std=True), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("n_mean_inducing", [0, 30])
+def test_models_of_many_steps_are_calibrated_on_request(rng, n_mean_inducing):
+    X, y = noisy_on_one_side(rng)
+    options = {"n_inducing": 30, "n_mean_inducing": n_mean_inducing, "max_iter": 200, "tol": 1.0, "random_state": 0}
+    plain = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), **options).fit(X, y)
+    model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), calibrate=True, **options).fit(X, y)
+    assert plain._dispersion is None
+    X, y = noisy_on_one_side(rng, 1000)
+    assert np.mean(model.predict_log_density(X, y)) > np.mean(plain.predict_log_density(X, y)) + 0.3
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+
+
+def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
+    X, y = noisy_on_one_side(rng, 60)
+    model = NGDSVGPRegressor(1.0 * RBF(), likelihood="student_t", calibrate=True, n_inducing=5, max_iter=3, tol=1e9)
+    with pytest.warns(UserWarning, match='calibrate=True .*only of likelihood="gaussian"'):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="calibrate='yes' is not available; use one of True, False, 'auto'"):
+        NGDSVGPRegressor(calibrate="yes").fit(X, y)
 
 
 def test_known_noise_says_how_the_deviation_varies(rng):

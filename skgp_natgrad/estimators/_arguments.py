@@ -75,7 +75,7 @@ def read(estimator, targets, by_parts=False):
         inducing_init=estimator.inducing_init,
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
-        calibrate=estimator.calibrate,
+        calibrate=bool(estimator.calibrate),
         device=estimator.device,
         n_devices=estimator.n_devices,
         settings=settings,
@@ -134,8 +134,9 @@ def _settings(estimator, solver):
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.number("jitter", estimator.jitter)
     _checks.choice("normalize_y", estimator.normalize_y, (True, False, "center"))
-    for name in ("warm_start", "calibrate"):
-        _checks.boolean(name, getattr(estimator, name, True))
+    _checks.boolean("warm_start", estimator.warm_start)
+    by_default = signature(type(estimator)).parameters["calibrate"].default
+    _checks.choice("calibrate", estimator.calibrate, tuple(dict.fromkeys((True, False, by_default))))
     _checks.choice("missing_targets", getattr(estimator, "missing_targets", "error"), ("error", "ignore"))
     _checks.choice("normalize_X", estimator.normalize_X, (True, False, "auto", "quantile"))
     if estimator.callback is not None and not callable(estimator.callback):

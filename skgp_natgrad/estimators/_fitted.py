@@ -24,8 +24,8 @@ def store(estimator, fit, result, calibrates=False):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : _preparation.Fit
     result : svgp.Result
-    calibrates : bool, default=False
-        Whether predictions are calibrated.
+    calibrates : bool or "auto", default=False
+        Whether predictions are calibrated; "auto" does it where rows left out are at hand.
 
     Returns
     -------
@@ -35,11 +35,15 @@ def store(estimator, fit, result, calibrates=False):
     left_out = None
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
-    if calibrates and (result.calibration is not None or not fit.plan.n_classes):
+    at_once = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step
+    if calibrates and at_once:
         model = model._replace(calibration=result.calibration, dispersion=result.dispersion)
     elif calibrates and fit.plan.objective.closed_form:
         # Without expected log-likelihoods q has no factors that could be left out.
-        model, left_out = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+        if fit.plan.n_classes:
+            model, left_out = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+        elif fit.plan.likelihood.conjugate and calibrates != "auto":
+            model = svgp.dispersed(model, fit.some, fit.random_state, estimator.device)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))

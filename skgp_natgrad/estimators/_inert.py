@@ -71,6 +71,8 @@ def warn_of_units(estimator, fit, stacklevel):
 def _reasons(plan):
     """Pairs of an argument and the reason why it has no effect under this plan."""
     algorithm = plan.settings.algorithm
+    if not (plan.n_classes or plan.likelihood.conjugate):
+        yield "calibrate", 'only of likelihood="gaussian" the deviations of numbers are calibrated'
     solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
     if solver.one_step:
         for name in _OF_STEPS:

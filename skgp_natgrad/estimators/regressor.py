@@ -64,12 +64,12 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
-    calibrate : bool, default=True
+    calibrate : bool or "auto", default="auto"
         Whether the deviation of predictions may vary with X beyond what the process says of it, and errors be
-        Student-t: with ``likelihood="gaussian"`` and ``solver="evidence"`` (which "auto" stands for with nothing else
-        set), and where predictions of rows from all others show that they do. A second process, of the logarithms of
-        their squared errors, then multiplies the variance of y and of the latent function. The mean stays. It is left
-        out where ``alpha`` gives known variances, and with fewer than 100 rows.
+        Student-t, with ``likelihood="gaussian"`` and where predictions of rows from all others show that they do. A
+        second process, of the logarithms of their squared errors, then multiplies the variance of y and of the latent
+        function. The mean stays. It takes some seconds; "auto" does it with ``solver="evidence"``, which is the solver
+        where nothing else is set. Known variances (``alpha``) and fewer than 100 rows have none.
     mean_function : callable, regressor, "linear" or None, default=None
         What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
         values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
@@ -116,7 +116,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihood: str | Likelihood = "gaussian",
         objective: ObjectiveLike = "elbo",
         hyperparameter_prior: HyperparameterPrior = None,
-        calibrate: bool = True,
+        calibrate: bool | Literal["auto"] = "auto",
         mean_function: MeanFunction = None,
         normalize_X: NormalizeX = "auto",
         normalize_y: bool | Literal["center"] = True,

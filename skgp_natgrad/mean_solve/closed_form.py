@@ -25,6 +25,7 @@ from .._backend import in_place, placement
 from .._backend.device import once_jit
 from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
+from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
@@ -70,27 +71,6 @@ class Optimum(NamedTuple):
     held_out: Average
     calibration: Calibration | None = None
     left_out: LeftOut | None = None
-
-
-class LeftOut(NamedTuple):
-    """Rows, each predicted from all others.
-
-    Attributes
-    ----------
-    X : ndarray of shape (B, D)
-    error : ndarray of shape (K, B)
-        y less its prediction; NaN where the row says nothing of new rows.
-    variance : ndarray of shape (K, B)
-        Of the prediction, with noise.
-    weight, n_each : ndarray of shape (K, B)
-        The weights of the rows, and numbers of observations in them.
-    """
-
-    X: np.ndarray
-    error: np.ndarray
-    variance: np.ndarray
-    weight: np.ndarray
-    n_each: np.ndarray
 
 
 class HeldOut(NamedTuple):

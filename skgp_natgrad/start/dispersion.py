@@ -12,17 +12,26 @@ import jax
 import numpy as np
 from scipy import optimize
 from scipy.special import gammaln
+from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
 from .._backend import blas, placement
+from .._backend import device as _device
+from .._backend.types import Device, Seed
 from ..likelihoods import Gaussian
 from ..mean_solve import closed_form
+from ..prediction import left_out as _left_out
 from ..prediction import posterior as _posterior
 from ..prediction.calibration import Average
 from ..prediction.dispersion import Dispersion
+from ..prediction.model import Model
+from ..step.algorithm import Algorithm
 from ..training.batches import Table
+from ..training.long_table import AnyTable
+from ..training.settings import Settings
 from . import search
 from .candidates import matern12
+from .plan import Plan
 from .scale import fit_targets
 from .state import init
 
@@ -42,13 +51,54 @@ _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def fit(plan, left_out, random_state):
+def dispersed(model: Model, table: AnyTable, random_state: Seed = None, device: Device = "auto") -> Model:
+    """The model with the factor of its deviations, as a function of X, that errors of rows left out show.
+
+    Parameters
+    ----------
+    model : Model
+        With a Gaussian likelihood, trained by any solver.
+    table : Table
+        The rows that it was trained on. If known variances of single rows are among them, there is no factor.
+    random_state : int, RandomState instance or None
+        Draws the rows that are predicted, each without itself.
+    device : str
+
+    Returns
+    -------
+    model : Model
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, size=(400, 1))
+    >>> table = svgp.Table(X, (np.sin(X) + np.exp(2 * X - 4) * rng.normal(size=X.shape)).T, np.ones(400))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> ends = np.array([[-1.5], [1.5]])
+    >>> deviations = [np.sqrt(svgp.predict(model, ends, "target_moments")[1])]
+    >>> model = svgp.dispersed(model, table, random_state=0)
+    >>> deviations += [np.sqrt(svgp.predict(model, ends, "target_moments")[1])]
+    >>> [bool(each[0, 1] > 10 * each[0, 0]) for each in deviations]
+    [False, True]
+    """
+    if table.has_known:
+        return model
+    random_state = check_random_state(random_state)
+    rows = _left_out.of_model(model, table, random_state, N_ROWS, device)
+    with _device.computation(device):
+        return model._replace(dispersion=fit(rows, random_state))
+
+
+def fit(left_out, random_state):
     """The `Dispersion` that the errors show; None if they show none.
 
     Parameters
     ----------
-    plan : Plan
-        Of the model that left the rows out.
     left_out : LeftOut
     random_state : numpy.random.RandomState
 
@@ -65,7 +115,7 @@ def fit(plan, left_out, random_state):
     weight = np.where(seen, left_out.weight, 0.0).max(0)[some]
     # All processes of a common fit have the same rows, and each of them does the same.
     with placement.using(placement.ONE_DEVICE):
-        process = _Process.of(plan, Table(left_out.X[some], logarithms[:, some], weight), random_state)
+        process = _Process.of(Table(left_out.X[some], logarithms[:, some], weight), random_state)
     predicted = np.full(np.shape(seen), np.nan)
     predicted[:, some] = process.predicted
     each = [_calibrated(left_out, predicted, k) for k in range(len(seen))]
@@ -83,20 +133,18 @@ class _Process:
         self.kernel, self.posterior, self.predicted = kernel, posterior, predicted
 
     @classmethod
-    def of(cls, plan, table, random_state):
+    def of(cls, table, random_state):
         """The process of a table of logarithms."""
         scale = fit_targets(table.y.T, table.weight, active=True)
         table = table._replace(y=scale.forward(table.y.T).T)
         with blas.single_threaded(0):
             found = search.fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
-        n_inducing = _POINTS if table.n_rows > _POINTS else None
-        plan = plan._replace(
+        plan = Plan(
             kernels=(found.kernel,),
             likelihood=Gaussian(np.full(table.n_targets, found.noise)),
-            n_classes=0,
-            hyperparameter_prior=None,
-            n_inducing=n_inducing,
+            n_inducing=_POINTS if table.n_rows > _POINTS else None,
             inducing_init="random",
+            settings=Settings(algorithm=Algorithm(solver="evidence")),
         )
         state, constants = init(plan, table, random_state)
         with blas.single_threaded(len(constants.masks.Z)):
