@@ -256,7 +256,8 @@ def _in_one_step(state, constants, table, plan, random_state):
     with blas.single_threaded(len(constants.masks.Z)):
         if state.parameters.raw_likelihood.conjugate:
             # Known variances of single rows say how the deviation varies.
-            n_left_out = dispersion.N_ROWS if plan.calibrate and not table.has_known else 0
+            calibrates = plan.calibrate and not table.has_known
+            n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out)
         else:
             optimum = class_labels.solve(*arguments, table.in_memory(), random_state)

@@ -35,8 +35,8 @@ from .plan import Plan
 from .scale import fit_targets
 from .state import init
 
-# Rows that are left out, fewest of them, rows of the evidence, and points of the process.
-N_ROWS, _FEWEST, _EVIDENCE_ROWS, _POINTS = 8192, 100, 400, 500
+# Most rows that are left out, operations for them, the fewest rows, rows of the evidence, and points of the process.
+_MOST_ROWS, _OPERATIONS, _FEWEST, _EVIDENCE_ROWS, _POINTS = 8192, 2e11, 100, 400, 500
 # Of a normal error the logarithm of the square has mean -1.27 and variance 4.9, most of what there is to explain.
 _NOISE = 0.7
 # A square is at least this share of its variance: an error of zero is not known to be smaller.
@@ -49,6 +49,11 @@ _FEWEST_DF = 3.0
 _BOUNDS = optimize.Bounds([-10.0, 0.0, -10.0], [10.0, 2.0, 7.0])
 _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
 _LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def n_rows(n_points):
+    """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
+    return int(min(_MOST_ROWS, max(_OPERATIONS / (2.0 * n_points**2), _POINTS)))
 
 
 def dispersed(model: Model, table: AnyTable, random_state: Seed = None, device: Device = "auto") -> Model:
@@ -89,7 +94,7 @@ def dispersed(model: Model, table: AnyTable, random_state: Seed = None, device: 
     if table.has_known:
         return model
     random_state = check_random_state(random_state)
-    rows = _left_out.of_model(model, table, random_state, N_ROWS, device)
+    rows = _left_out.of_model(model, table, random_state, n_rows(len(model.posterior.Z)), device)
     with _device.computation(device):
         return model._replace(dispersion=fit(rows, random_state))
 
