@@ -302,5 +302,10 @@ def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
 def test_known_noise_says_how_the_deviation_varies(rng):
     X, y = noisy_on_one_side(rng, 200)
     variances = np.exp(3.0 * X[:, 1] - 4.0)
-    model = NGDSVGPRegressor(ConstantKernel() * RBF([1.0, 1.0]), random_state=0).fit(X, y, alpha=variances)
-    assert model._dispersion is None
+    options = {"kernel": ConstantKernel() * RBF([1.0, 1.0]), "random_state": 0}
+    assert NGDSVGPRegressor(**options).fit(X, y, alpha=variances)._dispersion is None
+    # And so is one that is fixed, unless calibration is asked for.
+    for calibrate, is_used in (("auto", False), (True, True)):
+        likelihood = Gaussian(0.1, "fixed")
+        model = NGDSVGPRegressor(likelihood=likelihood, solver="evidence", calibrate=calibrate, **options).fit(X, y)
+        assert (model._dispersion is not None) == is_used

@@ -168,7 +168,7 @@ def test_all_predictions_are_those_of_two_products(basis, n_kernels, rng):
     got, expected = (samples.covariance(twins, form, X) for form in (one, two))
     assert_allclose(got, expected, atol=1e-13)
     likelihood = Gaussian(np.full((2, 1), 0.1))
-    got, expected = (gradients(slopes_of_moments, twins, likelihood, form, X) for form in (one, two))
+    got, expected = (gradients(slopes_of_moments, twins, likelihood, form, None, X) for form in (one, two))
     assert_allclose(got, expected, rtol=1e-9, atol=1e-11)
 
 

@@ -113,6 +113,7 @@ OWN = {
         "likelihood": [Gaussian(0.5, "fixed"), Gaussian(0.3), "student_t"],
         "missing_targets": ["ignore"],
         "mean_function": ["linear"],
+        "calibrate": [True],
     },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
@@ -127,7 +128,7 @@ SEEN = {
     "max_iter": lambda model, value: model.n_iter_ == value,
     "callback": lambda model, value: model.n_iter_ == 40,
     "jitter": lambda model, value: model.jitter_ > 1e-5,
-    "calibrate": lambda model, value: model.calibration_ == (1.0, 1.0),
+    "calibrate": lambda model, value: value or model.calibration_ == (1.0, 1.0),
 }
 # What need not change anything here: one batch of rows, no mean-only points, no missing targets, no stop before the
 # last iteration; a classifier has no y to normalise, and a stream goes on anyway.
@@ -145,7 +146,7 @@ WITHOUT_EFFECT = {
         "n_iter_no_change",
         "missing_targets",
     ),
-    *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate")),
+    *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate"), (NGDSVGPRegressor, "calibrate")),
     ("partial_fit", "warm_start"),
 }
 REMEDIES = (

@@ -75,11 +75,18 @@ def read(estimator, targets, by_parts=False):
         inducing_init=estimator.inducing_init,
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
-        calibrate=bool(estimator.calibrate),
+        calibrate=_calibrates(estimator, likelihood),
         device=estimator.device,
         n_devices=estimator.n_devices,
         settings=settings,
     )
+
+
+def _calibrates(estimator, likelihood):
+    """Whether predictions are calibrated; a noise that the user has fixed is known, and "auto" leaves it."""
+    if estimator.calibrate != "auto":
+        return bool(estimator.calibrate)
+    return not any(isinstance(getattr(likelihood, f"{name}_bounds"), str) for name in likelihood.parameters)
 
 
 def one_or_each(kernel):

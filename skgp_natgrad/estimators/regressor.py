@@ -69,7 +69,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         Student-t, with ``likelihood="gaussian"`` and where predictions of rows from all others show that they do. A
         second process, of the logarithms of their squared errors, then multiplies the variance of y and of the latent
         function. The mean stays. It takes some seconds; "auto" does it with ``solver="evidence"``, which is the solver
-        where nothing else is set. Known variances (``alpha``) and fewer than 100 rows have none.
+        where nothing else is set, unless the noise is "fixed". Known variances (``alpha``) and fewer than 100 rows
+        have none.
     mean_function : callable, regressor, "linear" or None, default=None
         What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
         values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
