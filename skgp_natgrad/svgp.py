@@ -22,8 +22,8 @@ from ._backend.types import Seed
 from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
-from .prediction.dispersion import Dispersion
-from .prediction.joint import covariance, sample_latent, sample_targets
+from .prediction.dispersion import NORMAL_DF, Dispersion
+from .prediction.joint import covariance, covariance_of_targets, sample_latent, sample_targets
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
@@ -65,6 +65,7 @@ __all__ = [
     "INDUCING_INITS",
     "MEAN_SOLVERS",
     "NATURAL_MEAN_SOLVERS",
+    "NORMAL_DF",
     "OPTIMIZERS",
     "PARAMETERIZATIONS",
     "SOLVERS",
@@ -98,6 +99,7 @@ __all__ = [
     "complete",
     "condition",
     "covariance",
+    "covariance_of_targets",
     "cumulative",
     "dispersed",
     "distribution",
@@ -256,7 +258,7 @@ def _in_one_step(state, constants, table, plan, random_state):
     with blas.single_threaded(len(constants.masks.Z)):
         if state.parameters.raw_likelihood.conjugate:
             # Known variances of single rows say how the deviation varies.
-            calibrates = plan.calibrate and not table.has_known
+            calibrates = plan.calibrate and not table.has_known and not table.y_is_constant
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out)
         else:

@@ -5,22 +5,23 @@ import pickle
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad import NGDSVGPRegressor, metrics, svgp
 from skgp_natgrad._backend.device import computation
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import closed_form
-from skgp_natgrad.prediction.dispersion import Dispersion, StudentTotal
-from skgp_natgrad.prediction.left_out import of_model as left_out_of_model
+from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
+from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.start import dispersion
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
-DF = np.array([[5.0]])
+DF, LARGEST = np.array([[5.0]]), np.array([[0.3]])
 
 
 def plan_of(n_inducing=None):
@@ -40,18 +41,27 @@ def model_of(rng, n_inducing=15):
     model, _ = svgp.condition(result.state, result.constants, plan)
     Z, alpha, kernel = rng.normal(size=(4, 2)), rng.normal(size=(1, 4)), ConstantKernel(0.7) * RBF([0.8, 1.5])
     posterior = svgp.Posterior(Z, Z[:0], alpha, np.zeros((1, 0)), None, None, np.array([[-0.3]]))
-    return model._replace(dispersion=Dispersion(kernel, posterior, DF))
+    return model._replace(dispersion=Dispersion(kernel, posterior, DF, LARGEST))
 
 
 def factor_of(model, X):
-    kernel, posterior, _ = model.dispersion
+    kernel, posterior = model.dispersion[:2]
     return np.exp(kernel(X, posterior.Z) @ posterior.alpha[0] + posterior.prior_mean[0, 0])
+
+
+def latent_of(model, X):
+    """Means, and squared scales: of a variance up to the largest seen times the factor, of the rest as it is."""
+    mean, var = (each[0] for each in svgp.predict(model._replace(dispersion=None), X))
+    assert np.any(var > LARGEST) or len(X) < 15
+    seen = np.minimum(var, LARGEST[0])
+    return mean, factor_of(model, X) * seen + np.where(var > LARGEST[0, 0], var - LARGEST[0, 0], 0.0)
 
 
 def distribution_of(model, X):
     """The predicted Student-t distribution by SciPy."""
-    mean, var = (each[0] for each in svgp.predict(model._replace(dispersion=None), X))
-    return stats.t(DF[0, 0], mean, np.sqrt(factor_of(model, X) * (var + float(np.ravel(model.likelihood.variance)[0]))))
+    mean, scale = latent_of(model, X)
+    noise = float(np.ravel(model.likelihood.variance)[0])
+    return stats.t(DF[0, 0], mean, np.sqrt(scale + noise * factor_of(model, X)))
 
 
 # -- predictions, against SciPy ----------------------------------------------------------------
@@ -77,21 +87,26 @@ def test_predictions_are_those_of_the_distribution(rng, n):
 def test_latent_moments_and_covariance_lack_the_noise_alone(rng):
     model, X = model_of(rng), rng.normal(size=(12, 2))
     plain = model._replace(dispersion=None)
-    inflation, factor = DF[0, 0] / (DF[0, 0] - 2.0), factor_of(model, X)
+    inflation, scale = DF[0, 0] / (DF[0, 0] - 2.0), latent_of(model, X)[1]
     mean, var = svgp.predict(model, X)
     np.testing.assert_array_equal(mean, svgp.predict(plain, X)[0])
-    np.testing.assert_allclose(var[0], inflation * factor * svgp.predict(plain, X)[1][0], rtol=1e-12)
-    root = np.sqrt(inflation * factor)
+    np.testing.assert_allclose(var[0], inflation * scale, rtol=1e-10)
+    root = np.sqrt(inflation * scale / svgp.predict(plain, X)[1][0])
     joint = svgp.covariance(model, X)
-    np.testing.assert_allclose(joint[0], np.outer(root, root) * svgp.covariance(plain, X)[0], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(joint[0], np.outer(root, root) * svgp.covariance(plain, X)[0], rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(np.diag(joint[0]), var[0], rtol=1e-6)
+    # Of two targets each is mixed by itself: E[sqrt(a) sqrt(b)] = E[sqrt(a)]^2 of an inverse Gamma variable.
+    mixing = stats.invgamma(0.5 * DF[0, 0], scale=0.5 * DF[0, 0])
+    ratio = svgp.covariance_of_targets(model, X) / joint
+    np.testing.assert_allclose(ratio, mixing.expect(np.sqrt) ** 2 / inflation, rtol=1e-6)
 
 
 def test_offsets_shift_and_known_variances_are_added(rng):
     model, X = model_of(rng), rng.normal(size=(20, 2))
     known, offset = rng.uniform(0.1, 0.5, size=(1, 20)), rng.normal(size=(1, 20))
     before = distribution_of(model, X)
-    mean, scale = before.mean() + offset[0], np.sqrt(before.var() * 0.6 + known[0])
+    # A known variance is added to the variance.
+    mean, scale = before.mean() + offset[0], np.sqrt((before.var() + known[0]) * 0.6)
     expected, y = stats.t(DF[0, 0], mean, scale), rng.normal(size=20)
     given = {"known": known, "offset": offset}
     np.testing.assert_allclose(svgp.predict(model, X, "log_density", y[None], **given), expected.logpdf(y), rtol=1e-9)
@@ -108,6 +123,9 @@ def test_draws_have_the_distribution(rng, joint):
     for one, values in zip(np.array(distribution_of(model, X).interval(0.9)).T, drawn, strict=True):
         assert np.mean((one[0] <= values) & (values <= one[1])) == pytest.approx(0.9, abs=0.012)
     assert stats.kstest(drawn[0], distribution_of(model, X[:1]).cdf).pvalue > 1e-3
+    covariance = svgp.covariance_of_targets(model, X)[0] if joint else np.zeros((5, 5))
+    np.fill_diagonal(covariance, svgp.predict(model, X, "target_moments")[1][0])
+    np.testing.assert_allclose(np.cov(drawn), covariance, atol=0.06 * covariance.max())
     latent = svgp.sample_latent(model, X, 20_000, 1, joint=joint)[0]
     expected = svgp.covariance(model, X)[0] if joint else np.diag(svgp.predict(model, X)[1][0])
     np.testing.assert_allclose(np.cov(latent), expected, atol=0.06 * expected.max())
@@ -132,29 +150,21 @@ def test_the_distribution_has_no_name():
 # -- what is learned ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of_model", [False, True])
 @pytest.mark.parametrize("n_inducing", [None, 20])
-def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing, of_model):
+def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing):
     """Against fits without the row: the exact process, or formulas of the sparse one by inverses."""
     plan, table = plan_of(n_inducing), table_of(rng)
     state, constants = svgp.init(plan, table, random_state=0)
     with computation("auto"):
         left_out = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 60).left_out
-    if of_model:
-        result = svgp.train(state, constants, table, plan, random_state=0)
-        model, _ = svgp.condition(result.state, result.constants, plan)
-        found = left_out_of_model(model, table, np.random.RandomState(0), 60)
-        # One kernel evaluation is by another program.
-        np.testing.assert_allclose(found.error, left_out.error[:, :60], rtol=1e-6, atol=1e-9)
-        left_out = found
     n, kernel = len(table.weight), KERNEL
     np.testing.assert_array_equal(left_out.X[:n], table.X)
+    np.testing.assert_allclose(left_out.noise, 0.2)
     Z = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
     Kzz = kernel(Z) + 1e-12 * np.mean(kernel.diag(Z)) * np.eye(len(Z))
     prior_mean = float(np.ravel(constants.prior_mean)[0])
-    seen = np.flatnonzero(np.isfinite(left_out.error[0, :n]))
-    assert len(seen) == n
-    for i in seen[:10]:
+    assert np.all(np.isfinite(left_out.error[0, :n]))
+    for i in range(10):
         rest = np.arange(n) != i
         noise = 0.2 / table.weight[rest]
         Kzx, kzi = kernel(Z, table.X[rest]), kernel(Z, table.X[[i]])[:, 0]
@@ -171,13 +181,31 @@ def test_rows_that_are_left_out_are_predicted_from_all_others(rng, n_inducing, o
         assert left_out.variance[0, 0] == pytest.approx(deviation[0] ** 2 + 0.2, rel=1e-5)
 
 
+@pytest.mark.parametrize("has_offset", [False, True])
+def test_a_model_of_the_best_q_leaves_rows_out_in_the_same_way(rng, has_offset):
+    plan, table = plan_of(None), table_of(rng)
+    if has_offset:
+        offset = rng.normal(size=(1, 60))
+        table = table._replace(y=table.y + offset, offset=offset)
+    state, constants = svgp.init(plan, table, random_state=0)
+    with computation("auto"):
+        expected = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 60).left_out
+    result = svgp.train(state, constants, table, plan, random_state=0)
+    model, _ = svgp.condition(result.state, result.constants, plan)
+    arguments = result.state.parameters, result.constants, table, np.random.RandomState(0), 60
+    with computation("auto"):
+        found = closed_form.left_out_of_model(lambda X: svgp.predict(model, X), *arguments)
+    np.testing.assert_allclose(found.error[:, :60], expected.error[:, :60], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.variance[:, :60], expected.variance[:, :60], rtol=1e-6)
+
+
 def left_out_of(rng, log_deviation, n=1500, df=np.inf, n_targets=1, variance=1.0):
     """Errors of a known distribution."""
     X = rng.normal(size=(n, 2))
     errors = stats.t(df).rvs((n_targets, n), random_state=rng) if np.isfinite(df) else rng.normal(size=(n_targets, n))
     error = np.sqrt(variance) * np.exp(log_deviation(X)) * errors
     ones = np.ones_like(error)
-    return closed_form.LeftOut(X, error, variance * ones, ones, ones)
+    return LeftOut(X, error, 0.3 * variance * ones, 0.7 * variance * ones, ones, ones)
 
 
 def dispersion_of(left_out):
@@ -186,7 +214,7 @@ def dispersion_of(left_out):
 
 
 def log_factors(found, X):
-    kernel, posterior, _ = found
+    kernel, posterior = found[:2]
     return posterior.alpha @ kernel(posterior.Z, X) + posterior.prior_mean
 
 
@@ -212,6 +240,7 @@ def test_errors_as_predicted_need_no_dispersion(rng):
 
 def test_few_rows_say_nothing(rng):
     assert dispersion_of(left_out_of(rng, lambda X: 2.0 * X[:, 0], n=99)) is None
+    assert dispersion_of(left_out_of(rng, lambda X: 2.0 * X[:, 0], n=100)) is not None
 
 
 def test_each_target_has_its_own(rng):
@@ -223,11 +252,35 @@ def test_each_target_has_its_own(rng):
     np.testing.assert_allclose(factors, [[-2.0, 2.0], [2.0, -2.0]], atol=0.7)
 
 
+def test_each_target_is_decided_alone(rng):
+    """One varies, one does not, and of one too few rows are known; correlated targets are no further evidence."""
+    left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=3)
+    left_out.error[1] = np.random.default_rng(1).normal(size=1500)
+    left_out.error[2, 50:] = np.nan
+    found = dispersion_of(left_out)
+    X = rng.normal(size=(10, 2))
+    assert np.ptp(log_factors(found, X)[0]) > 1.0
+    np.testing.assert_array_equal(log_factors(found, X)[1:], 0.0)
+    np.testing.assert_array_equal(found.df[1:], NORMAL_DF)
+    error = np.random.default_rng(3).normal(size=(1, 1500))
+    ones = np.ones((20, 1500))
+    assert dispersion_of(LeftOut(left_out.X, np.repeat(error, 20, axis=0), ones, 0.0 * ones, ones, ones)) is None
+
+
+def test_the_factor_holds_up_to_the_largest_variance_seen(rng):
+    left_out = left_out_of(rng, lambda X: X[:, 0])
+    latent = rng.uniform(0.1, 0.4, size=(1, 1500))
+    found = dispersion_of(left_out._replace(latent=latent, noise=1.0 - latent))
+    assert found.largest[0, 0] == latent.max()
+
+
 def test_errors_of_zero_are_finite(rng):
     left_out = left_out_of(rng, lambda X: X[:, 0])
     left_out.error[0, ::5] = 0.0
     found = dispersion_of(left_out)
     assert np.all(np.isfinite(log_factors(found, left_out.X)))
+    left_out.error[:] = 0.0
+    assert dispersion_of(left_out) is None
 
 
 # -- the estimator -----------------------------------------------------------------------------
@@ -271,6 +324,19 @@ def test_the_methods_agree(fitted, rng):
     np.testing.assert_allclose(model.predict(X[:1], return_std=True)[1], std[:1], rtol=1e-10)
 
 
+def test_it_is_scored_as_what_it_is(fitted, rng):
+    """The score of a Student-t distribution by draws, not that of a normal one with its moments."""
+    X, y = noisy_on_one_side(rng, 300)
+    calibrated, plain = fitted
+    assert plain.error_df_ == np.inf
+    assert 3.0 < calibrated.error_df_ < np.inf
+    lower, upper = (calibrated.predict_quantiles(X, level) for level in (0.05, 0.5))
+    scale = (lower - upper) / stats.t(calibrated.error_df_).ppf(0.05)
+    draws = stats.t(calibrated.error_df_, upper[:, None], scale[:, None]).rvs((300, 2000), random_state=rng)
+    assert -metrics.crps_scorer(calibrated, X, y) == pytest.approx(metrics.crps_samples(y, draws), rel=0.02)
+    assert metrics.nlpd_scorer(calibrated, X, y) == pytest.approx(calibrated.predict_log_density(X, y).mean())
+
+
 def test_a_saved_model_predicts_the_same(fitted, rng):
     X = rng.normal(size=(20, 2))
     restored = pickle.loads(pickle.dumps(fitted[0]))
@@ -278,10 +344,12 @@ def test_a_saved_model_predicts_the_same(fitted, rng):
         np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.parametrize("n_mean_inducing", [0, 30])
-def test_models_of_many_steps_are_calibrated_on_request(rng, n_mean_inducing):
+@pytest.mark.parametrize(
+    "further", [{}, {"n_mean_inducing": 30}, {"basis": "decoupled", "solver": "adam", "n_mean_inducing": 30}]
+)
+def test_models_of_many_steps_are_calibrated_on_request(rng, further):
     X, y = noisy_on_one_side(rng)
-    options = {"n_inducing": 30, "n_mean_inducing": n_mean_inducing, "max_iter": 200, "tol": 1.0, "random_state": 0}
+    options = {"n_inducing": 30, "max_iter": 200, "tol": 1.0, "random_state": 0} | further
     plain = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), **options).fit(X, y)
     model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), calibrate=True, **options).fit(X, y)
     assert plain._dispersion is None
@@ -290,11 +358,62 @@ def test_models_of_many_steps_are_calibrated_on_request(rng, n_mean_inducing):
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
+@pytest.mark.parametrize("max_iter", [5, 50])
+def test_q_that_is_far_from_the_best_does_no_harm(rng, max_iter):
+    """Leverages of such a q would exceed one, and errors grow a million times."""
+    X, y = noisy_on_one_side(rng)
+    options = {"n_inducing": 30, "solver": "adam", "max_iter": max_iter, "tol": 1.0, "random_state": 0}
+    plain = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), **options).fit(X, y)
+    model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), calibrate=True, **options).fit(X, y)
+    X, y = noisy_on_one_side(rng, 1000)
+    assert np.mean(model.predict_log_density(X, y)) > np.mean(plain.predict_log_density(X, y)) - 0.02
+
+
+def test_mean_only_points_have_a_part_in_the_leverage(rng):
+    """Errors of rows that many points explain look small; that is no reason for narrow intervals."""
+    X = rng.uniform(-3.0, 3.0, size=(400, 2))
+    y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=400)
+    options = {"n_inducing": 20, "n_mean_inducing": 250, "mean_solver": "exact", "max_iter": 100, "tol": 1.0}
+    model = NGDSVGPRegressor(1.0 * RBF([0.5, 0.5]), calibrate=True, random_state=0, **options).fit(X, y)
+    X = rng.uniform(-3.0, 3.0, size=(1000, 2))
+    y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=1000)
+    lower, upper = model.predict_interval(X, 0.9)
+    assert np.mean((lower <= y) & (y <= upper)) > 0.87
+
+
+def test_beyond_the_rows_nothing_is_known_of_the_deviation(fitted):
+    """Far away it is that of the process, however exact the rows at the margin are."""
+    far = np.array([[0.0, -30.0], [0.0, 30.0]])
+    calibrated, plain = (model.predict(far, return_std=True)[1] for model in fitted)
+    np.testing.assert_array_less(0.8 * plain, calibrated)
+
+
+def test_later_rows_of_a_stream_keep_the_factor(fitted, rng):
+    model = clone(fitted[0]).set_params(kernel=1.0 * RBF([1.0, 1.0]), solver="evidence")
+    model = model.fit(*noisy_on_one_side(rng))
+    before = model._dispersion
+    assert before is not None
+    model.set_params(solver="ngd", n_inducing=50, max_iter=20, tol=10.0, calibrate=True)
+    model.partial_fit(*noisy_on_one_side(rng, 60))
+    assert model._dispersion is before
+    X = np.array([[0.0, -1.8], [0.0, 1.8]])
+    assert np.divide(*model.predict(X, return_std=True)[1]) < 0.2
+
+
+def test_a_constant_has_no_deviation_that_varies(rng):
+    model = NGDSVGPRegressor(1.0 * RBF(), solver="evidence", random_state=0).fit(
+        rng.normal(size=(150, 1)), np.ones(150)
+    )
+    assert model._dispersion is None
+
+
 def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
     X, y = noisy_on_one_side(rng, 60)
-    model = NGDSVGPRegressor(1.0 * RBF(), likelihood="student_t", calibrate=True, n_inducing=5, max_iter=3, tol=1e9)
+    options = {"kernel": 1.0 * RBF(), "calibrate": True, "n_inducing": 5, "max_iter": 3, "tol": 1e9}
     with pytest.warns(UserWarning, match='calibrate=True .*only of likelihood="gaussian"'):
-        model.fit(X, y)
+        NGDSVGPRegressor(likelihood="student_t", **options).fit(X, y)
+    with pytest.warns(UserWarning, match="calibrate=True .*trains the predicted density itself"):
+        NGDSVGPRegressor(objective="predictive", **options).fit(X, y)
     with pytest.raises(ValueError, match="calibrate='yes' is not available; use one of True, False, 'auto'"):
         NGDSVGPRegressor(calibrate="yes").fit(X, y)
 

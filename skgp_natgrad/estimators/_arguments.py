@@ -62,7 +62,8 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
-    settings = _settings(estimator, _solver(estimator, likelihood, by_parts, len(targets.columns)))
+    solver = _solver(estimator, likelihood, by_parts, len(targets.columns))
+    settings = _settings(estimator, solver)
     n_inducing, n_mean_inducing = _sizes(estimator)
     return Plan(
         kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
@@ -75,18 +76,19 @@ def read(estimator, targets, by_parts=False):
         inducing_init=estimator.inducing_init,
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=float(estimator.jitter),
-        calibrate=_calibrates(estimator, likelihood),
+        calibrate=_calibrates(estimator, likelihood, solver),
         device=estimator.device,
         n_devices=estimator.n_devices,
         settings=settings,
     )
 
 
-def _calibrates(estimator, likelihood):
-    """Whether predictions are calibrated; a noise that the user has fixed is known, and "auto" leaves it."""
+def _calibrates(estimator, likelihood, solver):
+    """Whether predictions are calibrated; "auto" leaves solutions by steps, and a noise that is fixed, and so known."""
     if estimator.calibrate != "auto":
         return bool(estimator.calibrate)
-    return not any(isinstance(getattr(likelihood, f"{name}_bounds"), str) for name in likelihood.parameters)
+    is_fixed = any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
+    return SOLVERS[solver].one_step and not is_fixed
 
 
 def one_or_each(kernel):

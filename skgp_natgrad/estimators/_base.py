@@ -179,7 +179,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
         outcome = _outcome.judge(self, fit, result)
-        left_out = _fitted.store(self, fit, result, self.calibrate)
+        left_out = _fitted.store(self, fit, result)
         _callbacks.after_one_step(self, fit, hooks)
         return outcome._replace(left_out=left_out).with_accuracy()
 

@@ -15,8 +15,11 @@ from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
 
+# So many degrees of freedom are not told from a normal distribution.
+_NEARLY_NORMAL = 100.0
 
-def store(estimator, fit, result, calibrates=False):
+
+def store(estimator, fit, result):
     """Set the fitted attributes if all values are finite.
 
     Parameters
@@ -24,26 +27,15 @@ def store(estimator, fit, result, calibrates=False):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : _preparation.Fit
     result : svgp.Result
-    calibrates : bool or "auto", default=False
-        Whether predictions are calibrated; "auto" does it where rows left out are at hand.
 
     Returns
     -------
     left_out : Average or None
         Of training labels that were predicted without themselves, for the calibration.
     """
-    left_out = None
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo)
-    at_once = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step
-    if calibrates and at_once:
-        model = model._replace(calibration=result.calibration, dispersion=result.dispersion)
-    elif calibrates and fit.plan.objective.closed_form:
-        # Without expected log-likelihoods q has no factors that could be left out.
-        if fit.plan.n_classes:
-            model, left_out = svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
-        elif fit.plan.likelihood.conjugate and calibrates != "auto":
-            model = svgp.dispersed(model, fit.some, fit.random_state, estimator.device)
+    model, left_out = _calibrated(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -75,6 +67,24 @@ def store(estimator, fit, result, calibrates=False):
     return left_out
 
 
+def _calibrated(estimator, fit, result, model):
+    """The model with calibrated predictions, and the density of labels that were left out for it."""
+    plan, classifies = fit.plan, fit.plan.n_classes > 0
+    if fit.posterior is not None and not classifies:
+        # The later rows of a stream say nothing of the deviation elsewhere: what the first ones showed stays.
+        return model._replace(dispersion=getattr(estimator, "_dispersion", None)), None
+    if not plan.calibrate:
+        return model, None
+    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step:
+        return model._replace(calibration=result.calibration, dispersion=result.dispersion), None
+    # Without expected log-likelihoods q has no factors that could be left out.
+    if classifies and plan.objective.closed_form:
+        return svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+    if not classifies and plan.objective.closed_form and plan.likelihood.conjugate:
+        return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None
+    return model, None
+
+
 def _paragraph(plan, scales, model, result):
     """What was fitted, and how, for people."""
     settings, masks = plan.settings, result.constants.masks
@@ -91,13 +101,15 @@ def _paragraph(plan, scales, model, result):
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}"
-    if model.dispersion is None:
-        return f"{found}."
-    return f"{found}; the deviation varies with X, errors are Student-t with {_listed(model.dispersion.df)} df."
+    return found + _of_dispersion(model.dispersion) + "."
 
 
-def _listed(values):
-    return ", ".join(f"{value:.3g}" for value in np.ravel(values))
+def _of_dispersion(dispersion):
+    """How errors are distributed, where that is not the likelihood's."""
+    if dispersion is None:
+        return ""
+    each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
+    return f"; calibrated: the deviation varies with X, errors are Student-t (degrees of freedom: {each})"
 
 
 def _batches(settings):

@@ -71,8 +71,11 @@ def warn_of_units(estimator, fit, stacklevel):
 def _reasons(plan):
     """Pairs of an argument and the reason why it has no effect under this plan."""
     algorithm = plan.settings.algorithm
-    if not (plan.n_classes or plan.likelihood.conjugate):
-        yield "calibrate", 'only of likelihood="gaussian" the deviations of numbers are calibrated'
+    if plan.calibrate and not plan.n_classes:
+        if not plan.likelihood.conjugate:
+            yield "calibrate", 'only of likelihood="gaussian" the deviations of numbers are calibrated'
+        elif not plan.objective.closed_form:
+            yield "calibrate", "this objective trains the predicted density itself"
     solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
     if solver.one_step:
         for name in _OF_STEPS:

@@ -34,6 +34,8 @@ class Interpretation:
                 Standard deviation of the noise in the units of y; None where y is not a latent function plus noise.
             ``likelihood``
                 With its fitted parameters, on the model's own scale.
+            ``varies``
+                Whether predictions multiply noise and latent deviation by a factor that varies with X (``calibrate``).
 
         Examples
         --------
@@ -61,8 +63,9 @@ class Interpretation:
         for k, kernel in enumerate(kernels):
             of_term = (scale[0] if alike else scale) if shared else scale[k]
             terms += terms_of(kernel, names, units, points, of_term, None if shared else k)
+        varies = getattr(self, "_dispersion", None) is not None
         prior_mean = np.broadcast_to(self._posterior.prior_mean[:, 0] * scale + offset, scale.shape)
-        return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_))
+        return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies)
 
     def _noise(self):
         """Standard deviation of additive noise in the units of y; None without such noise."""

@@ -57,11 +57,13 @@ class Summary(NamedTuple):
     prior_mean: float | Floats
     noise: float | Floats | None
     likelihood: str
+    varies: bool = False
 
     def __repr__(self):
         # Its variance is on the model's own scale, and the noise is in the units of y.
         name = "Gaussian" if self.likelihood.startswith("Gaussian(") else self.likelihood
         noise = "" if self.noise is None else f", noise {_number(self.noise)}"
+        noise += " (times a factor that varies with X)" if self.varies else ""
         lines = [f"{name}: prior mean {_number(self.prior_mean)}{noise}"]
         for term in self.terms:
             owner = "" if term.latent is None else f"latent function {term.latent}: "

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
+import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
-from .._backend.types import ArrayLike, Device, Devices, Seed
+from .. import svgp
+from .._backend.types import ArrayLike, Device, Devices, Floats, Seed
 from ..likelihoods import Likelihood
 from . import _numbers
 from ._base import BaseNGDSVGP
@@ -65,12 +68,12 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
     calibrate : bool or "auto", default="auto"
-        Whether the deviation of predictions may vary with X beyond what the process says of it, and errors be
-        Student-t, with ``likelihood="gaussian"`` and where predictions of rows from all others show that they do. A
-        second process, of the logarithms of their squared errors, then multiplies the variance of y and of the latent
-        function. The mean stays. It takes some seconds; "auto" does it with ``solver="evidence"``, which is the solver
-        where nothing else is set, unless the noise is "fixed". Known variances (``alpha``) and fewer than 100 rows
-        have none.
+        Whether the predicted deviation may vary with X beyond what the process says of it, with
+        ``likelihood="gaussian"``. Each row is predicted from all others. Where this shows errors of another size here
+        than there, or heavy tails, a second process multiplies the variances of y and of the latent function, and the
+        errors are Student-t. The mean stays, so that :meth:`score` does not see it; ``nlpd_scorer`` does. It takes
+        some seconds: "auto" does it with ``solver="evidence"``, which is the solver where nothing else is set, unless
+        the noise is "fixed". A fit with known variances (``alpha``), or of fewer than 100 rows, is not calibrated.
     mean_function : callable, regressor, "linear" or None, default=None
         What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
         values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
@@ -82,6 +85,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     Attributes
     ----------
+    error_df_ : float or ndarray of shape (n_outputs,)
+        Degrees of freedom of errors that are Student-t, with ``calibrate``; infinite where it has changed nothing.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 
@@ -247,7 +252,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         batches are better than many small ones. The likelihood's parameters,
         including the noise, are trained on the rows of that call alone.
         ``elbo_`` is then a bound on the log evidence of the new rows given the
-        earlier ones.
+        earlier ones. Deviations that the first call has calibrated (``calibrate``) keep their factor in
+        later ones.
 
         References
         ----------
@@ -270,6 +276,15 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, hooks, streams=False, **known):
         return self._fit(*_numbers.checked(self, X, y, sample_weight, known, streams), streams, hooks)
+
+    @property
+    def error_df_(self) -> float | Floats:
+        """Degrees of freedom of errors that are Student-t; infinite where ``calibrate`` has found none."""
+        check_is_fitted(self)
+        found = np.full(len(self._y_scale.scale), np.inf)
+        if self._dispersion is not None:
+            found = np.where(self._dispersion.df[:, 0] < svgp.NORMAL_DF, self._dispersion.df[:, 0], np.inf)
+        return float(found[0]) if self._single_output else found
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

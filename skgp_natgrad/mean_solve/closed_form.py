@@ -161,7 +161,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
     density : float
     scale : float
     """
-    counted, error, variance = left_out_of(sums, held, k, log_noise)
+    counted, error, variance, _ = left_out_of(sums, held, k, log_noise)
     n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
     if len(counted):
         weight = np.asarray(held.weight[k])[counted]
@@ -171,7 +171,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False):
 
 
 def left_out_of(sums, held, k, log_noise):
-    """Positions, errors and variances of the held-out rows that count for the k-th target, each given all others."""
+    """Of the held-out rows that count for the k-th target, each given all others: see `given_noise.leave_one_out`."""
     j, h = (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
     rows = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
     return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
@@ -263,9 +263,46 @@ def _left_out(sums, held, log_noise):
     """The `LeftOut` of held-out rows."""
     error, variance = np.full((2, *np.shape(held.y)), np.nan)
     for k in range(len(error)):
-        counted, *found = left_out_of(sums, held, k, log_noise[k])
+        counted, *found, _ = left_out_of(sums, held, k, log_noise[k])
         error[k, counted], variance[k, counted] = found
-    return LeftOut(held.X, error, variance, np.asarray(held.weight), np.asarray(held.n_each))
+    noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
+    return LeftOut(held.X, error, variance - noise, noise, np.asarray(held.weight), np.asarray(held.n_each))
+
+
+def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
+    """Predictions of rows by a model whose q need not be the best one, each row without its own part.
+
+    Leverages are those of the best q on all of the model's points, which are below one and sum to at most the number of
+    points, whatever training has reached; the errors are those of the model.
+
+    Parameters
+    ----------
+    moments_of : callable
+        Latent means and variances (K, B) at rows (B, D), without offsets.
+    parameters : Parameters
+        With all points, those of the mean alone as well, in one set.
+    constants : Constants
+    table : Table
+        Without known variances.
+    random_state : numpy.random.RandomState
+    n_rows : int
+
+    Returns
+    -------
+    left_out : LeftOut
+    """
+    prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
+    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
+    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state, n_rows)
+    log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
+    # Without the prior mean, which the offsets of rows may be part of.
+    difference = np.asarray(held.y) - (mean - np.asarray(constants.prior_mean))
+    error, variance = np.full((2, *np.shape(held.y)), np.nan)
+    for k in range(len(error)):
+        counted, *_, rest = left_out_of(sums, held, k, log_noise[k])
+        error[k, counted], variance[k, counted] = difference[k, counted] / rest, var[k, counted] / rest
+    noise = np.exp(log_noise)[:, None] * np.ones_like(error)
+    return LeftOut(held.X, error, variance, noise, np.asarray(held.weight), np.asarray(held.n_each))
 
 
 def _scales(parameters, constants, sums, held, start, bounds):

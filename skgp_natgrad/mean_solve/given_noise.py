@@ -20,7 +20,7 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, widening):
-    """Errors and variances of held-out rows that count, each predicted from all others; their positions come first.
+    """Predictions of held-out rows that count, each from all others: their positions come first.
 
     Parameters
     ----------
@@ -36,6 +36,8 @@ def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, wide
     -------
     counted : ndarray of shape (C,)
     error, variance : ndarray of shape (C,)
+    rest : ndarray of shape (C,)
+        One less the leverage of what is left out.
     """
     counted, held = np.flatnonzero(weight), (residual, y, left_out, widening)
     if not in_place.pays(len(gram)):
@@ -60,13 +62,13 @@ def _leave_one_out(gram, cross, log_noise, A, *held):
 
 
 def _without_each(xp, noise, mean, s, residual, y, left_out, widening):
-    """Error and variance of each row, by JAX or NumPy.
+    """Error and variance of each row, and one less its leverage, by JAX or NumPy.
 
     With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
     error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
     """
     rest = xp.maximum(1.0 - left_out * s / noise, _MIN_REST)
-    return (y - mean) / rest, residual + s / rest + noise * widening
+    return (y - mean) / rest, residual + s / rest + noise * widening, rest
 
 
 def optimum(sums, log_noise):

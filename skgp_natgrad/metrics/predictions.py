@@ -90,7 +90,8 @@ class RegressionPredictions:
         self.regressor, self.X, self.transformers = regressor, X, transformers
         self.known = {name: value for name, value in known.items() if value is not None}
         likelihood = getattr(regressor, "likelihood_", None)
-        self.is_normal = likelihood is None or likelihood.name == "gaussian"
+        is_gaussian = likelihood is None or likelihood.name == "gaussian"
+        self.is_normal = is_gaussian and bool(np.all(np.isinf(getattr(regressor, "error_df_", np.inf))))
         self.is_discrete = likelihood is not None and likelihood.discrete
         # With values that have a probability beside others that have a density.
         self.mixed = likelihood if likelihood is not None and likelihood.mixed else None

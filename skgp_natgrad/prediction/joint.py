@@ -10,7 +10,6 @@ from sklearn.utils import check_random_state
 from .._backend import device as _device
 from .._backend.types import Device, Floats, NDArray, Seed
 from . import samples
-from .dispersion import mixing, total
 from .model import Model, computing, predict
 
 
@@ -46,7 +45,43 @@ def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
     True
     """
     found = _covariance(model, X, device)
-    return found if model.dispersion is None else model.dispersion.inflation[:, None] * found
+    if model.dispersion is not None:
+        found *= model.dispersion.inflation[:, None]
+    return found
+
+
+def covariance_of_targets(model: Model, X: Floats, device: Device = "auto") -> Floats:
+    """Return the joint covariance of targets with additive noise at the rows of ``X``, but for their variances.
+
+    Parameters
+    ----------
+    model : Model
+    X : ndarray of shape (N, D)
+        In the units of the table that was trained on.
+    device : str
+
+    Returns
+    -------
+    covariance : ndarray of shape (K, N, N)
+        The diagonal is not that of the targets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import svgp
+    >>> X = np.linspace(-2, 2, 100)[:, None]
+    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
+    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
+    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    >>> model, _ = svgp.condition(result.state, result.constants, plan)
+    >>> bool(np.all(svgp.covariance_of_targets(model, X[:5]) == svgp.covariance(model, X[:5])))
+    True
+    """
+    found = _covariance(model, X, device)
+    if model.dispersion is not None:
+        found *= model.dispersion.overlap[:, None]
+    return found
 
 
 def _covariance(model, X, device):
@@ -54,8 +89,13 @@ def _covariance(model, X, device):
     with _device.computation(device, required=False):
         found = samples.covariance(computing(model.kernels, X), model.posterior, X)
     if model.dispersion is not None:
-        root = np.exp(0.5 * predict(model.of_dispersion, X, "latent_mean", device=device))
-        found *= root[:, :, None] * root[:, None, :]
+        var = np.einsum("kii->ki", found)
+        log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
+        scaled = model.dispersion.latent(log_factor, var)
+        root = np.sqrt(np.divide(scaled, var, out=np.ones_like(var), where=var > 0.0))
+        # Each in place: the array may be large.
+        found *= root[:, :, None]
+        found *= root[:, None, :]
     return found
 
 
@@ -97,25 +137,22 @@ def sample_latent(
     """
     random_state = check_random_state(random_state)
     mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
+    if model.dispersion is not None:
+        deviations *= model.dispersion.mixing((1 if joint else len(X), n_samples), random_state)
     return mean + deviations
 
 
-def _deviations(model, X, n_samples, random_state, device, joint, noise=None):
-    """The latent mean (K, N, 1), and draws of what is added to it, with noise of this variance (K, N) if given."""
+def _deviations(model, X, n_samples, random_state, device, joint):
+    """The latent mean (K, N, 1), and Gaussian draws of what is added to it (K, N, n_samples)."""
     if joint:
         mean = predict(model, X, "latent_mean", device=device)
-        drawn = samples.draws(np.zeros_like(mean), _covariance(model, X, device), n_samples, random_state)
-    else:
-        mean, var = predict(model.undispersed, X, device=device)
-        if model.dispersion is not None:
-            var = var * np.exp(predict(model.of_dispersion, X, "latent_mean", device=device))
-        drawn = samples.draws_by_rows(np.zeros_like(mean), var, n_samples, random_state)
-    if noise is not None:
-        drawn += np.sqrt(noise)[..., None] * random_state.standard_normal(drawn.shape)
+        return mean[..., None], samples.draws(
+            np.zeros_like(mean), _covariance(model, X, device), n_samples, random_state
+        )
+    mean, var = predict(model.undispersed, X, device=device)
     if model.dispersion is not None:
-        # The rows of a joint draw share the factor: a multivariate Student-t (Shah, Wilson and Ghahramani 2014).
-        drawn *= mixing(model.dispersion.df, (1 if joint else len(X), n_samples), random_state)
-    return mean[..., None], drawn
+        var = model.dispersion.latent(predict(model.of_dispersion, X, "latent_mean", device=device), var)
+    return mean[..., None], samples.draws_by_rows(np.zeros_like(mean), var, n_samples, random_state)
 
 
 def sample_targets(
@@ -165,12 +202,13 @@ def sample_targets(
     True
     """
     random_state = check_random_state(random_state)
+    mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
     if model.dispersion is not None:
         log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
-        noise = total(log_factor, model.likelihood.noise_variance(), 0.0, known)
-        mean, deviations = _deviations(model, X, n_samples, random_state, device, joint, noise)
+        noise = model.dispersion.total(log_factor, model.likelihood.noise_variance(), np.zeros(mean.shape[:2]), known)
+        deviations += np.sqrt(noise)[..., None] * random_state.standard_normal(deviations.shape)
+        deviations *= model.dispersion.mixing(deviations.shape[1:], random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
-    mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
     if model.calibration is not None:
         of_mean, of_deviation = model.calibration
         mean, deviations = of_mean * mean, of_deviation * deviations

@@ -20,7 +20,7 @@ from . import evaluate
 from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
-from .dispersion import Dispersion, StudentTotal, total
+from .dispersion import Dispersion, StudentTotal
 from .posterior import Posterior
 from .reduction import reduced
 
@@ -176,6 +176,8 @@ def predict(
         if function is evaluate.latent_moments:
             return _latent_moments(model, X, device, n_devices, offset)
         at_rows = distribution(model, X, device, n_devices, offset, known)[:3]
+        if function is evaluate.target_moments:
+            return function(*at_rows)
         with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, *at_rows, *targets)
     if calibration is not None and function in _CALIBRATED:
@@ -239,15 +241,16 @@ def distribution(
     if model.dispersion is None:
         return model.likelihood, mean, var, known
     log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
-    var = total(log_factor, model.likelihood.noise_variance(), var, known)
+    var = model.dispersion.total(log_factor, model.likelihood.noise_variance(), var, known)
     return StudentTotal(model.dispersion.df), mean, var, None
 
 
 def _latent_moments(model, X, device, n_devices, offset=None):
     """The moments of the latent functions under a dispersion: (K, N) each."""
     mean, var = predict(model.undispersed, X, device=device, n_devices=n_devices)
-    factor = np.exp(predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices))
-    return mean if offset is None else mean + offset, var * factor * model.dispersion.inflation
+    log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
+    var = model.dispersion.latent(log_factor, var) * model.dispersion.inflation
+    return mean if offset is None else mean + offset, var
 
 
 def calibrated(model: Model, table: Any, random_state: Seed = None, device: Device = "auto") -> tuple[Model, Any]:

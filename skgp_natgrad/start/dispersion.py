@@ -2,8 +2,8 @@
 
 The logarithms of squared errors are regressed on X by a Gaussian process, in closed form. Its predictions of
 each row from all others then give the scale of the errors and their degrees of freedom, by the largest density,
-so that a process which explains nothing of new rows is found out. The dispersion is used if it raises the
-density of rows that were left out by more than two standard errors: where nothing varies it then seldom is.
+so that a process which explains nothing of new rows is found out. For each target the dispersion is used if it raises
+the density of rows that were left out by more than two standard errors: where nothing varies it then seldom is.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from sklearn.utils import check_random_state
 from .. import kernels as _kernels
 from .._backend import blas, placement
 from .._backend import device as _device
-from .._backend.types import Device, Seed
+from .._backend.types import Seed
 from ..likelihoods import Gaussian
 from ..mean_solve import closed_form
-from ..prediction import left_out as _left_out
 from ..prediction import posterior as _posterior
 from ..prediction.calibration import Average
-from ..prediction.dispersion import Dispersion
-from ..prediction.model import Model
+from ..prediction.dispersion import NORMAL_DF, Dispersion
+from ..prediction.model import Model, predict
 from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable
 from ..training.settings import Settings
+from ..variational.points import Masks, Points
 from . import search
 from .candidates import matern12
 from .plan import Plan
+from .result import Result
 from .scale import fit_targets
 from .state import init
 
@@ -48,6 +49,8 @@ _ERRORS = 2.0
 _FEWEST_DF = 3.0
 _BOUNDS = optimize.Bounds([-10.0, 0.0, -10.0], [10.0, 2.0, 7.0])
 _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
+# Of a target whose errors are as predicted.
+_NORMAL = 0.0, 0.0, NORMAL_DF
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -56,18 +59,20 @@ def n_rows(n_points):
     return int(min(_MOST_ROWS, max(_OPERATIONS / (2.0 * n_points**2), _POINTS)))
 
 
-def dispersed(model: Model, table: AnyTable, random_state: Seed = None, device: Device = "auto") -> Model:
+def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_state: Seed = None) -> Model:
     """The model with the factor of its deviations, as a function of X, that errors of rows left out show.
 
     Parameters
     ----------
     model : Model
-        With a Gaussian likelihood, trained by any solver.
+        With a Gaussian likelihood.
+    result : Result
+        That it was made from, of any solver.
     table : Table
         The rows that it was trained on. If known variances of single rows are among them, there is no factor.
+    plan : Plan
     random_state : int, RandomState instance or None
         Draws the rows that are predicted, each without itself.
-    device : str
 
     Returns
     -------
@@ -86,16 +91,24 @@ def dispersed(model: Model, table: AnyTable, random_state: Seed = None, device: 
     >>> model, _ = svgp.condition(result.state, result.constants, plan)
     >>> ends = np.array([[-1.5], [1.5]])
     >>> deviations = [np.sqrt(svgp.predict(model, ends, "target_moments")[1])]
-    >>> model = svgp.dispersed(model, table, random_state=0)
+    >>> model = svgp.dispersed(model, result, table, plan, random_state=0)
     >>> deviations += [np.sqrt(svgp.predict(model, ends, "target_moments")[1])]
     >>> [bool(each[0, 1] > 10 * each[0, 0]) for each in deviations]
     [False, True]
     """
-    if table.has_known:
+    if table.has_known or table.y_is_constant:
         return model
-    random_state = check_random_state(random_state)
-    rows = _left_out.of_model(model, table, random_state, n_rows(len(model.posterior.Z)), device)
-    with _device.computation(device):
+    random_state, parameters, constants = check_random_state(random_state), result.state.parameters, result.constants
+    sets, masks = ((each.of_q, each.Z_mean) for each in (parameters.points, constants.masks))
+    sets, masks = (tuple(map(np.asarray, each)) for each in (sets, masks))
+    parameters = parameters._replace(points=Points(np.concatenate(sets), sets[1][:0]))
+    constants = constants._replace(masks=Masks(np.concatenate(masks), masks[1][:0]))
+    n_points, undispersed = len(parameters.points.Z), model.undispersed
+    with _device.computation(plan.device, plan.n_devices), blas.single_threaded(n_points):
+        rows = closed_form.left_out_of_model(
+            lambda X: predict(undispersed, X, device=plan.device),
+            *(parameters, constants, table, random_state, n_rows(n_points)),
+        )
         return model._replace(dispersion=fit(rows, random_state))
 
 
@@ -112,20 +125,25 @@ def fit(left_out, random_state):
     dispersion : Dispersion or None
     """
     seen = np.isfinite(left_out.error)
-    if seen.sum(1).min() < _FEWEST:
-        return None
     with np.errstate(invalid="ignore"):
         logarithms = np.log(left_out.error**2 / left_out.variance + _LEAST)
-    some = seen.any(0)
-    weight = np.where(seen, left_out.weight, 0.0).max(0)[some]
+    # Of a target whose errors are all next to nothing, such as a constant, there is nothing to find.
+    told = [k for k, rows in enumerate(seen) if rows.sum() >= _FEWEST and np.ptp(logarithms[k, rows]) > _LEAST]
+    if not told:
+        return None
+    some = seen[told].any(0)
+    weight = np.where(seen[told], left_out.weight[told], 0.0).max(0)[some]
     # All processes of a common fit have the same rows, and each of them does the same.
     with placement.using(placement.ONE_DEVICE):
-        process = _Process.of(Table(left_out.X[some], logarithms[:, some], weight), random_state)
-    predicted = np.full(np.shape(seen), np.nan)
+        process = _Process.of(Table(left_out.X[some], logarithms[told][:, some], weight), random_state)
+    predicted = np.full((len(told), len(some)), np.nan)
     predicted[:, some] = process.predicted
-    each = [_calibrated(left_out, predicted, k) for k in range(len(seen))]
-    gain = Average.of(*(np.concatenate([one[i] for one in each]) for i in (1, 2, 3)))
-    return process.dispersion(np.array([one[0] for one in each])) if gain.mean > _ERRORS * gain.error else None
+    found = np.tile(_NORMAL, (len(seen), 1))
+    for each, k in zip(predicted, told, strict=True):
+        found[k] = _calibrated(*(part[k] for part in (left_out.error, left_out.variance)), each, left_out, k)
+    if np.all(found == _NORMAL):
+        return None
+    return process.dispersion(found, told, np.nanmax(np.where(seen, left_out.latent, -np.inf), axis=1))
 
 
 class _Process:
@@ -157,8 +175,8 @@ class _Process:
             posterior, _ = _posterior.condition(plan.basis, best.parameters, best.q, constants)
         posterior = jax.tree.map(np.asarray, posterior)
         kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
-        found = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
-        return found._in_units(scale.scale[:, None], scale.offset[:, None])
+        process = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
+        return process._in_units(scale.scale[:, None], scale.offset[:, None])
 
     def _in_units(self, factor, offset):
         """The process times a factor, plus an offset (T, 1)."""
@@ -168,30 +186,39 @@ class _Process:
         )
         return _Process(self.kernel, posterior, factor * self.predicted + offset)
 
-    def dispersion(self, found):
-        """The `Dispersion` with these scales, factors and degrees of freedom (T, 3)."""
+    def dispersion(self, found, told, largest):
+        """The `Dispersion` of all targets, with these scales, factors and degrees of freedom (T, 3).
+
+        ``told`` are the targets of the process, and ``largest`` (T,) latent variances up to which the factors hold.
+        """
         scale, factor, df = found.T[:, :, None]
-        posterior = self._in_units(factor, scale).posterior
-        used = np.any(posterior.alpha != 0.0, axis=0)
-        return Dispersion(self.kernel, posterior._replace(Z=posterior.Z[used], alpha=posterior.alpha[:, used]), df)
+        of_told = self._in_units(factor[told], scale[told]).posterior
+        alpha, prior_mean = np.zeros((len(found), of_told.alpha.shape[1])), scale.copy()
+        alpha[told], prior_mean[told] = of_told.alpha, of_told.prior_mean
+        used = np.any(alpha != 0.0, axis=0)
+        posterior = of_told._replace(
+            Z=of_told.Z[used], alpha=alpha[:, used], a=np.zeros((len(found), 0)), prior_mean=prior_mean
+        )
+        return Dispersion(self.kernel, posterior, df, largest[:, None])
 
 
-def _calibrated(left_out, predicted, k):
-    """Of one target scale, factor and degrees of freedom; of its rows gains of density, weights and observations."""
-    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted[k]))
-    squared, log_variance = left_out.error[k, rows] ** 2, np.log(left_out.variance[k, rows])
+def _calibrated(error, variance, predicted, left_out, k):
+    """Scale, factor and degrees of freedom of one target, for errors, variances and predicted logarithms (B,)."""
+    rows = np.flatnonzero(np.isfinite(error) & np.isfinite(predicted))
+    squared, log_variance = error[rows] ** 2, np.log(variance[rows])
     weight, n_each = left_out.weight[k, rows], left_out.n_each[k, rows]
 
     def densities(x):
-        return _log_densities(squared, log_variance + x[0] + x[1] * predicted[k, rows], _FEWEST_DF + np.exp(x[2]))
+        return _log_densities(squared, log_variance + x[0] + x[1] * predicted[rows], _FEWEST_DF + np.exp(x[2]))
 
     def loss(x):
         return -np.average(densities(x), weights=weight)
 
     found = [optimize.minimize(loss, x, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-3}) for x in _STARTS]
     x = min(found, key=lambda each: each.fun).x
-    gain = densities(x) + 0.5 * (_LOG_2PI + log_variance + squared * np.exp(-log_variance))
-    return (x[0], x[1], _FEWEST_DF + np.exp(x[2])), gain, weight, n_each
+    normal = -0.5 * (_LOG_2PI + log_variance + squared * np.exp(-log_variance))
+    gain = Average.of(densities(x) - normal, weight, n_each)
+    return (x[0], x[1], _FEWEST_DF + np.exp(x[2])) if gain.mean > _ERRORS * gain.error else _NORMAL
 
 
 def _log_densities(squared, log_scale, df):

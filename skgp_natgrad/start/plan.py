@@ -40,7 +40,8 @@ class Plan(NamedTuple):
     jitter : float
         Jitter relative to the kernel's scale.
     calibrate : bool
-        Whether a Gaussian likelihood whose q is found in one step gets a `prediction.dispersion.Dispersion`.
+        Whether predictions are calibrated: class probabilities, and with a Gaussian likelihood the deviation of y, by
+        a `prediction.dispersion.Dispersion`.
     device : str
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
