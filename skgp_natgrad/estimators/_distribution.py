@@ -137,8 +137,9 @@ class TargetDistribution(TargetRows):
         Notes
         -----
         The distribution is that of the likelihood, averaged over the latent posterior, or a Student-t where the
-        deviation is calibrated (``calibrate``). With Gaussian noise the quantiles have a closed form; other distribution functions are integrated and inverted, about a millisecond for
-        each row and quantile (ten with ``likelihood="chained_beta"``).
+        deviation is calibrated (``calibrate``). With Gaussian noise the quantiles have a closed form; other
+        distribution functions are integrated and inverted, about a millisecond for each row and quantile (ten with
+        ``likelihood="chained_beta"``).
 
         Examples
         --------
@@ -223,7 +224,8 @@ class TargetDistribution(TargetRows):
             Number of draws.
         random_state : int, RandomState instance or None, default=0
         joint : bool, default=True
-            Whether all rows of a draw belong to one function, plus errors of each row, which needs the covariance between all rows. Otherwise
+            Whether all rows of a draw belong to one function, plus errors of each row, which needs the covariance
+            between all rows. Otherwise
             every row is drawn by itself, in memory that is proportional to their number.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
