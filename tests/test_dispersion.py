@@ -4,12 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
+import skops.io
 from scipy import stats
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import NGDSVGPRegressor, metrics, svgp
+from skgp_natgrad import NGDSVGPRegressor, metrics, svgp, trusted_types
 from skgp_natgrad._backend.device import computation
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import closed_form
@@ -65,6 +66,32 @@ def distribution_of(model, X):
 
 
 # -- predictions, against SciPy ----------------------------------------------------------------
+
+
+def test_two_targets_are_predicted_as_each_alone(rng):
+    """Each with a factor, degrees of freedom and a largest variance of its own."""
+    plan, table = plan_of(15), table_of(rng, n_targets=2)
+    table = table._replace(y=table.y * np.array([[1.0], [3.0]]))
+    result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    model, _ = svgp.condition(result.state, result.constants, plan)
+    Z, alpha, kernel = rng.normal(size=(4, 2)), rng.normal(size=(2, 4)), RBF([0.8, 1.5])
+    posterior = svgp.Posterior(Z, Z[:0], alpha, np.zeros((2, 0)), None, None, np.array([[-0.3], [0.5]]))
+    df, largest = np.array([[4.0], [9.0]]), np.array([[0.2], [0.5]])
+    both = model._replace(dispersion=Dispersion(kernel, posterior, df, largest))
+    X, y = rng.normal(size=(12, 2)), rng.normal(size=(2, 12))
+    density, levels = 0.0, np.array([0.1, 0.8])
+    quantiles = svgp.quantiles(*svgp.distribution(both, X)[:3], levels)
+    drawn = svgp.sample_targets(both, X, 20_000, 0)
+    for k in (0, 1):
+        mean, var = (each[k] for each in svgp.predict(model, X))
+        factor = np.exp(kernel(X, Z) @ alpha[k] + posterior.prior_mean[k])
+        seen = np.minimum(var, largest[k])
+        one = stats.t(df[k], mean, np.sqrt(factor * (seen + 0.2) + var - seen))
+        density += one.logpdf(y[k])
+        np.testing.assert_allclose(svgp.predict(both, X, "target_moments")[1][k], one.var(), rtol=1e-9)
+        np.testing.assert_allclose(quantiles[k], one.ppf(levels[:, None]).T, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(drawn[k].std(1), one.std(), rtol=0.1)
+    np.testing.assert_allclose(svgp.predict(both, X, "log_density", y), density, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n", [3, 40])
@@ -337,9 +364,13 @@ def test_it_is_scored_as_what_it_is(fitted, rng):
     assert metrics.nlpd_scorer(calibrated, X, y) == pytest.approx(calibrated.predict_log_density(X, y).mean())
 
 
-def test_a_saved_model_predicts_the_same(fitted, rng):
+@pytest.mark.parametrize("form", ["pickle", "skops"])
+def test_a_saved_model_predicts_the_same(fitted, rng, form):
     X = rng.normal(size=(20, 2))
-    restored = pickle.loads(pickle.dumps(fitted[0]))
+    if form == "pickle":
+        restored = pickle.loads(pickle.dumps(fitted[0]))
+    else:
+        restored = skops.io.loads(skops.io.dumps(fitted[0]), trusted=trusted_types())
     for before, after in zip(fitted[0].predict(X, return_std=True), restored.predict(X, return_std=True), strict=True):
         np.testing.assert_array_equal(before, after)
 
