@@ -92,7 +92,7 @@ class Dispersion(NamedTuple):
         return found if known is None else found + known * _share(self.df)
 
     def mixing(self, shape: tuple[int, ...], random_state: np.random.RandomState) -> Floats:
-        """Draws of what Gaussian draws are multiplied by, so that they are Student-t: (T, *shape)."""
+        """Draws of what Gaussian draws are multiplied by, so that they are Student-t; an array for each target."""
         half = 0.5 * self.df.reshape((-1,) + (1,) * len(shape))
         half = np.broadcast_to(half, (len(self.df), *shape))
         return np.sqrt(half / random_state.gamma(half))
