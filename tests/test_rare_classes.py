@@ -63,6 +63,13 @@ def test_all_rows_are_all_rows(rng):
     np.testing.assert_array_equal(drawn(table, rng, 67).y.sum(1), np.bincount(labels))
 
 
+@pytest.mark.parametrize(("counts", "expected"), [((500, 500), 1.0), ((900, 100), 2.5)])
+def test_the_gain_is_that_of_the_parts(rng, counts, expected):
+    table, _ = table_of(rng, counts)
+    found = Shuffled(*in_random_order(table, np.random.RandomState(0))).gain_of_rarest(table)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 def with_a_rare_class(rng, n_rows):
     """Two of many columns decide, beyond thresholds that few rows exceed."""
     X = rng.normal(size=(n_rows, 20))
@@ -79,6 +86,9 @@ def test_kernels_are_offered_a_second_time(rng):
     assert [each.evenly for each in found] == [False, False, True]
     assert type(found[2].kernel) is type(found[0].kernel)
     assert found[2].density == found[0].density
+    # Of labels that are all about as frequent each has its part.
+    balanced = table._replace(y=np.eye(3)[np.arange(1500) % 3].T)
+    assert not any(each.evenly for each in search.best_kernels([balanced], np.random.RandomState(0), 2, **options)[1])
     # Of no more rows than the evidence takes, all are in it.
     few = table.rows(np.arange(900))
     assert not any(each.evenly for each in search.best_kernels([few], np.random.RandomState(0), 2, **options)[1])

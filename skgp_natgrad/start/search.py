@@ -47,6 +47,8 @@ _NOTHING = -1.4
 # Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
 # every label gets lengthscales so short that each row says something of its nearest neighbours alone.
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
+# The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
+_MUCH_MORE = 2.0
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
 
@@ -139,7 +141,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
         Bounds of the noise variance, as shares of the targets' variance.
     evenly : bool, default=False
         Whether the best kernel is returned a second time, with the hyperparameters that rows of rare targets say
-        more of. Targets are labels then.
+        more of, if some targets are rare. Targets are labels then.
 
     Returns
     -------
@@ -171,7 +173,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
     ranked = sorted([*firsts, *others], key=lambda each: -each.density)[: 1 if is_small else n_best]
     samples = [rows.merged(view.table, _REFINED)]
-    if evenly and rows.n_groups > _REFINED:
+    if evenly and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
         samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: _refined(view, *pair, n_columns), pairs)

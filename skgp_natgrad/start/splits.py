@@ -60,15 +60,26 @@ class Shuffled(NamedTuple):
 
         A target has a share in proportion to the root of its own, as far as its rows go.
         """
-        first = self.order[np.concatenate([[0], self.ends[:-1]])]
-        _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
+        first, kind, counts = self._kinds(table)
         # The order is random: its places are the uniform numbers of Efraimidis and Spirakis (2006).
         exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
-        keys = exponential * np.sqrt(counts)[np.ravel(kind)]
+        keys = exponential * np.sqrt(counts)[kind]
         chosen = np.zeros(len(first), dtype=bool)
         chosen[np.argsort(keys)[:n_groups]] = True
         each = np.repeat(chosen, np.diff(self.ends, prepend=0))
         return merged(table.rows(np.sort(self.order[each])))
+
+    def gain_of_rarest(self, table):
+        """By how much a few rows of `evenly_merged` have a larger part of the rarest target than the table."""
+        counts = self._kinds(table)[2]
+        root = np.sqrt(counts)
+        return root[np.argmin(counts)] / root.sum() * counts.sum() / counts.min()
+
+    def _kinds(self, table):
+        """The first row of each X, the target there as a number, and how many there are of each."""
+        first = self.order[np.concatenate([[0], self.ends[:-1]])]
+        _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
+        return first, np.ravel(kind), counts
 
     def folds(self, X):
         """For each part of a small table, whether each row in the random order is in it; copies are in one part."""
