@@ -229,7 +229,7 @@ def rank_panel(number, wanted, found):
         return {}
     here, theirs = (average_ranks(s, same, methods, layout.higher)[0] for s in (ours, layout.printed))
     score = layout.title.partition(" (")[0].partition(",")[0]
-    return {f"{layout.task}, {score}, {plural(len(same), 'set')}": (methods, here, theirs)}
+    return {f"{layout.task}, {plural(len(same), 'set')}\n{score}": (methods, here, theirs)}
 
 
 # -- what a reader of a table has to know -------------------------------------------------
