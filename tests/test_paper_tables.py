@@ -226,7 +226,7 @@ def test_the_picture_of_the_ranks_has_those_of_the_tables(tmp_path):
     found = [record for record in map(results.get, wanted) if record is not None]
     assert report.rank_panel(2, wanted, found) == {}
     ((title, (methods, here, theirs)),) = report.rank_panel(5, wanted, found).items()
-    assert title == "classification, test accuracy in per cent, 1 set"
+    assert title == "classification, 1 set\ntest accuracy in per cent"
     assert dict(zip(methods, here, strict=True)) == {
         **{"hybrid": 1.0, "decoupled": 2.0, "orthnat": 3.0},
         **{"orth": 4.0, "couplednat": 5.0, "coupled": 6.0},
