@@ -103,7 +103,7 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
     densities = rng.normal(-0.5, 0.2, size=200)
 
-    def tried(plan, table, seed):
+    def tried(plan, table, seed, labels):
         is_even = plan.kernels[0].k2.length_scale == 2.0
         each = densities + is_even * (gain + rng.normal(0.0, 0.1, size=200))
         return choice._Tried(plan, each.mean(), class_labels.Densities(each, np.ones(200), np.ones(200)))

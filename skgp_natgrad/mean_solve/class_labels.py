@@ -22,8 +22,8 @@ from .mean_system import points_of, prior_of
 
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
-# Of many observations, where q is solved for and where kernels are compared: small differences ask for many.
-_SHARE, _SHARE_OF_TRIALS = 0.2, 0.45
+# Of many observations.
+_SHARE = 0.2
 # Observations in a row, at most.
 _MOST_OBSERVATIONS = 100
 # The kernel's scale changes by this factor, at most so many times.
@@ -177,7 +177,7 @@ class _Problem(NamedTuple):
         return Densities(each, self.weight, self.counts)
 
 
-def best_scale(parameters, constants, table, random_state):
+def best_scale(parameters, constants, table, random_state, share=_SHARE):
     """The scale of the kernel under which held-out labels have the largest density.
 
     Parameters
@@ -188,6 +188,8 @@ def best_scale(parameters, constants, table, random_state):
     table : Table
     random_state : numpy.random.RandomState
         Chooses the held-out rows.
+    share : float
+        Of many observations that are held out.
 
     Returns
     -------
@@ -195,7 +197,7 @@ def best_scale(parameters, constants, table, random_state):
         The scaled kernel, as logarithms.
     densities : Densities
     """
-    problem = _Problem.of(parameters, constants, table, random_state, _SHARE_OF_TRIALS)
+    problem = _Problem.of(parameters, constants, table, random_state, share)
     (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
     log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
     return amplitude.multiplied(kernel, log_scale), densities

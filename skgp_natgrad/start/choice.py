@@ -26,8 +26,9 @@ from .state import init
 
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
-# Of class labels, whose solution takes several turns.
-_LABELS, _POINTS_OF_LABELS = 4400, 800
+# Of class labels, whose solution takes several turns: rows, and the share of them that is held out; of labels that are
+# rare small differences decide, which ask for more.
+_LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
@@ -125,7 +126,8 @@ def choose_kernel(plan, tables, random_state):
         return index, plans[0]
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
-    tried = [_tried(each, table, seed) for each in plans]
+    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
+    tried = [_tried(each, table, seed, labels) for each in plans]
     best = max((each for each, kernel in zip(tried, found, strict=True) if not kernel.evenly), key=lambda t: t.density)
     for each, kernel in zip(tried, found, strict=True):
         if kernel.evenly and each.of_labels.are_larger_than(best.of_labels):
@@ -141,17 +143,18 @@ class _Tried(NamedTuple):
     of_labels: class_labels.Densities | None = None
 
 
-def _tried(plan, table, seed):
+def _tried(plan, table, seed, labels=_LABELS):
     if plan.likelihood.conjugate:
         return _Tried(plan, _density(plan, table, seed))
     random_state = np.random.RandomState(seed)
-    chosen = np.sort(random_state.permutation(len(table.weight))[:_LABELS])
+    n_rows, share = labels
+    chosen = np.sort(random_state.permutation(len(table.weight))[:n_rows])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
     plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
     rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with blas.single_threaded(len(constants.masks.Z)):
-        log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state)
+        log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state, share)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
     plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan
     return _Tried(plan, densities.mean, densities)
