@@ -266,7 +266,10 @@ def _left_out(sums, held, log_noise):
         counted, *found, _ = left_out_of(sums, held, k, log_noise[k])
         error[k, counted], variance[k, counted] = found
     noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
-    return LeftOut(held.X, error, variance - noise, noise, np.asarray(held.weight), np.asarray(held.n_each))
+    # Of a row that is an inducing point it may round below zero.
+    return LeftOut(
+        held.X, error, np.maximum(variance - noise, 0.0), noise, np.asarray(held.weight), np.asarray(held.n_each)
+    )
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):

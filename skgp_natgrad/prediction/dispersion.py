@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.stats import t
 from scipy import special
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -117,9 +117,7 @@ class StudentTotal(LocationLikelihood):
         self.df = df
 
     def log_density_each(self, mean, var, y):
-        half = 0.5 * (self.df + 1.0)
-        normaliser = gammaln(half) - gammaln(0.5 * self.df) - 0.5 * jnp.log(self.df * jnp.pi * var)
-        return normaliser - half * jnp.log1p((y - mean) ** 2 / (self.df * var))
+        return t.logpdf(y, self.df, mean, jnp.sqrt(var))
 
     def predictive_moments(self, mean, var):
         return mean, var / _share(self.df)

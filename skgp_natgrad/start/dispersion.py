@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-from scipy import optimize
-from scipy.special import gammaln
+from scipy import optimize, stats
 from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
@@ -51,7 +50,6 @@ _BOUNDS = optimize.Bounds([-10.0, 0.0, -10.0], [10.0, 2.0, 7.0])
 _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
 # Of a target whose errors are as predicted.
 _NORMAL = 0.0, 0.0, NORMAL_DF
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def n_rows(n_points):
@@ -140,7 +138,7 @@ def fit(left_out, random_state):
     predicted[:, some] = process.predicted
     found = np.tile(_NORMAL, (len(seen), 1))
     for each, k in zip(predicted, told, strict=True):
-        found[k] = _calibrated(*(part[k] for part in (left_out.error, left_out.variance)), each, left_out, k)
+        found[k] = _calibrated(left_out, each, k)
     if np.all(found == _NORMAL):
         return None
     return process.dispersion(found, told, np.nanmax(np.where(seen, left_out.latent, -np.inf), axis=1))
@@ -202,27 +200,20 @@ class _Process:
         return Dispersion(self.kernel, posterior, df, largest[:, None])
 
 
-def _calibrated(error, variance, predicted, left_out, k):
-    """Scale, factor and degrees of freedom of one target, for errors, variances and predicted logarithms (B,)."""
-    rows = np.flatnonzero(np.isfinite(error) & np.isfinite(predicted))
-    squared, log_variance = error[rows] ** 2, np.log(variance[rows])
+def _calibrated(left_out, predicted, k):
+    """Scale, factor and degrees of freedom of one target, whose logarithms are predicted to be these (B,)."""
+    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted))
+    error, deviation = left_out.error[k, rows], np.sqrt(left_out.variance[k, rows])
     weight, n_each = left_out.weight[k, rows], left_out.n_each[k, rows]
 
     def densities(x):
-        return _log_densities(squared, log_variance + x[0] + x[1] * predicted[rows], _FEWEST_DF + np.exp(x[2]))
+        scale = deviation * np.exp(0.5 * (x[0] + x[1] * predicted[rows]))
+        return stats.t.logpdf(error, _FEWEST_DF + np.exp(x[2]), scale=scale)
 
     def loss(x):
         return -np.average(densities(x), weights=weight)
 
     found = [optimize.minimize(loss, x, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-3}) for x in _STARTS]
     x = min(found, key=lambda each: each.fun).x
-    normal = -0.5 * (_LOG_2PI + log_variance + squared * np.exp(-log_variance))
-    gain = Average.of(densities(x) - normal, weight, n_each)
+    gain = Average.of(densities(x) - stats.norm.logpdf(error, scale=deviation), weight, n_each)
     return (x[0], x[1], _FEWEST_DF + np.exp(x[2])) if gain.mean > _ERRORS * gain.error else _NORMAL
-
-
-def _log_densities(squared, log_scale, df):
-    """Log densities of errors with these squares under Student-t distributions of these squared scales (B,)."""
-    half = 0.5 * (df + 1.0)
-    normaliser = gammaln(half) - gammaln(0.5 * df) - 0.5 * (np.log(df * np.pi) + log_scale)
-    return normaliser - half * np.log1p(squared * np.exp(-log_scale) / df)
