@@ -23,7 +23,7 @@ from .mean_solve import class_labels, closed_form, exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
-from .prediction.joint import covariance, covariance_of_targets, sample_latent, sample_targets
+from .prediction.joint import covariance, sample_latent, sample_targets
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
@@ -99,7 +99,6 @@ __all__ = [
     "complete",
     "condition",
     "covariance",
-    "covariance_of_targets",
     "cumulative",
     "dispersed",
     "distribution",

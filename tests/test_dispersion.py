@@ -124,7 +124,7 @@ def test_latent_moments_and_covariance_lack_the_noise_alone(rng):
     np.testing.assert_allclose(np.diag(joint[0]), var[0], rtol=1e-6)
     # Of two targets each is mixed by itself: E[sqrt(a) sqrt(b)] = E[sqrt(a)]^2 of an inverse Gamma variable.
     mixing = stats.invgamma(0.5 * DF[0, 0], scale=0.5 * DF[0, 0])
-    ratio = svgp.covariance_of_targets(model, X) / joint
+    ratio = svgp.covariance(model, X, of_targets=True) / joint
     np.testing.assert_allclose(ratio, mixing.expect(np.sqrt) ** 2 / inflation, rtol=1e-6)
 
 
@@ -150,7 +150,7 @@ def test_draws_have_the_distribution(rng, joint):
     for one, values in zip(np.array(distribution_of(model, X).interval(0.9)).T, drawn, strict=True):
         assert np.mean((one[0] <= values) & (values <= one[1])) == pytest.approx(0.9, abs=0.012)
     assert stats.kstest(drawn[0], distribution_of(model, X[:1]).cdf).pvalue > 1e-3
-    covariance = svgp.covariance_of_targets(model, X)[0] if joint else np.zeros((5, 5))
+    covariance = svgp.covariance(model, X, of_targets=True)[0] if joint else np.zeros((5, 5))
     np.fill_diagonal(covariance, svgp.predict(model, X, "target_moments")[1][0])
     np.testing.assert_allclose(np.cov(drawn), covariance, atol=0.06 * covariance.max())
     latent = svgp.sample_latent(model, X, 20_000, 1, joint=joint)[0]

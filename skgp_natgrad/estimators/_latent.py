@@ -93,9 +93,9 @@ class LatentDistribution:
             return mean, shaped(np.sqrt(var).T * scale)
         return mean, shaped(self._latent_covariance(X) * np.square(scale))
 
-    def _latent_covariance(self, X, of_model=svgp.covariance):
+    def _latent_covariance(self, X, of_targets=False):
         """The joint posterior covariance at standardised rows: (N, N, K)."""
         n_bytes = 8 * len(self._posterior.alpha) * len(X) ** 2
         remedy = "predict fewer rows at a time, or take return_std=True"
         memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
-        return np.moveaxis(of_model(_fitted.model_of(self), X, self.device), 0, -1)
+        return np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device, of_targets), 0, -1)

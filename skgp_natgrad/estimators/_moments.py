@@ -143,7 +143,7 @@ class TargetMoments(TargetDistribution):
 
     def _covariance(self, X, var):
         """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
-        covariance = self._latent_covariance(X, svgp.covariance_of_targets)
+        covariance = self._latent_covariance(X, of_targets=True)
         diagonal = np.arange(len(X))
         covariance[diagonal, diagonal] = var
         covariance *= self._y_scale.scale**2

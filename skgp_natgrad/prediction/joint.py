@@ -13,7 +13,7 @@ from . import samples
 from .model import Model, computing, predict
 
 
-def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
+def covariance(model: Model, X: Floats, device: Device = "auto", of_targets: bool = False) -> Floats:
     """Return the joint posterior covariance of the latent functions at the rows of ``X``.
 
     Parameters
@@ -22,6 +22,9 @@ def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
     X : ndarray of shape (N, D)
         In the units of the table that was trained on.
     device : str
+    of_targets : bool, default=False
+        Whether it is that of targets with additive noise at different rows, which lacks the variances of the noise on
+        the diagonal. It differs with a dispersion alone.
 
     Returns
     -------
@@ -46,41 +49,7 @@ def covariance(model: Model, X: Floats, device: Device = "auto") -> Floats:
     """
     found = _covariance(model, X, device)
     if model.dispersion is not None:
-        found *= model.dispersion.inflation[:, None]
-    return found
-
-
-def covariance_of_targets(model: Model, X: Floats, device: Device = "auto") -> Floats:
-    """Return the joint covariance of targets with additive noise at the rows of ``X``, but for their variances.
-
-    Parameters
-    ----------
-    model : Model
-    X : ndarray of shape (N, D)
-        In the units of the table that was trained on.
-    device : str
-
-    Returns
-    -------
-    covariance : ndarray of shape (K, N, N)
-        The diagonal is not that of the targets.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10, settings=svgp.Settings(max_iter=200))
-    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
-    >>> model, _ = svgp.condition(result.state, result.constants, plan)
-    >>> bool(np.all(svgp.covariance_of_targets(model, X[:5]) == svgp.covariance(model, X[:5])))
-    True
-    """
-    found = _covariance(model, X, device)
-    if model.dispersion is not None:
-        found *= model.dispersion.overlap[:, None]
+        found *= (model.dispersion.overlap if of_targets else model.dispersion.inflation)[:, None]
     return found
 
 
