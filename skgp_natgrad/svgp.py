@@ -261,13 +261,16 @@ def _in_one_step(state, constants, table, plan, random_state):
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out)
         else:
-            optimum = class_labels.solve(*arguments, table.in_memory(), random_state)
+            optimum = class_labels.solve(*arguments, table.in_memory(), random_state, plan.n_mean_inducing)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
     dispersed = None if optimum.left_out is None else dispersion.fit(optimum.left_out, random_state)
+    if optimum.means is not None:
+        parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
+        found = found._replace(state=state._replace(parameters=parameters), constants=constants)
     return found._replace(calibration=optimum.calibration, held_out=optimum.held_out, dispersion=dispersed)
 
 

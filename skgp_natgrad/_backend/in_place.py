@@ -18,6 +18,8 @@ from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 
 # Columns of a matrix that is mirrored, at once: a square of them stays in the cache.
 _TILE = 256
+# Columns that a large matrix is factorised by at once.
+_PANEL = 1024
 # Operations of sums over rows that take less time than to compile a program for them.
 _FEW_OPERATIONS = 5e9
 
@@ -41,6 +43,11 @@ def lower_solve(L, B):
     ``B`` (M, N), of doubles in rows, holds the result, even where it is marked as not writeable.
     """
     return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
+
+
+def upper_solve(L, B):
+    """Return L^-T B, for a lower triangular ``L`` (M, M); ``B`` (M, N) as in `lower_solve`."""
+    return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, trans_a=1, overwrite_b=1).T
 
 
 def add_gram(total, A, weight):
@@ -69,12 +76,36 @@ def cholesky_of_sum(A, factor):
 
 def jittered_cholesky(A, jitter):
     """The lower Cholesky factor of A + jitter * I, and the jitter that it needed: as of `linalg.jittered_cholesky`."""
-    return _cholesky(A, 1.0, 0.0, _growing(jitter, JITTER_ATTEMPTS + 1))
+    return _cholesky(A, 1.0, 0.0, growing(jitter))
 
 
 def definite_cholesky(A):
     """The lower Cholesky factor of ``A`` (M, M), as `linalg.definite_cholesky` finds it."""
     return _definite_cholesky(A, 1.0, 0.0)
+
+
+def cholesky_over(A):
+    """The lower Cholesky factor of ``A`` (M, M), in its place; None if there is none. Only the lower triangle is read.
+
+    Panel by panel: LAPACK's own takes twice as long, and that of OpenBLAS 0.3 ends the process where several threads
+    factorise more than some 20,000 rows.
+    """
+    for start in range(0, len(A), _PANEL):
+        stop = min(start + _PANEL, len(A))
+        panel = A[start:, start:stop] - A[start:, :start] @ A[start:stop, :start].T
+        L, failed = _lapack.dpotrf(panel[: stop - start].T, lower=0, clean=1)
+        if failed:
+            return None
+        rest = panel[stop - start :]
+        A[start:stop, start:stop] = L.T
+        A[stop:, start:stop] = _blas.dtrsm(1.0, L, rest.T, side=0, lower=0, trans_a=1, overwrite_b=1).T
+        A[start:stop, stop:] = 0.0
+    return A
+
+
+def growing(jitter):
+    """The jitters of `jittered_cholesky`, one after the other."""
+    return _growing(jitter, JITTER_ATTEMPTS + 1)
 
 
 def _definite_cholesky(A, factor, diagonal):

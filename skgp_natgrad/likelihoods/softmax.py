@@ -16,6 +16,8 @@ from ._classes import ClassLikelihood
 _PREDICTION_BLOCKS = 16
 # The same for the log of an average in training, which varies more than the average of a log.
 _DENSITY_BLOCKS = 4
+# Points of `Softmax.coarser`.
+_FEW_POINTS = 16
 
 
 @functools.cache
@@ -57,6 +59,9 @@ class Softmax(ClassLikelihood):
 
     def n_latent(self, n_targets, n_classes):
         return n_classes
+
+    def coarser(self):
+        return Softmax(min(self.n_points, _FEW_POINTS))
 
     def value_and_bounds(self, n_targets):
         n = self.n_points

@@ -7,17 +7,32 @@ label that its own latent value fits well has next to no curvature.)
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from .._backend import placement
 from .._backend.repeated import among, contradicted, n_observations
-from ..prediction.calibration import Average, calibrate, density, log_densities
+from ..prediction.calibration import Average, Calibration, calibrate, log_densities
 from ..variational.model import Constants, Parameters
-from . import amplitude
+from . import amplitude, label_means, label_regression
 from .closed_form import Optimum
-from .common_covariance import TURNS, Rows, fit_at_scale, gaussian_of, refined, rows_of_table
+from .common_covariance import (
+    FINE,
+    ROUGH,
+    TOLERANCE,
+    TURNS,
+    Rows,
+    covariance_of,
+    curvature,
+    fit_at_scale,
+    gaussian_of,
+    refined,
+    rows_of_table,
+    value_and_slope,
+)
 from .mean_system import points_of, prior_of
 
 # Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
@@ -28,6 +43,8 @@ _SHARE = 0.2
 _MOST_OBSERVATIONS = 100
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
+# Standard errors by which regression must be ahead of the likelihood.
+_SURE = 2.0
 
 
 class HeldOut(NamedTuple):
@@ -104,13 +121,13 @@ class Densities(NamedTuple):
         mean = float(np.average(self.each, weights=self.weight))
         return mean if np.isfinite(mean) else -np.inf
 
-    def are_larger_than(self, others):
+    def are_larger_than(self, others, n_errors=1.0):
         """Whether they exceed those of the same labels by more than a standard error (Breiman et al. 1984).
 
         Few rows do not tell a wide prior from a narrow one.
         """
         found = Average.of(self.each - others.each, self.weight, self.counts)
-        return found.mean > found.error
+        return found.mean > n_errors * found.error
 
 
 class _Problem(NamedTuple):
@@ -120,6 +137,7 @@ class _Problem(NamedTuple):
     constants: Constants
     rows: Rows
     folds: list
+    is_point: np.ndarray
 
     @classmethod
     def of(cls, parameters, constants, table, random_state, share=_SHARE):
@@ -132,12 +150,17 @@ class _Problem(NamedTuple):
         parameters = parameters._replace(log_kernels=None, points=None, weights=None)
         constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
-        kinds = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
-        return cls(parameters, constants, rows, folds_of(rows, random_state, *kinds, share))
+        padded = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
+        return cls(parameters, constants, rows, folds_of(rows, random_state, *padded, share), kinds[0])
 
     @property
     def likelihood(self):
         return self.parameters.raw_likelihood.from_raw(np)
+
+    @property
+    def coarse(self):
+        """Parameters under which means are looked for that will be scaled, or are a start."""
+        return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
 
     @property
     def weight(self):
@@ -157,6 +180,13 @@ class _Problem(NamedTuple):
         """
         n = self.counts.sum()
         return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
+
+    def with_bound(self, rows, fit):
+        """The fit with the bound at its q as the last one."""
+        var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
+        value, _ = value_and_slope(self.parameters, self.constants, rows, fit.mean, var)
+        divergence = 0.5 * float((fit.w**2).sum()) + len(fit.w) * float(fit.covariance.divergence)
+        return fit._replace(bounds=[*fit.bounds, float(value) - divergence])
 
     def fits(self, log_scale, before=None, turns=TURNS):
         """A fit without each of the folds."""
@@ -203,26 +233,96 @@ def best_scale(parameters, constants, table, random_state, share=_SHARE):
     return amplitude.multiplied(kernel, log_scale), densities
 
 
-def solve(parameters, constants, table, random_state):
+def solve(parameters, constants, table, random_state, n_further=0):
     """q of all rows, and the calibration of class probabilities by rows that are held out.
+
+    Means are those of the likelihood, or of regression (`label_regression`) where held-out labels have a larger density
+    under these, both calibrated.
 
     Parameters
     ----------
     parameters, constants, table, random_state
         As in `best_scale`.
+    n_further : int, default=0
+        Further points on which the means rest.
 
     Returns
     -------
     optimum : Optimum
     """
     problem = _Problem.of(parameters, constants, table, random_state)
-    held_out = problem.fits(0.0, None, 2)
-    moments, y = problem.moments(held_out)
-    calibration = calibrate(problem.likelihood, *moments, y, problem.weight, problem.doubt)
-    held = density(problem.likelihood, calibration, *moments, y, problem.weight, problem.counts)
-    fit = fit_at_scale(problem.parameters, problem.constants, problem.rows, 0.0, held_out[0])
-    fit = refined(problem.parameters, problem.constants, problem.rows, fit)
-    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), held, calibration)
+    wide = _wide(problem, parameters, constants, table, n_further, random_state) if n_further else None
+    by_likelihood = _by_likelihood if wide is None else functools.partial(_on_further_points, wide)
+    best, other = (_held_out(problem, find) for find in (by_likelihood, _by_regression))
+    if other.densities.are_larger_than(best.densities, _SURE):
+        best, wide = other, None
+    fit, means = best.find(problem, problem.rows, best.fits[0]), None
+    if wide is not None:
+        means = label_means.of_basis(wide, fit.w)
+        fit = fit._replace(w=means.m)
+    average = Average.of(*best.densities)
+    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), average, best.calibration, means=means)
+
+
+def _wide(problem, parameters, constants, table, n_further, random_state):
+    """The rows, whitened by further points as well."""
+    chosen = label_means.drawn(table.X, problem.is_point, n_further, random_state)
+    if not len(chosen):
+        return None
+    which = chosen, problem.is_point, constants.jitter
+    return label_means.whitened(parameters.log_kernels[0], problem.rows, table.X, *which)
+
+
+class _Way(NamedTuple):
+    """A way to the means, its fits without each of the folds, their calibration, and held-out labels' densities."""
+
+    find: Callable
+    fits: list
+    calibration: Calibration
+    densities: Densities
+
+
+def _held_out(problem, find):
+    """The `_Way` by rows that are held out."""
+    fits = [find(problem, without(problem.rows, held)) for held in problem.folds]
+    (mean, var), y = problem.moments(fits)
+    found = calibrate(problem.likelihood, mean, var, y, problem.weight, problem.doubt)
+    each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, y))
+    return _Way(find, fits, found, Densities(each, problem.weight, problem.counts))
+
+
+def _by_likelihood(problem, rows, before=None):
+    """The best q under the likelihood."""
+    if before is None:
+        return fit_at_scale(problem.parameters, problem.constants, rows, 0.0, None, 2)
+    system = problem.parameters, problem.constants, rows
+    return refined(*system, fit_at_scale(*system, 0.0, before))
+
+
+def _on_further_points(wide, problem, rows, before=None):
+    """Means on further points, too, under the likelihood, and the covariance of inducing points that goes with them."""
+    system = problem.coarse, problem.constants, rows
+    if before is None:
+        fit = _by_likelihood(problem, rows)
+    else:
+        var = np.broadcast_to(rows.residual + before.covariance.own, before.mean.shape)
+        h = curvature(*system, before.mean, var)
+        fit = before._replace(h=h, covariance=covariance_of(rows, h, 1.0))
+    var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
+    log_likelihood = functools.partial(_log_likelihood, system, var)
+    precision = (ROUGH if before is None else FINE) * TOLERANCE
+    start = fit.covariance, fit.h, fit.w
+    w, mean = label_means.best(log_likelihood, problem.constants.prior_mean, wide, *start, precision)
+    return problem.with_bound(rows, fit._replace(w=w, mean=mean))
+
+
+def _log_likelihood(system, var, mean):
+    return value_and_slope(*system, mean, var)
+
+
+def _by_regression(problem, rows, _=None):
+    """Means that regress the labels."""
+    return problem.with_bound(rows, label_regression.fit(rows, np.asarray(problem.constants.prior_mean)))
 
 
 def _climb(problem, limits):

@@ -32,6 +32,7 @@ from ..variational import gaussian, model
 from . import given_noise
 from .amplitude import multiplied, room
 from .drawn import drawn
+from .label_means import Means
 from .mean_system import points_of, prior_of, rows_of, whitened_in_place
 from .row_sums import sums_of, weights_of
 from .valley import lowest
@@ -63,6 +64,8 @@ class Optimum(NamedTuple):
         Of class probabilities.
     left_out : LeftOut, optional
         Predictions of some rows from all others, where they were asked for.
+    means : Means, optional
+        The mean where it rests on further points, too: q's own is then that part which the inducing points explain.
     """
 
     q: gaussian.Gaussian
@@ -71,6 +74,7 @@ class Optimum(NamedTuple):
     held_out: Average
     calibration: Calibration | None = None
     left_out: LeftOut | None = None
+    means: Means | None = None
 
 
 class HeldOut(NamedTuple):

@@ -38,10 +38,10 @@ _BLOCK_ROWS = 1024
 # Up to so many rows similar tables share programs; more rows are filled up to a multiple of this number.
 _SHARED, _UNIT = 640, 64
 # Nats per row by which the bound still changes at the end, and most turns of covariance and means.
-_TOLERANCE, TURNS = 3e-3, 6
+TOLERANCE, TURNS = 3e-3, 6
 # Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance, where the
 # covariance will still change and in the end.
-_ITERATIONS, _ROUGH, _FINE = 200, 0.1, 1e-2
+_ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
 _CORRECTIONS = 10
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0
@@ -127,7 +127,7 @@ def _data_term(parameters, constants, mean, var, y, weight):
 
 
 @jax.jit
-def _curvature(parameters, constants, rows, mean, var):
+def curvature(parameters, constants, rows, mean, var):
     """The largest h = -2 dE/dvar of the latent functions (N,)."""
     var = jnp.broadcast_to(var, mean.shape)
     v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, var, rows.y, rows.weight)
@@ -174,6 +174,12 @@ def _loss(t, parameters, constants, rows, covariance, scale):
     return 0.5 * (w * w).sum() - value, gradient, mean
 
 
+@jax.jit
+def value_and_slope(parameters, constants, rows, mean, var):
+    """The expected log-likelihood of all rows, and its derivatives in the latent means (K, N)."""
+    return jax.value_and_grad(_data_term, argnums=2)(parameters, constants, mean, var, rows.y, rows.weight)
+
+
 # -- the fit -----------------------------------------------------------------------------------
 
 
@@ -189,7 +195,7 @@ def rows_of_table(parameters, prior, table):
     return Rows(*_whitened(parameters, prior, batch.X), *ONE_DEVICE.replicated((batch.y, batch.weight), now=True))
 
 
-def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=_TOLERANCE):
+def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=TOLERANCE):
     """Covariance and means in turn, until the bound stays.
 
     Parameters
@@ -219,7 +225,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         # Under a wide prior the labels seem to say little, and the first covariance would be too wide. At a row
         # far from all points nothing is explained, and at variance zero there is no derivative.
         var = np.clip(scale * np.asarray(rows.explained), *_FIRST_VARIANCES)
-        h = _curvature(parameters, constants, rows, mean, var)
+        h = curvature(parameters, constants, rows, mean, var)
     else:
         # The same means.
         w = before.w * np.exp(0.5 * (before.log_scale - log_scale))
@@ -227,20 +233,20 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     bounds = []
     for turn in range(turns):
         covariance = covariance_of(rows, h, scale)
-        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, _ROUGH * tolerance)
+        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, ROUGH * tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):
             break
         var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
-        after = _curvature(parameters, constants, rows, mean, var)
+        after = curvature(parameters, constants, rows, mean, var)
         # The mean of both from the second turn on: under a wide prior h would swing.
         h = 0.5 * (h + after) if turn else after
     return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
 
 
-def refined(parameters, constants, rows, fit, tolerance=_TOLERANCE):
+def refined(parameters, constants, rows, fit, tolerance=TOLERANCE):
     """The fit with means to more digits under its covariance; the arguments are those of `fit_at_scale`."""
-    scale, precision = float(np.exp(fit.log_scale)), _FINE * tolerance
+    scale, precision = float(np.exp(fit.log_scale)), FINE * tolerance
     w, mean, value = _best_means(parameters, constants, rows, fit.w, fit.covariance, scale, precision)
     bound = value - len(w) * float(fit.covariance.divergence)
     return fit._replace(w=w, mean=np.asarray(mean), bounds=[*fit.bounds[:-1], bound])
@@ -256,12 +262,15 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
         # A huge value, from which the line search turns back.
         return (value, gradient) if np.isfinite(value) else (np.finfo(float).max, 0.0 * gradient)
 
-    start = (w @ np.asarray(covariance.root)).ravel()
-    options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    t = found.x.reshape(shape)
+    t = minimised(loss, (w @ np.asarray(covariance.root)).ravel(), precision).reshape(shape)
     value, _, mean = _loss(t, *system)
     return t @ np.asarray(covariance.inverse_root), mean, -float(value)
+
+
+def minimised(loss, start, precision):
+    """Where ``loss``, of one vector, with its gradient, is least; its relative change ends the search."""
+    options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
+    return optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
 
 
 def gaussian_of(fit):

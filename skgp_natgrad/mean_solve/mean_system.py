@@ -118,14 +118,14 @@ def whitened_in_place(parameters, prior, X, A):
     """Rows whitened by all points, in the place of ``A`` (J, P, B), and what these leave unexplained: (J, B)."""
     roots, residual = np.asarray(prior.root), np.empty((len(A), len(X)))
     for j, log_kernel in enumerate(parameters.log_kernels):
-        A[j], variance = _covariances_of(log_kernel, prior.points, prior.mask, X)
+        A[j], variance = covariances_of(log_kernel, prior.points, prior.mask, X)
         in_place.lower_solve(roots[j], A[j])
         residual[j] = np.maximum(variance - np.einsum("mb,mb->b", A[j], A[j]), 0.0)
     return residual
 
 
 @functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
-def _covariances_of(log_kernel, points, mask, X):
+def covariances_of(log_kernel, points, mask, X):
     """Covariances of all points with the rows (P, B), and the rows' prior variances (B,)."""
     kernel = exponential(log_kernel)
     return kernel(points, X) * mask[:, None], kernel.diag(X)

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import blas, memory
+from .._backend import blas, in_place, memory
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
@@ -74,8 +74,12 @@ def sized(plan, table):
     if plan.likelihood.conjugate:
         n_inducing = sizes.n_inducing(n_rows, plan.n_latent(table), memory.available())
     else:
-        share = functools.partial(unexplained.share, plan.kernels[0], table.sample.X)
+        share = functools.cache(functools.partial(unexplained.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available(), share)
+        few = sizes.n_inducing_of_labels(n_rows, memory.available())
+        if few < n_rows and in_place.pays(few) and n_inducing < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS:
+            plan = plan._replace(n_mean_inducing=sizes.n_further_of_labels(n_rows, few, memory.available()))
+            n_inducing = few
     # Greedy selection takes longer than the solution. A method that was asked for is used.
     method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
     return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)

@@ -63,6 +63,14 @@ def add_mean_only(plan, table, parameters, constants, random_state):
     return parameters._replace(points=points, weights=weights), constants
 
 
+def with_means(means, parameters, constants):
+    """The parameters and the constants with these `label_means.Means`."""
+    points, masks = padded((np.asarray(parameters.points.Z), means.Z_mean), (0, 0))
+    a = np.pad(means.a, ((0, 0), (0, len(points.Z_mean) - means.a.shape[1])))
+    constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))
+    return parameters._replace(points=points, weights=parameters.weights._replace(a=a)), constants
+
+
 def padded(placed, requested):
     """Pad both point sets with masked points to sizes that similar tables share."""
     points, masks = [], []

@@ -77,8 +77,10 @@ class Plan(NamedTuple):
 
     @property
     def n_trained_mean_inducing(self) -> int:
-        """Mean-only points that are trained; those of the exact mean are placed after training."""
-        return 0 if self.settings.algorithm.mean_solver == "exact" else self.n_mean_inducing
+        """Mean-only points that are trained; those of the exact mean, and of one step, are placed after training."""
+        algorithm = self.settings.algorithm
+        after = algorithm.mean_solver == "exact" or SOLVERS[algorithm.solver].one_step
+        return 0 if after else self.n_mean_inducing
 
     def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
@@ -100,7 +102,7 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
-    if solver.one_step and plan.n_mean_inducing:
+    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing:
         raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
     if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
         raise ValueError(

@@ -17,6 +17,8 @@ _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
 # Where these points leave more than this share of the prior variance unexplained, there are more of them: so many
 # operations, whatever the number of rows.
 _MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
+# Where they leave more than this share, the means rest on further points: so many operations.
+WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
@@ -60,3 +62,28 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
         most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
+
+
+def n_further_of_labels(n_rows, n_inducing, n_bytes):
+    """The number of further points on which the means of class labels rest, beside the inducing points.
+
+    Parameters
+    ----------
+    n_rows : int
+    n_inducing : int
+    n_bytes : int or None
+        Available memory, where it is known.
+    """
+
+    def operations(n):
+        # To factorise their covariance, and to whiten the rows that are no points.
+        return n**2 * (n / 3.0 + np.maximum(n_rows - n, 0.0))
+
+    def size(n):
+        return 8 * n**2 + 4 * (n_inducing + n) * n_rows
+
+    found = np.arange(max(n_rows - n_inducing, 0), 0, -100)
+    fits = operations(found.astype(float)) <= _OPERATIONS_OF_MEANS
+    if n_bytes is not None:
+        fits &= size(found.astype(float)) <= _PART * n_bytes
+    return int(found[fits].max(initial=0))

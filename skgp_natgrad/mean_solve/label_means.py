@@ -1,0 +1,222 @@
+"""The means of class labels on more points than their covariance rests on.
+
+The orthogonal basis (Salimbeni, Cheng, Boots and Deisenroth 2018, eq. 11) in whitened coordinates: the covariance of
+inducing points and further points together has the factor
+
+    L = [[L_1, 0], [C^T, L_2]],    C = L_1^-1 Kzg,    L_2 L_2^T = Kgg - C^T C
+
+so that the first coordinates of the means are those of q(v), and the others belong to what the inducing points leave
+unexplained. Variances stay as they are, and the means are the maximum of the bound under them, by L-BFGS. What that
+needs are products of the means with the whitened rows, 4 K N P operations each time. A row that is a point needs no
+solve: its column is a row of L. The rows are kept in single precision, in which nothing is solved: latent means round
+to 1e-6 of their deviation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._backend import in_place
+from .._backend.repeated import grouped
+from .common_covariance import minimised
+from .mean_system import covariances_of
+
+# Rows whose covariances with all points are made at once, in double precision.
+_BLOCK_ROWS = 1024
+
+
+class Means(NamedTuple):
+    """The mean of q(v), and the weights of further points.
+
+    Attributes
+    ----------
+    Z_mean : ndarray of shape (G, D)
+        The further points.
+    m : ndarray of shape (K, M)
+    a : ndarray of shape (K, G)
+    """
+
+    Z_mean: np.ndarray
+    m: np.ndarray
+    a: np.ndarray
+
+
+class Wide(NamedTuple):
+    """Rows, whitened by all points.
+
+    Attributes
+    ----------
+    Z_mean : ndarray of shape (G, D)
+        The further points.
+    root : ndarray of shape (G, G)
+        L_2.
+    order : ndarray of shape (N,)
+        Positions of the rows: those that are further points come first.
+    first : ndarray of shape (M, N)
+        These rows, whitened by the inducing points, in single precision.
+    rest : list of pairs of a slice of the further points and an ndarray
+        What further points add, a block of points after the other, of the rows from the first of them on: those before
+        have none of it.
+    """
+
+    Z_mean: np.ndarray
+    root: np.ndarray
+    order: np.ndarray
+    first: np.ndarray
+    rest: list
+
+    @property
+    def n_points(self):
+        """Number of points of both kinds."""
+        return len(self.first) + len(self.Z_mean)
+
+    def product(self, w):
+        """w A (K, N) for ``w`` (K, P), in double precision; the rows are in their own order."""
+        w, n_points = w.astype(np.float32), len(self.first)
+        found = w[:, :n_points] @ self.first
+        for part, A in self.rest:
+            found[:, part.start :] += w[:, n_points + part.start : n_points + part.stop] @ A
+        product = np.empty(found.shape)
+        product[:, self.order] = found
+        return product
+
+    def adjoint(self, g):
+        """g A^T (K, P) for ``g`` (K, N)."""
+        g = np.asarray(g, np.float32)[:, self.order]
+        return np.concatenate([g @ self.first.T, *(g[:, part.start :] @ A.T for part, A in self.rest)], axis=1)
+
+    def squared_sums(self, h):
+        """The diagonal (G,) of A diag(h) A^T of the further points, for ``h`` (N,)."""
+        h = np.asarray(h, np.float32)[self.order]
+        return np.concatenate([(A * A) @ h[part.start :] for part, A in self.rest]).astype(float)
+
+
+def drawn(X, is_point, n_further, random_state):
+    """Positions of random rows of X (N, D) that are no inducing points, one of equal rows; all of fewer rows."""
+    order, start = grouped(X)
+    first = order[start]
+    return np.sort(random_state.permutation(first[~is_point[first]])[:n_further])
+
+
+def whitened(log_kernel, rows, X, chosen, is_point, jitter):
+    """The `Wide` rows; None if the covariance of the further points has no factor.
+
+    Parameters
+    ----------
+    log_kernel : Kernel
+        As logarithms.
+    rows : common_covariance.Rows
+        Whitened by the inducing points; rows after the last of ``X`` fill them up.
+    X : ndarray of shape (N, D)
+    chosen : ndarray of shape (G,)
+        Positions of the further points.
+    is_point : ndarray of bool of shape (N,)
+        Whether a row is an inducing point, to which further ones add nothing.
+    jitter : float
+        Relative to the kernel's scale.
+    """
+    explained, Z_mean, n_rows = np.asarray(rows.A), X[chosen], len(rows.weight)
+    n_further, across = len(chosen), np.ascontiguousarray(explained[:, chosen])
+
+    def unexplained(of, start=0):
+        """What inducing points leave of the covariances of further points with rows (., B), and prior variances."""
+        some = X[np.pad(of, (0, _BLOCK_ROWS - len(of)), mode="edge")]
+        covariance, variance = covariances_of(log_kernel, Z_mean, np.ones(n_further), some)
+        rest = np.asarray(covariance)[start:, : len(of)] - across[:, start:].T @ explained[:, of]
+        return rest, float(np.mean(variance))
+
+    root = _root(chosen, unexplained, jitter)
+    if root is None:
+        return None
+    # What fills up has no weight: it comes last, and its columns stay zero.
+    others = np.setdiff1d(np.flatnonzero(~is_point), chosen)
+    order = np.concatenate([chosen, others, np.setdiff1d(np.arange(n_rows), np.concatenate([chosen, others]))])
+    rest = [(part, np.zeros((part.stop - part.start, n_rows - part.start), np.float32)) for part in _blocks(n_further)]
+    for part, A in rest:
+        A[:, : n_further - part.start] = root[part.start :, part].T
+    for columns in _blocks(len(others)):
+        added = in_place.lower_solve(root, unexplained(others[columns])[0])
+        for part, A in rest:
+            at = n_further - part.start + columns.start
+            A[:, at : at + added.shape[1]] = added[part]
+    return Wide(Z_mean, root, order, explained[:, order].astype(np.float32), rest)
+
+
+def _blocks(n_rows):
+    return [slice(start, min(start + _BLOCK_ROWS, n_rows)) for start in range(0, n_rows, _BLOCK_ROWS)]
+
+
+def _root(chosen, unexplained, jitter):
+    """L_2, with as much jitter as it needs. It takes the place of its matrix, which is made anew for another jitter."""
+    for relative in in_place.growing(jitter):
+        system = np.empty((len(chosen),) * 2)
+        for part in _blocks(len(chosen)):
+            # The lower triangle is enough.
+            system[part.start :, part], variance = unexplained(chosen[part], part.start)
+            system[part, part][np.diag_indices(part.stop - part.start)] += relative * variance
+        root = in_place.cholesky_over(system)
+        if root is not None:
+            return root
+    return None
+
+
+def best(log_likelihood, prior_mean, wide, covariance, h, w, precision):
+    """The means with the largest log-likelihood, less half their square.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        Of latent means (K, N) at all rows: its value and its derivatives (K, N).
+    prior_mean : array of shape (K, 1)
+    wide : Wide
+    covariance : common_covariance.Covariance
+        Of the inducing points' part, which is searched in coordinates of unit variance.
+    h : array of shape (N,)
+        The curvature of the log-likelihood; the further points' coordinates have about unit variance under it.
+    w : ndarray of shape (K, P)
+        The whitened start; zero where it has fewer than all points.
+    precision : float
+        The relative change that ends the search.
+
+    Returns
+    -------
+    w : ndarray of shape (K, M + G)
+        Whitened.
+    mean : ndarray of shape (K, N)
+        At all rows.
+    """
+    root, inverse_root = np.asarray(covariance.root), np.asarray(covariance.inverse_root)
+    n_points, shape = len(root), (len(w), wide.n_points)
+    deviation = 1.0 / np.sqrt(1.0 + wide.squared_sums(h))
+
+    def latent(w):
+        return prior_mean + wide.product(w)
+
+    def means_of(t):
+        return np.concatenate([t[:, :n_points] @ inverse_root, deviation * t[:, n_points:]], axis=1)
+
+    def loss(t):
+        w = means_of(t.reshape(shape))
+        value, g = log_likelihood(latent(w))
+        slope = w - wide.adjoint(g)
+        slope[:, :n_points] = slope[:, :n_points] @ inverse_root.T
+        slope[:, n_points:] *= deviation
+        value = 0.5 * float((w * w).sum()) - float(value)
+        # A huge value, from which the line search turns back.
+        return (value, slope.ravel()) if np.isfinite(value) else (np.finfo(float).max, 0.0 * slope.ravel())
+
+    start = np.zeros(shape)
+    start[:, : w.shape[1]] = w
+    start[:, :n_points] = start[:, :n_points] @ root
+    start[:, n_points:] /= deviation
+    w = means_of(minimised(loss, start.ravel(), precision).reshape(shape))
+    return w, latent(w)
+
+
+def of_basis(wide, w):
+    """Whitened means as those of the orthogonal basis: a = L_2^-T times those of the further points."""
+    n_points = w.shape[1] - len(wide.Z_mean)
+    further = np.asfortranarray(w[:, n_points:]).T.copy()
+    return Means(wide.Z_mean, w[:, :n_points], in_place.upper_solve(wide.root, further).T)
