@@ -377,7 +377,7 @@ def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, 
 
 def test_columns_that_fill_up_change_no_start(rng):
     table = Table(rng.normal(size=(50, 3)), rng.normal(size=(1, 50)), np.ones(50))
-    view = search._view(table, False, search.NOISE_BOUNDS, search._OF_SMALL)
+    view = search._view(table, False, False, search.NOISE_BOUNDS, search._OF_SMALL)
     start = search._start(laplacian, view.longest, 0.0, view, np.inf)[0].kernel.k2.length_scale
     assert len(start) == 8
     expected = laplacian(view.longest[:3], view.limits).k2.length_scale

@@ -79,8 +79,9 @@ normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
     "quantile" maps each column to normal scores by a monotone function, linear
     beyond the training data, which suits columns with long tails. "auto" chooses
-    between the two together with the kernel; it is True if ``kernel`` is
-    given. A column
+    between the two together with the kernel, and of 48 columns or more also
+    takes one number for all of them, as suits the pixels of images; it is True
+    if ``kernel`` is given. A column
     whose values span at most four units of rounding of its type counts as
     constant, whether X is standardised or not.
 n_inducing : int, "auto", None or "all", default="auto"
@@ -89,8 +90,9 @@ n_inducing : int, "auto", None or "all", default="auto"
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
     minute allows on two cores: for Gaussian noise all rows of a table of up
-    to 5000, for class labels of up to 2800, or as many as a minute allows
-    where so few leave much of the prior variance unexplained. None and
+    to 5000, for class labels of up to 2800, and where so few leave some of the
+    prior variance unexplained, further points for the means alone, up to all
+    rows of some 25,000. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0

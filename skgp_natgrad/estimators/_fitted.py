@@ -92,7 +92,9 @@ def _paragraph(plan, scales, model, result):
     scaling = "normal scores of X" if isinstance(scales.x, NormalScores) else "X, standardised or as it is"
     points = f"{n_points(masks.Z)} inducing points"
     if n_further:
-        points += f" and {n_further} further points (basis {algorithm.basis!r}, mean solver {algorithm.mean_solver!r})"
+        of_steps = not svgp.SOLVERS[algorithm.solver].one_step
+        solver = f", mean solver {algorithm.mean_solver!r}" if of_steps else ""
+        points += f" and {n_further} further points for the mean (basis {algorithm.basis!r}{solver})"
     n_iter = len(result.trained.report.elbo)
     steps = {
         "evidence": "hyperparameters from the evidence of some rows, then "
@@ -158,10 +160,11 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
         return
     asks = estimator.n_inducing != signature(type(estimator)).parameters["n_inducing"].default
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
+    n_mean = plan.n_mean_inducing if estimator.n_mean_inducing else 0
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
-    wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (plan.n_mean_inducing, used_for_mean - copied)}
+    wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (n_mean, used_for_mean - copied)}
     for name, (asked, found) in wanted.items():
         if found < asked:
             warnings.warn(

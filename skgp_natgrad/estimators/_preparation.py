@@ -13,6 +13,7 @@ from .. import svgp
 from .._backend import processes
 from .._backend.rows import BLOCK_ROWS
 from ..likelihoods import in_units
+from ..start.scale import Scale
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
 from ..training.rungs import Rung
@@ -163,7 +164,8 @@ def _chosen(plan, table, choice, random_state):
     rows = svgp.some_rows(table, random_state)
     units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     tables = [_table.scaled(rows, scales, *units) for scales in choice]
-    index, plan = svgp.choose_kernel(plan, tables, random_state)
+    in_common_unit = [isinstance(scales.x, Scale) and scales.x.in_common_unit for scales in choice]
+    index, plan = svgp.choose_kernel(plan, tables, random_state, in_common_unit)
     return choice[index], plan
 
 
@@ -189,7 +191,8 @@ def _as_before(estimator, likelihood):
     if len(estimator.mean_inducing_points_):
         raise ValueError(
             f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
-            "they have learned cannot be passed on to later rows. Call fit to start anew."
+            "they have learned cannot be passed on to later rows. Call fit to start anew; with a number for n_inducing, "
+            "and n_mean_inducing=0, there are none."
         )
     fitted = estimator.likelihood_
     if type(likelihood) is not type(fitted):

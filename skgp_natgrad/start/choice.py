@@ -95,7 +95,7 @@ def some_rows(table, random_state):
     return table.rows(index)
 
 
-def choose_kernel(plan, tables, random_state):
+def choose_kernel(plan, tables, random_state, in_common_unit=None):
     """Choose the default kernel, its initial hyperparameters, and the scaling of X.
 
     Parameters
@@ -105,6 +105,8 @@ def choose_kernel(plan, tables, random_state):
     tables : sequence of Table
         The same rows under each scaling.
     random_state : numpy.random.RandomState
+    in_common_unit : sequence of bool, optional
+        Whether the columns of each table have one unit, so that they begin with one lengthscale.
 
     Returns
     -------
@@ -122,7 +124,13 @@ def choose_kernel(plan, tables, random_state):
     with blas.single_threaded(0):
         evenly = one_step and plan.n_classes > 0
         index, found = search.best_kernels(
-            regressed, random_state, n_best, coarse=not one_step, noises=noises, evenly=evenly
+            regressed,
+            random_state,
+            n_best,
+            coarse=not one_step,
+            noises=noises,
+            evenly=evenly,
+            in_common_unit=in_common_unit,
         )
     table = tables[index]
     plans = [_started(plan, each, table) for each in found]

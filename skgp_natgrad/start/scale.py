@@ -22,6 +22,11 @@ class Scale(NamedTuple):
     scale: np.ndarray
     spans: np.ndarray | None = None
 
+    @property
+    def in_common_unit(self):
+        """Whether several columns, which vary more and less, are divided by one number."""
+        return len(self.scale) > 1 and bool(np.all(self.scale == self.scale[0]))
+
     def forward(self, table):
         """Standardise ``table`` (N, columns)."""
         return (snapped(table, self.spans) - self.offset) / self.scale
@@ -102,6 +107,14 @@ def fit_scale(name, table, weight, active, spans=None):
     if not active:
         return Scale(np.zeros(n_columns), np.ones(n_columns), spans)
     return scale_from(name, *_moments(table, weight), np.abs(table).max(), weight.max(), spans)
+
+
+def fit_common_scale(scale):
+    """A `Scale` with one number for all columns, the root mean square of their deviations, from that of each."""
+    # A constant column has a unit of its own, and no deviation.
+    with np.errstate(over="ignore"):
+        common = np.sqrt(np.mean(np.square(scale.scale)))
+    return scale._replace(scale=np.full_like(scale.scale, common))
 
 
 def scale_from(name, mean, deviation, largest, heaviest, spans=None):

@@ -22,7 +22,7 @@ from . import evidence
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
 from .merged import in_random_order
-from .scale import fit_scale, fit_targets
+from .scale import fit_common_scale, fit_scale, fit_targets
 from .splits import FEWEST_OUTSIDE, Shuffled, splits
 from .weak_prior import weak_prior
 
@@ -73,6 +73,8 @@ _USUAL = _Effort((np.inf,), 30, 20)
 # That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
 # isotropic. What is chosen hardly changes with more iterations.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
+# Of so many columns, too, and of a kernel that is nearly isotropic the scaling of X is chosen.
+_MANY_COLUMNS, _OF_MANY_COLUMNS = 48, _Effort((0.3, np.inf), 30, 20)
 
 
 class Found(NamedTuple):
@@ -123,7 +125,9 @@ class _View:
         return np.count_nonzero(self.varies)
 
 
-def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False):
+def best_kernels(
+    tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False, in_common_unit=None
+):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
@@ -142,6 +146,8 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     evenly : bool, default=False
         Whether the best kernel is returned a second time, with the hyperparameters that rows of rare targets say
         more of, if some targets are rare. Targets are labels then.
+    in_common_unit : sequence of bool, optional
+        Whether the columns of each table have one unit: then they begin with one lengthscale.
 
     Returns
     -------
@@ -154,8 +160,8 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     n_columns = tables[0].X.shape[1]
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     is_small = rows.is_small(n_rows)
-    effort = _OF_SMALL if is_small else _USUAL
-    views = [_view(table, coarse, noises, effort) for table in tables]
+    effort = _OF_SMALL if is_small else _USUAL if n_columns < _MANY_COLUMNS else _OF_MANY_COLUMNS
+    views = [_view(*pair, coarse, noises, effort) for pair in _with_units(tables, in_common_unit)]
 
     def smooth_one(view):
         return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0])
@@ -199,7 +205,7 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     found : Found
     """
     rows = Shuffled(*in_random_order(table, random_state))
-    view, tie = _view(table, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
+    view, tie = _view(table, False, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
     start, _, _ = _start(make, view.longest, np.log(noise), view, tie)
     candidate = _Candidate(make, tie, (evidence.Best(start, -np.inf),), np.nan)
     return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)
@@ -210,9 +216,14 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _view(table, coarse, noises, effort):
+def _with_units(tables, in_common_unit):
+    return zip(tables, in_common_unit or [False] * len(tables), strict=True)
+
+
+def _view(table, in_common_unit, coarse, noises, effort):
     """The view of a table; columns of zeros fill it up."""
-    deviation = fit_scale("X", table.X, table.weight, active=True).scale
+    scale = fit_scale("X", table.X, table.weight, active=True)
+    deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
     missing = -len(deviation) % _COLUMNS
     X = np.pad(table.X, ((0, 0), (0, missing)))
     longest = np.sqrt(len(deviation)) * deviation
