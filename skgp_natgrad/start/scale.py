@@ -24,8 +24,8 @@ class Scale(NamedTuple):
 
     @property
     def in_common_unit(self):
-        """Whether several columns, which vary more and less, are divided by one number."""
-        return len(self.scale) > 1 and bool(np.all(self.scale == self.scale[0]))
+        """Whether several columns are divided by one number, other than that of columns left as they are, one."""
+        return len(self.scale) > 1 and bool(np.all(self.scale == self.scale[0])) and self.scale[0] != 1.0
 
     def forward(self, table):
         """Standardise ``table`` (N, columns)."""
