@@ -191,8 +191,8 @@ def _as_before(estimator, likelihood):
     if len(estimator.mean_inducing_points_):
         raise ValueError(
             f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
-            "they have learned cannot be passed on to later rows. Call fit to start anew; with a number for n_inducing, "
-            "and n_mean_inducing=0, there are none."
+            "they have learned cannot be passed on to later rows. Call fit to start anew; with a number for "
+            "n_inducing, and n_mean_inducing=0, there are none."
         )
     fitted = estimator.likelihood_
     if type(likelihood) is not type(fitted):

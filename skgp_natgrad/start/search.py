@@ -125,9 +125,7 @@ class _View:
         return np.count_nonzero(self.varies)
 
 
-def best_kernels(
-    tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False, in_common_unit=None
-):
+def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False, in_common_unit=None):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
