@@ -9,13 +9,12 @@ import numpy as np
 from .._backend.rows import Rows
 from ..start.normal_scores import NormalScores, fit_normal_scores
 from ..start.scale import Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
+from ..start.search import MANY_COLUMNS
 from ..svgp import LongTable, Table
 from . import _inputs, _long
 
 # Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
-# So many columns are often one quantity, as the pixels of images: a common unit tells how much each of them varies.
-_MANY_COLUMNS = 48
 
 
 class Scales(NamedTuple):
@@ -57,7 +56,7 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.
         found.append(fit_normal_scores(table.sample.X, table.sample.weight, spans))
-    if normalize_X == "auto" and choice and table.n_columns >= _MANY_COLUMNS:
+    if normalize_X == "auto" and choice and table.n_columns >= MANY_COLUMNS:
         found.append(fit_common_scale(x))
     return [Scales(x, y) for x in found]
 

@@ -73,8 +73,9 @@ _USUAL = _Effort((np.inf,), 30, 20)
 # That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
 # isotropic. What is chosen hardly changes with more iterations.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
-# Of so many columns, too, and of a kernel that is nearly isotropic the scaling of X is chosen.
-_MANY_COLUMNS, _OF_MANY_COLUMNS = 48, _Effort((0.3, np.inf), 30, 20)
+# So many columns are often one quantity, as the pixels of images, and few rows do not tell them apart: by a kernel
+# that is nearly isotropic the scaling of X is chosen, among others one in a common unit.
+MANY_COLUMNS, _OF_MANY_COLUMNS = 48, _Effort((0.3, np.inf), 30, 20)
 
 
 class Found(NamedTuple):
@@ -158,7 +159,7 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
     n_columns = tables[0].X.shape[1]
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     is_small = rows.is_small(n_rows)
-    effort = _OF_SMALL if is_small else _USUAL if n_columns < _MANY_COLUMNS else _OF_MANY_COLUMNS
+    effort = _OF_SMALL if is_small else _USUAL if n_columns < MANY_COLUMNS else _OF_MANY_COLUMNS
     views = [_view(*pair, coarse, noises, effort) for pair in _with_units(tables, in_common_unit)]
 
     def smooth_one(view):
