@@ -8,8 +8,7 @@ import numpy as np
 
 from .._backend.rows import Rows
 from ..start.normal_scores import NormalScores, fit_normal_scores
-from ..start.scale import Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
-from ..start.search import MANY_COLUMNS
+from ..start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
 from ..svgp import LongTable, Table
 from . import _inputs, _long
 

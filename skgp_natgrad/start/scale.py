@@ -8,6 +8,8 @@ import numpy as np
 
 # Numbers that differ by at most this many units of rounding count as one number, computed in different ways.
 _FEW_UNITS = 4
+# So many columns are often one quantity, as the pixels of images: a common unit tells how much each of them varies.
+MANY_COLUMNS = 48
 # Up to this value double precision represents every integer.
 _LARGEST_EXACT = 2.0**53
 

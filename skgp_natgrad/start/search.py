@@ -22,7 +22,7 @@ from . import evidence
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
 from .merged import in_random_order
-from .scale import fit_common_scale, fit_scale, fit_targets
+from .scale import MANY_COLUMNS, fit_common_scale, fit_scale, fit_targets
 from .splits import FEWEST_OUTSIDE, Shuffled, splits
 from .weak_prior import weak_prior
 
@@ -73,9 +73,8 @@ _USUAL = _Effort((np.inf,), 30, 20)
 # That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
 # isotropic. What is chosen hardly changes with more iterations.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
-# So many columns are often one quantity, as the pixels of images, and few rows do not tell them apart: by a kernel
-# that is nearly isotropic the scaling of X is chosen, among others one in a common unit.
-MANY_COLUMNS, _OF_MANY_COLUMNS = 48, _Effort((0.3, np.inf), 30, 20)
+# Few rows do not tell many columns apart: by a kernel that is nearly isotropic the scaling of X is chosen.
+_OF_MANY_COLUMNS = _Effort((0.3, np.inf), 30, 20)
 
 
 class Found(NamedTuple):
