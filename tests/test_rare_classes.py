@@ -81,7 +81,7 @@ def test_kernels_are_offered_a_second_time(rng):
     X, y = with_a_rare_class(rng, 1500)
     likelihood = Softmax().prepare(y[None].astype(float), 3)
     table = search.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": search.NOISE_BOUNDS_OF_LABELS, "evenly": True}
+    options = {"noises": search.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
     assert [each.evenly for each in found] == [False, False, True]
     assert type(found[2].kernel) is type(found[0].kernel)
@@ -94,18 +94,21 @@ def test_kernels_are_offered_a_second_time(rng):
     assert not any(each.evenly for each in search.best_kernels([few], np.random.RandomState(0), 2, **options)[1])
 
 
+@pytest.mark.parametrize("by_neighbours", [True, False])
 @pytest.mark.parametrize(("gain", "is_taken"), [(0.05, True), (0.001, False), (-0.05, False)])
-def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_taken):
+def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_taken, by_neighbours):
     X, y = with_a_rare_class(rng, 300)
     table = Table(X, y[None].astype(float), np.ones(len(X)))
     usual, even = ConstantKernel(2.0) * RBF(1.0), ConstantKernel(3.0) * RBF(2.0)
-    found = [search.Found(usual, 0.1, 0.0), search.Found(even, 0.1, 0.0, evenly=True)]
-    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
     densities = rng.normal(-0.5, 0.2, size=200)
+    of_labels = densities, densities + gain + rng.normal(0.0, 0.1, size=200)
+    found = [search.Found(usual, 0.1, 0.0), search.Found(even, 0.1, 0.0, evenly=True)]
+    if by_neighbours:
+        found = [each._replace(of_labels=labels) for each, labels in zip(found, of_labels, strict=True)]
+    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
 
     def tried(plan, table, seed, labels):
-        is_even = plan.kernels[0].k2.length_scale == 2.0
-        each = densities + is_even * (gain + rng.normal(0.0, 0.1, size=200))
+        each = of_labels[int(plan.kernels[0].k2.length_scale == 2.0)]
         return choice._Tried(plan, each.mean(), class_labels.Densities(each, np.ones(200), np.ones(200)))
 
     monkeypatch.setattr(choice, "_tried", tried)

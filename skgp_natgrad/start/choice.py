@@ -26,8 +26,8 @@ from .state import init
 
 # Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
-# Of class labels, whose solution takes several turns: rows, and the share of them that is held out; of labels that are
-# rare small differences decide, which ask for more.
+# Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
+# are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
@@ -122,29 +122,38 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     n_best = _FINALISTS if one_step else 1
     noises = search.NOISE_BOUNDS_OF_LABELS if plan.n_classes else search.NOISE_BOUNDS
     with blas.single_threaded(0):
-        evenly = one_step and plan.n_classes > 0
         index, found = search.best_kernels(
             regressed,
             random_state,
             n_best,
             coarse=not one_step,
             noises=noises,
-            evenly=evenly,
+            of_labels=one_step and plan.n_classes > 0,
             in_common_unit=in_common_unit,
         )
     table = tables[index]
+    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
+    if found[0].of_labels is not None:
+        densities = [class_labels.Densities(each.of_labels, *np.ones((2, len(each.of_labels)))) for each in found]
+        found = [found[_best_of_labels(found, densities)]]
     plans = [_started(plan, each, table) for each in found]
     if not one_step or (len(plans) == 1 and plan.likelihood.conjugate):
         return index, plans[0]
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
-    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
     tried = [_tried(each, table, seed, labels) for each in plans]
-    best = max((each for each, kernel in zip(tried, found, strict=True) if not kernel.evenly), key=lambda t: t.density)
-    for each, kernel in zip(tried, found, strict=True):
-        if kernel.evenly and each.of_labels.are_larger_than(best.of_labels):
-            best = each
-    return index, best.plan
+    if plan.likelihood.conjugate:
+        return index, max(tried, key=lambda each: each.density).plan
+    return index, tried[_best_of_labels(found, [each.of_labels for each in tried])].plan
+
+
+def _best_of_labels(found, densities):
+    """Position of the kernel with the largest density; of one of which rare labels say more only if that is sure."""
+    best = max((i for i, each in enumerate(found) if not each.evenly), key=lambda i: densities[i].mean)
+    for i, each in enumerate(found):
+        if each.evenly and densities[i].are_larger_than(densities[best]):
+            best = i
+    return best
 
 
 class _Tried(NamedTuple):

@@ -4,7 +4,8 @@ Training moves hyperparameters by gradients, and ends near where it starts: at a
 far too long a wiggly function looks like noise, and of many columns those that matter are not found.
 So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
 table. They are compared by the density of rows outside that part, since repeated rows deceive the
-evidence: it explains them by a noise that is too small. Of a small table each part is outside once: a kernel of many
+evidence: it explains them by a noise that is too small. Class labels of larger tables are predicted by their neighbours
+in the whole table, not by that part (`neighbours`). Of a small table each part is outside once: a kernel of many
 hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
 """
 
@@ -18,7 +19,7 @@ from scipy.stats import norm, rankdata
 
 from .. import kernels
 from .._backend import threads
-from . import evidence
+from . import evidence, neighbours
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
 from .merged import in_random_order
@@ -49,6 +50,8 @@ _NOTHING = -1.4
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
+# Of fewer rows those on which the solutions under some kernels are compared are as dense as the table.
+_DENSE = 6000
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
 
@@ -89,12 +92,15 @@ class Found(NamedTuple):
         Mean log predictive density of rows that it was not fitted to.
     evenly : bool
         Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
+    of_labels : ndarray of shape (B,), optional
+        The log densities of some labels as their neighbours predict them.
     """
 
     kernel: object
     noise: float
     density: float
     evenly: bool = False
+    of_labels: np.ndarray | None = None
 
 
 class _Candidate(NamedTuple):
@@ -125,7 +131,9 @@ class _View:
         return np.count_nonzero(self.varies)
 
 
-def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, evenly=False, in_common_unit=None):
+def best_kernels(
+    tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, of_labels=False, in_common_unit=None
+):
     """The best kernels for each of the same rows under different scalings of X.
 
     Parameters
@@ -141,9 +149,10 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
         then would explain nothing; they are found where a column has few values.
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
-    evenly : bool, default=False
-        Whether the best kernel is returned a second time, with the hyperparameters that rows of rare targets say
-        more of, if some targets are rare. Targets are labels then.
+    of_labels : bool, default=False
+        Whether targets are labels, of a model that rests on all rows. Then kernels are compared by `neighbours` where
+        there are many rows; and the best one is returned a second time, with the hyperparameters that rows of rare
+        labels say more of, if some are rare.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
 
@@ -169,18 +178,24 @@ def best_kernels(tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUN
         # More rows may show what few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = threads.for_each(smooth_one, views)
+    judges = None
+    if of_labels and rows.n_groups > _DENSE:
+        judges = rows.outside(max(n_rows, _REFINED))
+    firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
-    firsts = [firsts[index], *threads.for_each(lambda tie: _smooth_one(view, parts, tie), effort.ties[1:])]
+    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie), effort.ties[1:])
+    firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
     makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     pairs = [(make, first) for first in firsts for make in makes]
-    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
+    others = [_near(view, each, judges) for each in threads.for_each(lambda pair: _like(view, parts, *pair), pairs)]
     ranked = sorted([*firsts, *others], key=lambda each: -each.density)[: 1 if is_small else n_best]
     samples = [rows.merged(view.table, _REFINED)]
-    if evenly and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
+    if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
         samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: _refined(view, *pair, n_columns), pairs)
+    found = [_with_labels(view, *each, judges) for each in found]
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
@@ -206,7 +221,7 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     view, tie = _view(table, False, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
     start, _, _ = _start(make, view.longest, np.log(noise), view, tie)
     candidate = _Candidate(make, tie, (evidence.Best(start, -np.inf),), np.nan)
-    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)
+    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)[0]
 
 
 def _suits(make, n_columns):
@@ -280,8 +295,24 @@ def _logarithms(kernel, n_columns):
     return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
 
 
+def _near(view, candidate, judges):
+    """The candidate with the log density of labels at positions ``judges`` as neighbours predict them, if any."""
+    if judges is None:
+        return candidate
+    of_labels = neighbours.label_densities(candidate.best[0].hyperparameters, view.table, judges)
+    return candidate._replace(density=float(of_labels.mean()))
+
+
+def _with_labels(view, found, hyperparameters, judges):
+    """The kernel that was found, with the log densities of labels at positions ``judges``, if any."""
+    if judges is None:
+        return found
+    of_labels = neighbours.label_densities(hyperparameters, view.table, judges)
+    return found._replace(density=float(of_labels.mean()), of_labels=of_labels)
+
+
 def _refined(view, candidate, rows, n_columns):
-    """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
+    """The candidate at the maximum of the evidence of more rows, without the columns of zeros; and its logarithms."""
     make, tie, (best, *_), density = candidate
     _, bounds, prior = _start(make, view.longest, best.hyperparameters.noise, view, tie)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
@@ -292,7 +323,7 @@ def _refined(view, candidate, rows, n_columns):
     longest = view.longest[:n_columns]
     limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
     kernel = kernels.to_sklearn(make(longest, limits), values)
-    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density)
+    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density), best.hyperparameters
 
 
 def _first_columns(values, n_columns):

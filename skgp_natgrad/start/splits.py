@@ -55,6 +55,12 @@ class Shuffled(NamedTuple):
         """The first rows of a table, one for each X."""
         return merged(table.rows(np.sort(self.first(n_groups))))
 
+    def outside(self, n_groups):
+        """Positions of rows outside the first ones, so many at most."""
+        rest = self.order[len(self.first(n_groups)) :]
+        # Evenly, as a single X may have many rows.
+        return np.sort(rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)])
+
     def evenly_merged(self, table, n_groups):
         """As many rows as of `merged`, of rare targets more and of frequent ones fewer than there are.
 
@@ -108,10 +114,7 @@ def splits(table, shuffled, n_groups):
     splits : list of Split
     """
     if not shuffled.is_small(n_groups):
-        rest = shuffled.order[len(shuffled.first(n_groups)) :]
-        # Evenly, as a single X may have many rows.
-        outside = rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)]
-        return [Split(shuffled.merged(table, n_groups), table.rows(np.sort(outside)))]
+        return [Split(shuffled.merged(table, n_groups), table.rows(shuffled.outside(n_groups)))]
     parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds(table.X)]
     found = [Split(merged(table.rows(rest)), table.rows(part)) for rest, part in parts if len(rest)]
     found = [split for split in found if split.weight > 0.0]

@@ -1,0 +1,119 @@
+"""Class labels as their nearest rows predict them: how well a kernel suits a table as dense as the whole one.
+
+Some hundreds of rows, drawn at random, are far from one another. The kernel that predicts others best from them may be
+one that tells least of a row's neighbours in the whole table, where the model will rest on all rows. So kernels are
+compared by labels which the rows that tell most of them predict, of all rows of the table (Vecchia 1988): a process of
+some rows for each of them, whose regression of the labels has a closed form.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize, special
+
+from .._backend import threads
+from .._backend.device import quick_jit
+
+# Rows from which a label is predicted, and labels that are predicted at a time.
+_NEIGHBOURS, _BLOCK_ROWS = 100, 50
+# Rows of a table come in multiples of this number, so that similar tables share programs.
+_UNIT = 1024
+# Limits of the factor of the predicted indicators under a softmax; of one that tells labels well it is near ten.
+_FACTORS = 1e-3, 1e3
+
+
+def label_densities(hyperparameters, table, index):
+    """Log densities of labels, each predicted by regression on the rows that tell most of it.
+
+    Parameters
+    ----------
+    hyperparameters : evidence.Hyperparameters
+    table : Table
+        Whose targets are a standardised indicator of each class, of two classes one: see `search.regressed`.
+    index : ndarray of shape (B,)
+        Positions of the rows whose labels are predicted, each from others.
+
+    Returns
+    -------
+    densities : ndarray of shape (B,)
+        In nats; minus infinity if a prediction is no number.
+    """
+    means = predictions(hyperparameters, table, index)
+    if not np.all(np.isfinite(means)):
+        return np.full(len(index), -np.inf)
+    low, high = (limit(table.y, axis=1) for limit in (np.min, np.max))
+    if np.any(low == high):
+        # All rows have one label.
+        return np.zeros(len(index))
+    of_classes, labels = (_of_classes((each - low) / (high - low)) for each in (means, table.y[:, index].T))
+    return _calibrated(of_classes, labels.argmax(1))
+
+
+def predictions(hyperparameters, table, index, n_neighbours=_NEIGHBOURS):
+    """Means (B, T) of the targets of some rows, each from the others that explain most of its prior variance.
+
+    Parameters
+    ----------
+    hyperparameters, table, index
+        As in `label_densities`.
+    n_neighbours : int
+        Rows from which a target is predicted, at most.
+    """
+    n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
+    blocks = [index[start : start + _BLOCK_ROWS] for start in range(0, len(index), _BLOCK_ROWS)]
+    noise = np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
+    X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
+
+    def of_block(block):
+        rows = np.pad(block, (0, _BLOCK_ROWS - len(block)), mode="edge")
+        explained = np.asarray(_explained(hyperparameters.kernel, table.X[rows], X))[:, : len(table.X)]
+        explained = np.where(table.weight > 0.0, explained, -np.inf)
+        explained[np.arange(len(rows)), rows] = -np.inf
+        near = np.argpartition(-explained, n_neighbours - 1, axis=1)[:, :n_neighbours]
+        y = np.moveaxis(table.y[:, near], 0, -1)
+        return np.asarray(_means(hyperparameters.kernel, table.X[rows], table.X[near], y, noise[near]))[: len(block)]
+
+    return np.concatenate(threads.for_each(of_block, blocks))
+
+
+@quick_jit
+def _explained(kernel, x, X):
+    """The share of the prior variances at x (B, D) that values at X (N, D) explain, each alone, up to a factor."""
+    kernel = jax.tree.map(jnp.exp, kernel)
+    return kernel(x, X) ** 2 / kernel.diag(X)
+
+
+@quick_jit
+def _covariances(kernel, x, X):
+    """Of values at X (B, K, D) with one another (B, K, K), and with those at x (B, D) (B, K)."""
+    kernel = jax.tree.map(jnp.exp, kernel)
+    return jax.vmap(
+        lambda x, X: (jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False), kernel(x[None], X)[0])
+    )(x, X)
+
+
+def _means(kernel, x, X, y, noise):
+    """Predictions (B, T) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
+    # Many factorisations by XLA, of programs that run at the same time, wait for one another without an end.
+    among, across = map(np.array, _covariances(kernel, x, X))
+    diagonal = np.arange(among.shape[1])
+    among[:, diagonal, diagonal] += noise
+    return np.einsum("bk,bkt->bt", across, np.linalg.solve(among, y))
+
+
+def _of_classes(indicators):
+    """One column for each class; of two classes the second alone is given."""
+    return indicators if indicators.shape[1] > 1 else np.concatenate([1.0 - indicators, indicators], axis=1)
+
+
+def _calibrated(indicators, labels):
+    """Log densities (B,) under the softmax of the indicators (B, C) times the factor that suits them best."""
+
+    def densities(log_factor):
+        return special.log_softmax(np.exp(log_factor) * indicators, axis=1)[np.arange(len(labels)), labels]
+
+    bounds = tuple(np.log(_FACTORS))
+    found = optimize.minimize_scalar(lambda at: -densities(at).mean(), bounds=bounds, method="bounded")
+    return densities(found.x)

@@ -1,0 +1,126 @@
+"""Labels as their nearest rows predict them, against scikit-learn's exact process and against brute force."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import optimize, special
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from skgp_natgrad import kernels, svgp
+from skgp_natgrad.kernels import Laplacian
+from skgp_natgrad.likelihoods import Softmax
+from skgp_natgrad.start import choice, neighbours, search
+from skgp_natgrad.start.evidence import Hyperparameters
+from skgp_natgrad.training.batches import Table
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+KERNELS = {
+    "matern": ConstantKernel(1.7) * Matern([0.8, 2.0, 1.1], nu=2.5),
+    "laplacian": ConstantKernel(0.6) * Laplacian([1.5, 0.7, 3.0]),
+    "sum": ConstantKernel(0.5) * Matern([2.0, 1.0, 0.5], nu=0.5) + ConstantKernel(1.0) * RBF([0.9, 2.0, 1.3]),
+    "linear": ConstantKernel(1.2) * Matern([0.7, 1.0, 2.0], nu=2.5) + ConstantKernel(0.3) * DotProduct(0.8),
+}
+
+
+def table_of(rng, n_rows, n_classes=3, **weights):
+    X = rng.normal(size=(n_rows, 3))
+    labels = (np.abs(X[:, 0] + 0.3 * X[:, 1]) * 1.5).astype(int) % n_classes
+    labels[:n_classes] = np.arange(n_classes)
+    likelihood = Softmax().prepare(labels[None].astype(float), n_classes)
+    weight = weights.get("weight", np.ones(n_rows))
+    return search.regressed(Table(X, labels[None].astype(float), weight), n_classes, likelihood), labels
+
+
+def hyperparameters_of(kernel, noise, n_columns=3):
+    logs = jax.tree.map(np.log, kernels.from_sklearn(kernel, n_columns).value)
+    return Hyperparameters(logs, np.log(noise))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_of_few_rows_it_is_the_exact_process_without_the_row(name, rng):
+    weight = rng.uniform(0.5, 2.0, size=40)
+    table, _ = table_of(rng, 40, weight=weight)
+    index = np.array([3, 17, 39])
+    found = neighbours.predictions(hyperparameters_of(KERNELS[name], 0.1), table, index)
+    for row, mean in zip(index, found, strict=True):
+        others = np.arange(40) != row
+        exact = GaussianProcessRegressor(KERNELS[name], alpha=0.1 / weight[others], optimizer=None)
+        exact.fit(table.X[others], table.y[:, others].T)
+        np.testing.assert_allclose(mean, exact.predict(table.X[row : row + 1])[0], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_rows_that_explain_most_of_it_predict_a_label(name, rng):
+    table, _ = table_of(rng, 150)
+    kernel, index = KERNELS[name], rng.choice(150, 60, replace=False)
+    found = neighbours.predictions(hyperparameters_of(kernel, 0.2), table, index, n_neighbours=12)
+    explained = kernel(table.X[index], table.X) ** 2 / kernel.diag(table.X)
+    explained[np.arange(60), index] = -1.0
+    near = np.argsort(-explained, axis=1)[:, :12]
+    for row, rows, mean in zip(index, near, found, strict=True):
+        exact = GaussianProcessRegressor(kernel, alpha=0.2, optimizer=None).fit(table.X[rows], table.y[:, rows].T)
+        np.testing.assert_allclose(mean, exact.predict(table.X[row : row + 1])[0], rtol=1e-8, atol=1e-10)
+
+
+def test_rows_without_weight_predict_nothing(rng):
+    weight = np.where(np.arange(60) % 3 == 0, 0.0, 1.0)
+    table, _ = table_of(rng, 60, weight=weight)
+    at, index = hyperparameters_of(KERNELS["matern"], 0.1), np.array([1, 2, 4])
+    changed = table._replace(y=np.where(weight > 0.0, table.y, 1e6))
+    np.testing.assert_array_equal(neighbours.predictions(at, table, index), neighbours.predictions(at, changed, index))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_densities_are_those_of_the_best_softmax(n_classes, rng):
+    table, labels = table_of(rng, 300, n_classes)
+    at, index = hyperparameters_of(KERNELS["matern"], 0.1), np.arange(0, 300, 3)
+    found = neighbours.label_densities(at, table, index)
+    # From standardised targets back to shares.
+    indicators = np.equal(labels, np.arange(1 if n_classes == 2 else 0, n_classes)[:, None])
+    means = neighbours.predictions(at, table, index) * indicators.std(1) + indicators.mean(1)
+    means = np.column_stack([1.0 - means, means]) if n_classes == 2 else means
+
+    def densities(factor):
+        return special.log_softmax(factor * means, axis=1)[np.arange(len(index)), labels[index]]
+
+    best = optimize.minimize(lambda x: -densities(x[0]).mean(), [5.0], method="Nelder-Mead", options={"xatol": 1e-6})
+    np.testing.assert_allclose(found, densities(best.x[0]), atol=1e-3)
+    assert found.mean() == pytest.approx(-best.fun, abs=1e-6)
+
+
+def test_one_label_is_no_surprise(rng):
+    table, _ = table_of(rng, 30)
+    at = hyperparameters_of(KERNELS["matern"], 0.1)
+    one = table._replace(y=np.zeros((1, 30)))
+    np.testing.assert_array_equal(neighbours.label_densities(at, one, np.arange(5)), 0.0)
+
+
+def test_what_is_no_number_is_never_preferred(rng):
+    table, _ = table_of(rng, 30)
+    at = hyperparameters_of(ConstantKernel(1e308) * RBF([1e-3, 1.0, 1.0]), 0.1)
+    at = at._replace(noise=np.float64(1e3))
+    assert np.all(neighbours.label_densities(at, table, np.arange(5)) == -np.inf)
+
+
+@pytest.mark.slow
+def test_the_kernel_is_that_of_the_whole_table(rng):
+    """Cells of a grid: few rows do not tell a cell from the next one, all rows do."""
+    X = rng.uniform(-1.0, 1.0, size=(8000, 3))
+    labels = (np.floor(3.0 * X).astype(int).sum(1)) % 3
+    likelihood = Softmax().prepare(labels[None].astype(float), 3)
+    table = search.regressed(Table(X, labels[None].astype(float), np.ones(8000)), 3, likelihood)
+    noises = search.NOISE_BOUNDS_OF_LABELS
+    index, found = search.best_kernels([table], np.random.RandomState(0), 2, noises=noises, of_labels=True)
+    assert index == 0
+    assert all(each.of_labels is not None and each.density == each.of_labels.mean() for each in found)
+    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.Plan(None, likelihood, 3, settings=settings)
+    _, chosen = choice.choose_kernel(
+        plan, [Table(X, labels[None].astype(float), np.ones(8000))], np.random.RandomState(0)
+    )
+    best = max((each for each in found if not each.evenly), key=lambda each: each.density)
+    # But for the scale.
+    assert type(chosen.kernels[0].k2) is type(best.kernel.k2)
+    np.testing.assert_allclose(chosen.kernels[0].k2.length_scale, best.kernel.k2.length_scale)
