@@ -101,7 +101,8 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     table = Table(X, y[None].astype(float), np.ones(len(X)))
     usual, even = ConstantKernel(2.0) * RBF(1.0), ConstantKernel(3.0) * RBF(2.0)
     densities = rng.normal(-0.5, 0.2, size=200)
-    of_labels = densities, densities + gain + rng.normal(0.0, 0.1, size=200)
+    noise = rng.normal(0.0, 0.1, size=200)
+    of_labels = densities, densities + gain + noise - noise.mean()
     found = [search.Found(usual, 0.1, 0.0), search.Found(even, 0.1, 0.0, evenly=True)]
     if by_neighbours:
         found = [each._replace(of_labels=labels) for each, labels in zip(found, of_labels, strict=True)]
@@ -134,4 +135,4 @@ def test_a_rare_class_is_predicted_better_with_them(monkeypatch):
         monkeypatch.setattr(Shuffled, "evenly_merged", drawn)
         model = NGDSVGPClassifier(random_state=0).fit(X[720:], y[720:])
         losses.append(log_loss(y[:720], model.predict_proba(X[:720])))
-    assert losses[0] < 0.8 * losses[1]
+    assert losses[0] < losses[1] < 0.04

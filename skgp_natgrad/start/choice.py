@@ -142,7 +142,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     tried = [_tried(each, table, seed, labels) for each in plans]
-    if plan.likelihood.conjugate:
+    if plan.likelihood.conjugate or len(tried) == 1:
         return index, max(tried, key=lambda each: each.density).plan
     return index, tried[_best_of_labels(found, [each.of_labels for each in tried])].plan
 
