@@ -76,7 +76,8 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_S
 
     Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
     labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
-    first where there are others to fill a part. Of many observations ``share`` are held out.
+    first where there are others to fill a part. Of many observations ``share`` are held out; of a class of which that
+    would be less than one, none: a single row that nothing predicts would decide about all others.
     """
     residual, y, weight = map(np.asarray, rows[2:])
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
@@ -86,6 +87,9 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_S
     size = min(int(np.ceil(len(order) * (1.0 / n_folds if n_folds > 1 else share))), _HELD_OUT_ROWS)
     apart = np.broadcast_to(~np.asarray(is_point), weight.shape)
     first = (apart | (is_contradicted if np.count_nonzero(apart[order]) >= size else False))[order]
+    if n_folds == 1:
+        _, label, n_of_label = np.unique(y[0, order], return_inverse=True, return_counts=True)
+        first &= n_of_label[label] * size >= len(order)
     order = np.concatenate([order[first], order[~first]])
     parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
     return [
