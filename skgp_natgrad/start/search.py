@@ -186,17 +186,27 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie), effort.ties[1:])
     firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
-    makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-    pairs = [(make, first) for first in firsts for make in makes]
-    others = [_near(view, each, judges) for each in threads.for_each(lambda pair: _like(view, parts, *pair), pairs)]
-    ranked = sorted([*firsts, *others], key=lambda each: -each.density)[: 1 if is_small else n_best]
-    samples = [rows.merged(view.table, _REFINED)]
-    if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
-        samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
+    ranked = _ranked(view, parts, firsts, judges)[: 1 if is_small else n_best]
+    samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: _refined(view, *pair, n_columns), pairs)
     found = [_with_labels(view, *each, judges) for each in found]
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+
+
+def _ranked(view, parts, firsts, judges):
+    """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
+    pairs = [(make, first) for first in firsts for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
+    return sorted([*firsts, *(_near(view, each, judges) for each in others)], key=lambda each: -each.density)
+
+
+def _samples(view, rows, of_labels):
+    """Rows that set the final hyperparameters; of labels some of which are rare a second choice of them."""
+    samples = [rows.merged(view.table, _REFINED)]
+    if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
+        samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
+    return samples
 
 
 def fitted_kernel(make, table, random_state, n_rows, noise):
