@@ -110,6 +110,14 @@ def test_what_is_no_number_is_never_preferred(rng):
     assert np.all(neighbours.label_densities(at, table, np.arange(5)) == -np.inf)
 
 
+def test_equal_rows_of_huge_weights_end_in_no_density(rng):
+    table, _ = table_of(rng, 30, weight=np.full(30, 1e30))
+    X = table.X.copy()
+    X[10:] = X[10]
+    at = hyperparameters_of(KERNELS["matern"], 0.1)
+    assert np.all(neighbours.label_densities(at, table._replace(X=X), np.arange(5)) == -np.inf)
+
+
 @pytest.mark.slow
 def test_the_kernel_is_that_of_the_whole_table(rng):
     """Cells of a grid: few rows do not tell a cell from the next one, all rows do."""
