@@ -183,12 +183,14 @@ def test_rows_at_inducing_points_are_held_out_last():
     assert set(range(1900, 2000)) <= set(held.index)
 
 
+@pytest.mark.parametrize("is_point", [False, True])
 @pytest.mark.parametrize(("n_rare", "n_held_out"), [(1, 0), (4, 0), (5, 1), (50, 1)])
-def test_a_class_of_a_few_rows_is_not_held_out(n_rare, n_held_out):
+def test_a_class_of_a_few_rows_is_not_held_out(n_rare, n_held_out, is_point):
     """A fifth of four rows is less than one."""
     label, half = (np.arange(2000) < n_rare).astype(float), np.full(2000, 0.5)
     rows = common_covariance.Rows(np.zeros((1, 2000)), half, half, label[None], np.ones(2000))
-    held = [class_labels.folds_of(rows, np.random.RandomState(seed))[0] for seed in range(30)]
+    points = np.full(2000, is_point)
+    held = [class_labels.folds_of(rows, np.random.RandomState(seed), points)[0] for seed in range(30)]
     assert {len(each.index) for each in held} == {400}
     assert max(each.y.sum() for each in held) >= n_held_out
     assert n_held_out or not any(each.y.any() for each in held)

@@ -105,7 +105,9 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     of_labels = densities, densities + gain + noise - noise.mean()
     found = [search.Found(usual, 0.1, 0.0), search.Found(even, 0.1, 0.0, evenly=True)]
     if by_neighbours:
-        found = [each._replace(of_labels=labels) for each, labels in zip(found, of_labels, strict=True)]
+        ones = np.ones((2, 200))
+        each_of = [class_labels.Densities(labels, *ones) for labels in of_labels]
+        found = [each._replace(of_labels=labels) for each, labels in zip(found, each_of, strict=True)]
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
 
     def tried(plan, table, seed, labels):

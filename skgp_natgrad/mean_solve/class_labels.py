@@ -76,8 +76,8 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_S
 
     Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
     labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
-    first where there are others to fill a part. Of many observations ``share`` are held out; of a class of which that
-    would be less than one, none: a single row that nothing predicts would decide about all others.
+    first where there are others to fill a part. Of many observations ``share`` are held out; those of a class of which
+    that would be less than one come last of all: a single row that nothing predicts would decide about all others.
     """
     residual, y, weight = map(np.asarray, rows[2:])
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
@@ -87,10 +87,9 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_S
     size = min(int(np.ceil(len(order) * (1.0 / n_folds if n_folds > 1 else share))), _HELD_OUT_ROWS)
     apart = np.broadcast_to(~np.asarray(is_point), weight.shape)
     first = (apart | (is_contradicted if np.count_nonzero(apart[order]) >= size else False))[order]
-    if n_folds == 1:
-        _, label, n_of_label = np.unique(y[0, order], return_inverse=True, return_counts=True)
-        first &= n_of_label[label] * size >= len(order)
-    order = np.concatenate([order[first], order[~first]])
+    _, label, n_of_label = np.unique(y[0, order], return_inverse=True, return_counts=True)
+    is_rare = (n_of_label[label] * share < 1.0) if n_folds == 1 else np.zeros(len(order), bool)
+    order = np.concatenate([order[first & ~is_rare], order[~first & ~is_rare], order[is_rare]])
     parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
     return [
         HeldOut(part, residual[part], y[:, part], weight[part] * (counts / n_each[part]), counts)

@@ -24,7 +24,8 @@ from .merged import in_random_order, merged
 from .plan import Plan
 from .state import init
 
-# Kernels that are compared by the solution on many rows, most rows for that, and its inducing points.
+# Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
+# that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
@@ -134,8 +135,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     table = tables[index]
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
     if found[0].of_labels is not None:
-        densities = [class_labels.Densities(each.of_labels, *np.ones((2, len(each.of_labels)))) for each in found]
-        found = [found[_best_of_labels(found, densities)]]
+        found = [found[_best_of_labels(found, [each.of_labels for each in found])]]
     plans = [_started(plan, each, table) for each in found]
     if not one_step or (len(plans) == 1 and plan.likelihood.conjugate):
         return index, plans[0]
@@ -151,7 +151,9 @@ def _best_of_labels(found, densities):
     """Position of the kernel with the largest density; of one of which rare labels say more only if that is sure."""
     best = max((i for i, each in enumerate(found) if not each.evenly), key=lambda i: densities[i].mean)
     for i, each in enumerate(found):
-        if each.evenly and densities[i].are_larger_than(densities[best]):
+        if not each.evenly or densities[i].mean == -np.inf:
+            continue
+        if densities[best].mean == -np.inf or densities[i].are_larger_than(densities[best]):
             best = i
     return best
 

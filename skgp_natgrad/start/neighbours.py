@@ -2,8 +2,8 @@
 
 Some hundreds of rows, drawn at random, are far from one another. The kernel that predicts others best from them may be
 one that tells least of a row's neighbours in the whole table, where the model will rest on all rows. So kernels are
-compared by labels which the rows that tell most of them predict, of all rows of the table (Vecchia 1988): a process of
-some rows for each of them, whose regression of the labels has a closed form.
+compared by labels which the rows that tell most of them predict, of all rows of the table or a large part of them
+(Vecchia 1988): a process of some rows for each of them, whose regression of the labels has a closed form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from scipy import optimize, special
 
 from .._backend import threads
 from .._backend.device import quick_jit
+from .._backend.repeated import grouped
 
 # Rows from which a label is predicted, and labels that are predicted at a time.
 _NEIGHBOURS, _BLOCK_ROWS = 100, 50
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
+# The noise variance of a row that is left out.
+_LEFT_OUT = 1e100
 # Limits of the factor of the predicted indicators under a softmax; of one that tells labels well it is near ten.
 _FACTORS = 1e-3, 1e3
 
@@ -54,6 +57,8 @@ def label_densities(hyperparameters, table, index):
 def predictions(hyperparameters, table, index, n_neighbours=_NEIGHBOURS):
     """Means (B, T) of the targets of some rows, each from the others that explain most of its prior variance.
 
+    Rows of equal X are left out with it: otherwise the shortest lengthscale would predict copies best.
+
     Parameters
     ----------
     hyperparameters, table, index
@@ -66,14 +71,18 @@ def predictions(hyperparameters, table, index, n_neighbours=_NEIGHBOURS):
     noise = np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
     X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
 
+    order, start = grouped(table.X)
+    group = np.empty(len(order), dtype=int)
+    group[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
+
     def of_block(block):
         rows = np.pad(block, (0, _BLOCK_ROWS - len(block)), mode="edge")
         explained = np.asarray(_explained(hyperparameters.kernel, table.X[rows], X))[:, : len(table.X)]
-        explained = np.where(table.weight > 0.0, explained, -np.inf)
-        explained[np.arange(len(rows)), rows] = -np.inf
-        near = np.argpartition(-explained, n_neighbours - 1, axis=1)[:, :n_neighbours]
+        is_other = (table.weight > 0.0) & (group[rows][:, None] != group)
+        near = np.argpartition(-np.where(is_other, explained, -np.inf), n_neighbours - 1, axis=1)[:, :n_neighbours]
+        of_near = np.where(np.take_along_axis(is_other, near, axis=1), noise[near], _LEFT_OUT)
         y = np.moveaxis(table.y[:, near], 0, -1)
-        return np.asarray(_means(hyperparameters.kernel, table.X[rows], table.X[near], y, noise[near]))[: len(block)]
+        return _means(hyperparameters.kernel, table.X[rows], table.X[near], y, of_near)[: len(block)]
 
     return np.concatenate(threads.for_each(of_block, blocks))
 

@@ -19,6 +19,7 @@ from scipy.stats import norm, rankdata
 
 from .. import kernels
 from .._backend import threads
+from ..mean_solve.class_labels import Densities
 from . import evidence, neighbours
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .evidence import Hyperparameters
@@ -50,7 +51,7 @@ _NOTHING = -1.4
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
-# Of fewer rows those on which the solutions under some kernels are compared are as dense as the table.
+# Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
 _DENSE = 6000
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
@@ -89,18 +90,18 @@ class Found(NamedTuple):
     noise : float
         The noise variance, as a share of the targets' variance.
     density : float
-        Mean log predictive density of rows that it was not fitted to.
+        Mean log predictive density of rows that it was not fitted to; with ``evenly`` of some that it was fitted to.
     evenly : bool
         Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
-    of_labels : ndarray of shape (B,), optional
-        The log densities of some labels as their neighbours predict them.
+    of_labels : Densities, optional
+        Of some labels as their neighbours predict them.
     """
 
     kernel: object
     noise: float
     density: float
     evenly: bool = False
-    of_labels: np.ndarray | None = None
+    of_labels: Densities | None = None
 
 
 class _Candidate(NamedTuple):
@@ -189,8 +190,7 @@ def best_kernels(
     ranked = _ranked(view, parts, firsts, judges)[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: _refined(view, *pair, n_columns), pairs)
-    found = [_with_labels(view, *each, judges) for each in found]
+    found = threads.for_each(lambda pair: _refined(view, *pair, n_columns, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
@@ -231,7 +231,7 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     view, tie = _view(table, False, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
     start, _, _ = _start(make, view.longest, np.log(noise), view, tie)
     candidate = _Candidate(make, tie, (evidence.Best(start, -np.inf),), np.nan)
-    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)[0]
+    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)
 
 
 def _suits(make, n_columns):
@@ -306,23 +306,21 @@ def _logarithms(kernel, n_columns):
 
 
 def _near(view, candidate, judges):
-    """The candidate with the log density of labels at positions ``judges`` as neighbours predict them, if any."""
+    """The candidate with the log density of labels as neighbours predict them, if any."""
+    of_labels = _of_labels(view, candidate.best[0].hyperparameters, judges)
+    return candidate if of_labels is None else candidate._replace(density=of_labels.mean)
+
+
+def _of_labels(view, hyperparameters, judges):
+    """The `Densities` of labels at positions ``judges`` as neighbours predict them, if any."""
     if judges is None:
-        return candidate
-    of_labels = neighbours.label_densities(candidate.best[0].hyperparameters, view.table, judges)
-    return candidate._replace(density=float(of_labels.mean()))
+        return None
+    each = neighbours.label_densities(hyperparameters, view.table, judges)
+    return Densities(each, view.table.weight[judges], np.ones(len(judges)))
 
 
-def _with_labels(view, found, hyperparameters, judges):
-    """The kernel that was found, with the log densities of labels at positions ``judges``, if any."""
-    if judges is None:
-        return found
-    of_labels = neighbours.label_densities(hyperparameters, view.table, judges)
-    return found._replace(density=float(of_labels.mean()), of_labels=of_labels)
-
-
-def _refined(view, candidate, rows, n_columns):
-    """The candidate at the maximum of the evidence of more rows, without the columns of zeros; and its logarithms."""
+def _refined(view, candidate, rows, n_columns, judges=None):
+    """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
     make, tie, (best, *_), density = candidate
     _, bounds, prior = _start(make, view.longest, best.hyperparameters.noise, view, tie)
     # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
@@ -333,7 +331,8 @@ def _refined(view, candidate, rows, n_columns):
     longest = view.longest[:n_columns]
     limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
     kernel = kernels.to_sklearn(make(longest, limits), values)
-    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density), best.hyperparameters
+    of_labels = _of_labels(view, best.hyperparameters, judges)
+    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density, of_labels=of_labels)
 
 
 def _first_columns(values, n_columns):
