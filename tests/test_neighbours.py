@@ -11,7 +11,7 @@ from skgp_natgrad import kernels, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Softmax
-from skgp_natgrad.start import choice, neighbours, search
+from skgp_natgrad.start import candidates, choice, neighbours, search
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.training.batches import Table
 
@@ -127,6 +127,7 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
     table = table._replace(weight=rng.uniform(0.5, 2.0, size=n_rows))
     monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 1, 1))
     monkeypatch.setattr(search, "_MORE", 100)
+    monkeypatch.setattr(search, "CANDIDATES", candidates.CANDIDATES)
 
     def densities(hyperparameters, table, index):
         is_laplacian = "JaxLaplacian" in str(jax.tree.structure(hyperparameters.kernel))
@@ -135,6 +136,10 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
     monkeypatch.setattr(neighbours, "label_densities", densities)
     _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True)
     assert all((each.of_labels is not None) == compares for each in found)
+    if compares:
+        assert "Laplacian" in repr(found[0].kernel)
+        weight = found[0].of_labels.weight
+        assert found[0].of_labels.mean == pytest.approx(-np.average(weight, weights=weight))
 
 
 def test_equal_rows_of_huge_weights_end_in_no_density(rng):
