@@ -30,6 +30,14 @@ def in_a_fit():
         yield
 
 
+def predictions(at, table, index, **options):
+    return neighbours.predictions(at, table, neighbours.Judges.of(table.X, index), **options)
+
+
+def label_densities(at, table, index):
+    return neighbours.label_densities(at, table, neighbours.Judges.of(table.X, index))
+
+
 def table_of(rng, n_rows, n_classes=3, **weights):
     X = rng.normal(size=(n_rows, 3))
     labels = (np.abs(X[:, 0] + 0.3 * X[:, 1]) * 1.5).astype(int) % n_classes
@@ -49,7 +57,7 @@ def test_of_few_rows_it_is_the_exact_process_without_the_row(name, rng):
     weight = rng.uniform(0.5, 2.0, size=40)
     table, _ = table_of(rng, 40, weight=weight)
     index = np.array([3, 17, 39])
-    found = neighbours.predictions(hyperparameters_of(KERNELS[name], 0.1), table, index)
+    found = predictions(hyperparameters_of(KERNELS[name], 0.1), table, index)
     for row, mean in zip(index, found, strict=True):
         others = np.arange(40) != row
         exact = GaussianProcessRegressor(KERNELS[name], alpha=0.1 / weight[others], optimizer=None)
@@ -61,7 +69,7 @@ def test_of_few_rows_it_is_the_exact_process_without_the_row(name, rng):
 def test_the_rows_that_explain_most_of_it_predict_a_label(name, rng):
     table, _ = table_of(rng, 150)
     kernel, index = KERNELS[name], rng.choice(150, 60, replace=False)
-    found = neighbours.predictions(hyperparameters_of(kernel, 0.2), table, index, n_neighbours=12)
+    found = predictions(hyperparameters_of(kernel, 0.2), table, index, n_neighbours=12)
     explained = kernel(table.X[index], table.X) ** 2 / kernel.diag(table.X)
     explained[np.arange(60), index] = -1.0
     near = np.argsort(-explained, axis=1)[:, :12]
@@ -75,17 +83,17 @@ def test_rows_without_weight_predict_nothing(rng):
     table, _ = table_of(rng, 60, weight=weight)
     at, index = hyperparameters_of(KERNELS["matern"], 0.1), np.array([1, 2, 4])
     changed = table._replace(y=np.where(weight > 0.0, table.y, 1e6))
-    np.testing.assert_array_equal(neighbours.predictions(at, table, index), neighbours.predictions(at, changed, index))
+    np.testing.assert_array_equal(predictions(at, table, index), predictions(at, changed, index))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_densities_are_those_of_the_best_softmax(n_classes, rng):
     table, labels = table_of(rng, 300, n_classes)
     at, index = hyperparameters_of(KERNELS["matern"], 0.1), np.arange(0, 300, 3)
-    found = neighbours.label_densities(at, table, index)
+    found = label_densities(at, table, index)
     # From standardised targets back to shares.
     indicators = np.equal(labels, np.arange(1 if n_classes == 2 else 0, n_classes)[:, None])
-    means = neighbours.predictions(at, table, index) * indicators.std(1) + indicators.mean(1)
+    means = predictions(at, table, index) * indicators.std(1) + indicators.mean(1)
     means = np.column_stack([1.0 - means, means]) if n_classes == 2 else means
 
     def densities(factor):
@@ -100,14 +108,27 @@ def test_one_label_is_no_surprise(rng):
     table, _ = table_of(rng, 30)
     at = hyperparameters_of(KERNELS["matern"], 0.1)
     one = table._replace(y=np.zeros((1, 30)))
-    np.testing.assert_array_equal(neighbours.label_densities(at, one, np.arange(5)), 0.0)
+    np.testing.assert_array_equal(label_densities(at, one, np.arange(5)), 0.0)
 
 
 def test_what_is_no_number_is_never_preferred(rng):
     table, _ = table_of(rng, 30)
     at = hyperparameters_of(KERNELS["matern"], 0.1)
     at = at._replace(kernel=jax.tree.map(lambda logs: logs + 800.0, at.kernel))
-    assert np.all(neighbours.label_densities(at, table, np.arange(5)) == -np.inf)
+    assert np.all(label_densities(at, table, np.arange(5)) == -np.inf)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_rows_in_single_precision_are_solved_in_double(name, rng):
+    """A kernel that is much larger than the noise, and with fewer others than neighbours."""
+    table, _ = table_of(rng, 40)
+    at = hyperparameters_of(ConstantKernel(1e3) * KERNELS[name], 0.05)
+    X = table.X.astype(np.float32)
+    X[20:25] = X[3]
+    index = np.array([3, 30])
+    single, double = (predictions(at, table._replace(X=X.astype(dtype)), index) for dtype in (np.float32, float))
+    np.testing.assert_allclose(single, double, rtol=1e-2, atol=1e-2)
+    assert np.all(np.isfinite(label_densities(at, table._replace(X=X), index)))
 
 
 def test_rows_of_equal_x_are_left_out_together(rng):
@@ -117,7 +138,7 @@ def test_rows_of_equal_x_are_left_out_together(rng):
     table, at = table._replace(X=X), hyperparameters_of(KERNELS["matern"], 0.1)
     changed = table.y.copy()
     changed[:, 20:25] = 5.0
-    found = [neighbours.predictions(at, each, np.array([3])) for each in (table, table._replace(y=changed))]
+    found = [predictions(at, each, np.array([3])) for each in (table, table._replace(y=changed))]
     np.testing.assert_allclose(*found, rtol=1e-12)
 
 
@@ -129,9 +150,9 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
     monkeypatch.setattr(search, "_MORE", 100)
     monkeypatch.setattr(search, "CANDIDATES", candidates.CANDIDATES)
 
-    def densities(hyperparameters, table, index):
+    def densities(hyperparameters, table, judges):
         is_laplacian = "JaxLaplacian" in str(jax.tree.structure(hyperparameters.kernel))
-        return (-1.0 if is_laplacian else -2.0) * table.weight[index]
+        return (-1.0 if is_laplacian else -2.0) * table.weight[judges.index]
 
     monkeypatch.setattr(neighbours, "label_densities", densities)
     _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True)
@@ -147,7 +168,7 @@ def test_equal_rows_of_huge_weights_end_in_no_density(rng):
     X = table.X.copy()
     X[10:] = X[10]
     at = hyperparameters_of(KERNELS["matern"], 0.1)
-    assert np.all(neighbours.label_densities(at, table._replace(X=X), np.arange(5)) == -np.inf)
+    assert np.all(label_densities(at, table._replace(X=X), np.arange(5)) == -np.inf)
 
 
 @pytest.mark.slow

@@ -17,6 +17,14 @@ def grouped(X):
     return order, np.flatnonzero(first)
 
 
+def groups(X):
+    """A number for each row of X (N, D), the same for equal rows."""
+    order, start = grouped(X)
+    found = np.empty(len(order), dtype=int)
+    found[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
+    return found
+
+
 def contradicted(X, y):
     """Whether another target is seen at the X of each row.
 

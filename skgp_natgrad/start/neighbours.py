@@ -8,6 +8,8 @@ compared by labels which the rows that tell most of them predict, of all rows of
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from scipy import optimize, special
 
 from .._backend import threads
 from .._backend.device import quick_jit
-from .._backend.repeated import grouped
+from .._backend.repeated import groups
 
 # Rows from which a label is predicted, and labels that are predicted at a time.
 _NEIGHBOURS, _BLOCK_ROWS = 100, 50
@@ -27,7 +29,28 @@ _LEFT_OUT = 1e100
 _FACTORS = 1e-3, 1e3
 
 
-def label_densities(hyperparameters, table, index):
+class Judges(NamedTuple):
+    """The rows whose labels are predicted, each from others: the same for all kernels.
+
+    Attributes
+    ----------
+    index : ndarray of shape (B,)
+        Their positions.
+    group : ndarray of shape (N,)
+        A number for each row of the table, the same for rows of equal X: these are left out together. Otherwise the
+        shortest lengthscale would predict copies best.
+    """
+
+    index: np.ndarray
+    group: np.ndarray
+
+    @classmethod
+    def of(cls, X, index):
+        """The rows of X (N, D) at these positions."""
+        return cls(index, groups(X))
+
+
+def label_densities(hyperparameters, table, judges):
     """Log densities of labels, each predicted by regression on the rows that tell most of it.
 
     Parameters
@@ -35,45 +58,39 @@ def label_densities(hyperparameters, table, index):
     hyperparameters : evidence.Hyperparameters
     table : Table
         Whose targets are a standardised indicator of each class, of two classes one: see `search.regressed`.
-    index : ndarray of shape (B,)
-        Positions of the rows whose labels are predicted, each from others.
+    judges : Judges
 
     Returns
     -------
     densities : ndarray of shape (B,)
         In nats; minus infinity if a prediction is no number.
     """
-    means = predictions(hyperparameters, table, index)
+    means = predictions(hyperparameters, table, judges)
     if not np.all(np.isfinite(means)):
-        return np.full(len(index), -np.inf)
+        return np.full(len(judges.index), -np.inf)
     low, high = (limit(table.y, axis=1) for limit in (np.min, np.max))
     if np.any(low == high):
         # All rows have one label.
-        return np.zeros(len(index))
-    of_classes, labels = (_of_classes((each - low) / (high - low)) for each in (means, table.y[:, index].T))
+        return np.zeros(len(judges.index))
+    of_classes, labels = (_of_classes((each - low) / (high - low)) for each in (means, table.y[:, judges.index].T))
     return _calibrated(of_classes, labels.argmax(1))
 
 
-def predictions(hyperparameters, table, index, n_neighbours=_NEIGHBOURS):
+def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
     """Means (B, T) of the targets of some rows, each from the others that explain most of its prior variance.
-
-    Rows of equal X are left out with it: otherwise the shortest lengthscale would predict copies best.
 
     Parameters
     ----------
-    hyperparameters, table, index
+    hyperparameters, table, judges
         As in `label_densities`.
     n_neighbours : int
         Rows from which a target is predicted, at most.
     """
     n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
+    index, group = judges
     blocks = [index[start : start + _BLOCK_ROWS] for start in range(0, len(index), _BLOCK_ROWS)]
     noise = np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
     X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
-
-    order, start = grouped(table.X)
-    group = np.empty(len(order), dtype=int)
-    group[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
 
     def of_block(block):
         rows = np.pad(block, (0, _BLOCK_ROWS - len(block)), mode="edge")
@@ -106,7 +123,8 @@ def _covariances(kernel, x, X):
 def _means(kernel, x, X, y, noise):
     """Predictions (B, T) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
     # Many factorisations by XLA, of programs that run at the same time, wait for one another without an end.
-    among, across = map(np.array, _covariances(kernel, x, X))
+    # Solved in double precision, whatever that of the rows.
+    among, across = (np.array(each, float) for each in _covariances(kernel, x, X))
     diagonal = np.arange(among.shape[1])
     among[:, diagonal, diagonal] += noise
     try:

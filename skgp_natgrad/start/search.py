@@ -181,7 +181,7 @@ def best_kernels(
         firsts = threads.for_each(smooth_one, views)
     judges = None
     if of_labels and rows.n_groups > _DENSE:
-        judges = rows.outside(max(n_rows, _REFINED))
+        judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)))
     firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
@@ -312,11 +312,11 @@ def _near(view, candidate, judges):
 
 
 def _of_labels(view, hyperparameters, judges):
-    """The `Densities` of labels at positions ``judges`` as neighbours predict them, if any."""
+    """The `Densities` of labels of the rows ``judges`` as neighbours predict them, if any."""
     if judges is None:
         return None
     each = neighbours.label_densities(hyperparameters, view.table, judges)
-    return Densities(each, view.table.weight[judges], np.ones(len(judges)))
+    return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
 
 
 def _refined(view, candidate, rows, n_columns, judges=None):

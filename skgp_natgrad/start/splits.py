@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._backend.repeated import grouped
+from .._backend.repeated import groups
 from .merged import merged
 
 # With fewer rows outside, a table is small; of others, most rows outside.
@@ -89,11 +89,8 @@ class Shuffled(NamedTuple):
 
     def folds(self, X):
         """For each part of a small table, whether each row in the random order is in it; copies are in one part."""
-        order, start = grouped(X)
-        group = np.empty(len(order), dtype=int)
-        group[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
         # Numbered as they come in the random order.
-        _, first, group = np.unique(group[self.order], return_index=True, return_inverse=True)
+        _, first, group = np.unique(groups(X)[self.order], return_index=True, return_inverse=True)
         group = np.argsort(np.argsort(first))[group]
         n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW else _FOLDS, len(first))
         return [group % n_folds == fold for fold in range(n_folds)]
