@@ -29,7 +29,7 @@ from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
-from . import given_noise
+from . import given_noise, row_means
 from .amplitude import multiplied, room
 from .drawn import drawn
 from .label_means import Means
@@ -78,13 +78,14 @@ class Optimum(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Rows X (B, D) for leave-one-out predictions.
+    """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which leaves out those that fill them up.
 
     Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
     the diagonal of W, by how much the noise of one observation is wider than s^2, and how many observations each row is
     (K, B each).
     """
 
+    index: np.ndarray
     X: np.ndarray
     A: jax.Array
     residual: jax.Array
@@ -145,7 +146,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HEL
     apart = ~is_point & counted
     some = apart | (repeated & counted)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOut(X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
+    return HeldOut(chosen, X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
 def leave_one_out(sums, held, k, log_noise, free_scale=False):
@@ -214,7 +215,7 @@ def search_noise(sums, held, k, start, bounds, free_scale):
     return float(best), *tried[best]
 
 
-def solve(parameters, constants, table, random_state, n_left_out=0):
+def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False):
     """The best q of all rows; noise and scale are chosen by leave-one-out densities as far as their bounds allow.
 
     Parameters
@@ -227,6 +228,9 @@ def solve(parameters, constants, table, random_state, n_left_out=0):
         Chooses the held-out rows.
     n_left_out : int, default=0
         Rows whose predictions from all others are wanted.
+    on_all_rows : bool, default=False
+        Whether the mean may rest on all rows, if that predicts these rows better (`row_means`). It asks for one kernel,
+        and for rows in the memory of one process.
 
     Returns
     -------
@@ -256,11 +260,21 @@ def solve(parameters, constants, table, random_state, n_left_out=0):
     n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
     error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
     average = Average(float((share * density).sum()), error)
-    left_out = None
-    if n_left_out:
-        held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
-        left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise)
-    return Optimum(q, parameters, np.array([float(elbo)]), average, left_out=left_out)
+    optimum = Optimum(q, parameters, np.array([float(elbo)]), average)
+    if not n_left_out:
+        return optimum
+    held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
+    left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise)
+    optimum = optimum._replace(left_out=left_out)
+    if not on_all_rows:
+        return optimum
+    y, _, weight = weights_of(table, parameters, table.per_target)
+    y, weight = y - table.prior_mean(constants), np.broadcast_to(weight, y.shape)
+    noise, n_rows = np.exp(log_noise), len(held.index)
+    rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, np.asarray(held.left_out)[:, :n_rows]
+    problem = row_means.Problem(parameters.log_kernels[0], prior, float(np.exp(log_scales[0])), noise, *rows)
+    quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, q.mean)) / noise
+    return row_means.improved(optimum, problem, quadratic, random_state)
 
 
 def _left_out(sums, held, log_noise):

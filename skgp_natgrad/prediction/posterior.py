@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._backend import in_place
-from .._backend.device import once_jit
+from .._backend.device import once_jit, wide_jit
 from .._backend.linalg import squared_lengths
 from ..variational import bases
-from ..variational.model import kernels_of
+from ..variational.model import exponential, kernels_of
 from ..variational.points import by_kernel, factorise_in_place
 from ..variational.projection import SMALLEST_VARIANCE, WhitenedRows
+
+# Further points whose covariances with the inducing points are made at once.
+_BLOCK_ROWS = 2048
 
 
 class Posterior(NamedTuple):
@@ -61,25 +64,44 @@ class Posterior(NamedTuple):
 def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     points = parameters.points
-    if basis == "orthogonal" and not len(points.Z_mean) and in_place.pays(len(points.Z)):
+    if basis == "orthogonal" and in_place.pays(len(points.Z)):
         return _condition_in_place(parameters, q, constants)
     return _condition(basis, parameters, q, constants)
 
 
 def _condition_in_place(parameters, q, constants):
-    """The `Posterior` of points that all have a covariance."""
-    Z, mask = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z)
+    """The `Posterior` of the orthogonal basis."""
+    Z, Z_mean, mask = map(np.asarray, (parameters.points.Z, parameters.points.Z_mean, constants.masks.Z))
+    a = np.asarray(parameters.weights.a) * np.asarray(constants.masks.Z_mean)
     alpha, factors = [], []
     for log_kernel, latents in by_kernel(parameters.log_kernels, len(q.mean)):
         factors.append(factorise_in_place(log_kernel, Z, mask, constants.jitter))
-        alpha.append(np.asarray(q.mean[latents]) @ factors[-1].inverse * mask)
+        # Less what the inducing points explain of the further points' part (eq. 11).
+        explained = _of_further(log_kernel, Z, Z_mean, a[latents]) * mask @ factors[-1].inverse.T
+        alpha.append((np.asarray(q.mean[latents]) - explained) @ factors[-1].inverse * mask)
     roots = [in_place.definite_cholesky(np.asarray(each)) for each in q.precision]
     whiten, root_S = (np.stack(each) for each in ([factor.inverse * mask for factor in factors], roots))
     for root in root_S:
         root[:] = in_place.triangular_inverse(root).T
     used = np.max([factor.jitter for factor in factors])
-    nothing = np.zeros((len(q.mean), 0))
-    return Posterior(Z, Z[:0], np.concatenate(alpha), nothing, whiten, root_S, constants.prior_mean), used
+    return Posterior(Z, Z_mean, np.concatenate(alpha), a, whiten, root_S, constants.prior_mean), used
+
+
+def _of_further(log_kernel, Z, Z_mean, a):
+    """The further points' part of the latent means at Z, (K, M)."""
+    total = np.zeros((len(a), len(Z)))
+    for start in range(0, len(Z_mean), _BLOCK_ROWS):
+        missing = max(start + _BLOCK_ROWS - len(Z_mean), 0)
+        some, weights = (
+            np.pad(each, ((0, missing), (0, 0))) for each in (Z_mean[start:][:_BLOCK_ROWS], a.T[start:][:_BLOCK_ROWS])
+        )
+        total += weights.T @ np.asarray(_covariance(log_kernel, some, Z))
+    return total
+
+
+@wide_jit
+def _covariance(log_kernel, X1, X2):
+    return exponential(log_kernel)(X1, X2)
 
 
 @functools.partial(once_jit, static_argnames="basis")

@@ -81,9 +81,22 @@ def sized(plan, table):
         if few < n_rows and in_place.pays(few) and n_inducing < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS:
             plan = plan._replace(n_mean_inducing=sizes.n_further_of_labels(n_rows, few, memory.available()))
             n_inducing = few
+    if plan.likelihood.conjugate and sizes.OF_VARIANCE <= n_inducing < n_rows and _may_rest_on_all_rows(plan, table):
+        plan, n_inducing = plan._replace(n_mean_inducing=n_rows), sizes.OF_VARIANCE
     # Greedy selection takes longer than the solution. A method that was asked for is used.
     method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
     return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)
+
+
+def _may_rest_on_all_rows(plan, table):
+    """Whether the mean of a regression is to be found on all rows as well."""
+    in_one_memory = table.sample is table and plan.n_devices is None
+    if not in_one_memory or len(plan.kernels) > 1 or not in_place.pays(sizes.OF_VARIANCE):
+        return False
+    kernel = plan.kernels[0]
+    share = functools.partial(unexplained.share, kernel, table.X)
+    variance, noise = np.mean(kernel.diag(table.X[:1000])), np.mean(plan.likelihood.variance)
+    return sizes.worth_all_rows(table.n_rows, memory.available(), share, variance, noise)
 
 
 def some_rows(table, random_state):

@@ -102,8 +102,11 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
-    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing:
-        raise ValueError(f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none; use solver='ngd'.")
+    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in (0, table.n_rows):
+        raise ValueError(
+            f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none, or one at each of the {table.n_rows} "
+            "rows; use solver='ngd'."
+        )
     if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
         raise ValueError(
             "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, and "

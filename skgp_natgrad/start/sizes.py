@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..mean_solve import row_means
+
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000
 # Points of a fit by steps.
@@ -19,6 +21,9 @@ _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
 _MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
 # Where they leave more than this share, the means rest on further points: so many operations.
 WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
+# The mean of a regression rests on all of so many rows at most, where these inducing points, which then are enough for
+# the variance, leave more than this share of the prior variance, and of the noise.
+OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 1e-3, 0.1
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
@@ -62,6 +67,24 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
         most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
+
+
+def worth_all_rows(n_rows, n_bytes, unexplained, variance, noise):
+    """Whether the mean of a regression is to rest on all rows, beside `OF_VARIANCE` inducing points.
+
+    Parameters
+    ----------
+    n_rows : int
+    n_bytes : int or None
+        Available memory, where it is known.
+    unexplained : callable
+        The share of the prior variance that a number of points leaves unexplained.
+    variance, noise : float
+        Of the prior and of the noise.
+    """
+    if n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows) > _PART * n_bytes):
+        return False
+    return unexplained(OF_VARIANCE) > max(_LEAST_UNEXPLAINED, _OF_NOISE * noise / variance)
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):

@@ -80,7 +80,12 @@ def init(plan, table, random_state, previous=None, posterior=None):
     state : State
     constants : Constants
     """
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    one_step, is_exact = (
+        SOLVERS[plan.settings.algorithm.solver].one_step,
+        plan.settings.algorithm.mean_solver == "exact",
+    )
+    if previous is not None and plan.basis == "orthogonal" and not (plan.n_mean_inducing or is_exact):
+        previous = _without_further_points(previous)
     if previous is None:
         q, parameters, masks, prior_mean = _first(plan, table, random_state)
     else:
@@ -97,6 +102,21 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if one_step:
         return untrained_state(q, parameters), constants
     return initial_state(q, parameters, constants, plan.settings.algorithm.of_steps), constants
+
+
+def _without_further_points(previous):
+    """The fit before without the further points that the solution in one step may have added for its means.
+
+    What it has learned at the inducing points stays, the means there included.
+    """
+    parameters, masks = previous.parameters, previous.masks
+    return previous._replace(
+        parameters=parameters._replace(
+            points=parameters.points._replace(Z_mean=parameters.points.Z_mean[:0]),
+            weights=parameters.weights._replace(a=parameters.weights.a[:, :0]),
+        ),
+        masks=masks._replace(Z_mean=masks.Z_mean[:0]),
+    )
 
 
 def _first(plan, table, random_state):

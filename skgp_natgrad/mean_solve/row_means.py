@@ -1,0 +1,202 @@
+"""The mean of the exact process on all rows, where the covariance rests on some inducing points.
+
+For a Gaussian likelihood the exact process' mean is K (K + S)^-1 y with S = s^2 W^-1: with alpha = (K + S)^-1 y, found
+by conjugate gradients, the orthogonal basis (Salimbeni, Cheng, Boots and Deisenroth 2018, eq. 11) with a mean-only
+point at each row that is no inducing point has
+
+    m = L^-1 Kzx alpha,    a = alpha
+
+Rows that are left out are predicted by further columns of the same system, in which they have no weight. These say
+whether this mean is better than that of the inducing points, which knows the rest of the prior as noise alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._backend import in_place
+from .._backend.device import wide_jit
+from .._backend.repeated import among
+from .._backend.tiles import Tiles
+from ..variational.model import exponential
+from . import conjugate_gradients
+from .label_means import Means
+from .mean_system import covariances_of, points_of
+
+# Inducing points that precondition, rows whose covariances with them are made at once.
+_POINTS, _BLOCK_ROWS = 2000, 2048
+# Parts of the rows left out, of which each is at most this share of all rows, and most of them.
+_SHARE, _MOST_FOLDS = 0.1, 5
+# The end of conjugate gradients.
+_TOLERANCE, _STEPS = 3e-3, 60
+
+
+class RowMeans(NamedTuple):
+    """The mean on all rows.
+
+    Attributes
+    ----------
+    means : Means
+    error : ndarray of shape (K, B)
+        Of the rows left out: y less its prediction from the others.
+    quadratic : ndarray of shape (K,)
+        y^T alpha.
+    """
+
+    means: Means
+    error: np.ndarray
+    quadratic: np.ndarray
+
+
+class Problem(NamedTuple):
+    """What the mean is found from.
+
+    Attributes
+    ----------
+    log_kernel : Kernel
+        As logarithms; one for all targets.
+    prior : mean_system.Prior
+        Of the inducing points; its root is that of the kernel over ``factor``.
+    factor : float
+    noise : ndarray of shape (K,)
+    X : ndarray of shape (N, D)
+    y : ndarray of shape (K, N)
+        Less the prior mean; zero where missing.
+    weight : ndarray of shape (K, N)
+        The diagonal of W.
+    index : ndarray of shape (B,)
+        Positions of the rows to be left out.
+    left_out : ndarray of shape (K, B)
+        What is left out of their weights.
+    """
+
+    log_kernel: object
+    prior: object
+    factor: float
+    noise: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    index: np.ndarray
+    left_out: np.ndarray
+
+
+@wide_jit
+def _tile(log_kernel, first, second):
+    return exponential(log_kernel)(first, second).astype(jnp.float32)
+
+
+def n_bytes(n_rows):
+    """The memory that the mean on so many rows takes."""
+    return Tiles.n_bytes(n_rows) + 8 * _POINTS * n_rows
+
+
+def solve(problem, random_state):
+    """The `RowMeans` of a `Problem`; None if single precision does not do for its covariances.
+
+    ``random_state`` divides the rows that are left out.
+    """
+    X, n_targets, n_rows = problem.X, len(problem.y), len(problem.X)
+    fold, n_folds = _folds(len(problem.index), n_rows, random_state)
+    # All rows first, then without each of the folds: a column for each target.
+    weight = np.tile(problem.weight.T, (1, 1 + n_folds))
+    for i in range(n_folds):
+        rows, columns = problem.index[fold == i], slice((1 + i) * n_targets, (2 + i) * n_targets)
+        weight[rows, columns] = np.maximum(weight[rows, columns] - problem.left_out[:, fold == i].T, 0.0)
+    noise, Y = np.tile(problem.noise, 1 + n_folds), np.tile(problem.y.T, (1, 1 + n_folds))
+    K = Tiles(lambda i, j: _tile(problem.log_kernel, X[i], X[j]), n_rows)
+    preconditioner = conjugate_gradients.Preconditioner.of(*_explained(problem), noise, weight)
+    alpha = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, _TOLERANCE, _STEPS)
+    if alpha is None:
+        return None
+    mean = (K @ alpha)[problem.index]
+    error = np.full((n_targets, len(fold)), np.nan)
+    for i in range(n_folds):
+        of_fold = mean[fold == i, (1 + i) * n_targets : (2 + i) * n_targets].T
+        error[:, fold == i] = problem.y[:, problem.index[fold == i]] - of_fold
+    alpha = alpha[:, :n_targets].T
+    return RowMeans(_of_basis(problem, alpha), error, (problem.y * alpha).sum(1))
+
+
+def improved(optimum, problem, quadratic, random_state):
+    """The optimum with the mean on all rows, if that predicts the rows left out better.
+
+    Parameters
+    ----------
+    optimum : Optimum
+        With the rows left out, first those of the problem.
+    problem : Problem
+    quadratic : ndarray of shape (K,)
+        What y^T alpha is at the optimum's own mean.
+    random_state : numpy.random.RandomState
+
+    Returns
+    -------
+    optimum : Optimum
+    """
+    found, left_out = solve(problem, random_state), optimum.left_out
+    if found is None:
+        return optimum
+    error = np.full_like(left_out.error, np.nan)
+    error[:, : found.error.shape[1]] = found.error
+    counts = np.isfinite(left_out.error) & np.isfinite(error)
+    weight = np.where(counts, left_out.weight, 0.0)
+    with np.errstate(invalid="ignore"):
+        fall = np.where(counts, left_out.error**2 - error**2, 0.0) / left_out.variance
+    # In nats a unit of weight, under the same variances.
+    gain = 0.5 * float(np.where(weight > 0.0, weight * fall, 0.0).sum() / max(weight.sum(), np.finfo(float).tiny))
+    if not gain > 0.0:
+        return optimum
+    means, q = found.means, optimum.q
+    nat1 = np.einsum("kij,kj->ki", np.asarray(q.precision), means.m)
+    return optimum._replace(
+        q=q._replace(mean=means.m, nat1=nat1),
+        elbo=optimum.elbo + 0.5 * float((quadratic - found.quadratic).sum()),
+        held_out=optimum.held_out._replace(mean=optimum.held_out.mean + gain),
+        left_out=left_out._replace(error=np.where(counts, error, np.nan)),
+        means=means,
+    )
+
+
+def _folds(n_left_out, n_rows, random_state):
+    """The fold of each row that is left out, and their number."""
+    n_folds = int(np.clip(np.ceil(n_left_out / (_SHARE * n_rows)), 1, _MOST_FOLDS))
+    return random_state.permutation(np.arange(n_left_out) % n_folds), n_folds
+
+
+def _explained(problem):
+    """The rows, whitened by some of the points (P, N), and the variance these leave unexplained, on average."""
+    prior = problem.prior
+    size = min(_POINTS, len(points_of(prior)))
+    root, points = np.ascontiguousarray(np.asarray(prior.root)[0, :size, :size]), np.asarray(prior.points)[:size]
+    n_rows = len(problem.X)
+    A, variance = np.empty((size, n_rows)), 0.0
+    for rows, X in _blocks(problem.X):
+        covariance, own = covariances_of(problem.log_kernel, points, np.ones(size), X)
+        n = rows.stop - rows.start
+        A[:, rows] = in_place.lower_solve(root, np.array(covariance))[:, :n]
+        variance += float(np.sum(own[:n]))
+    A /= np.sqrt(problem.factor)
+    return A, max(variance - float(np.einsum("pn,pn->", A, A)), 0.0) / n_rows
+
+
+def _blocks(X):
+    """Slices of the rows, and these rows, filled up to one size."""
+    for start in range(0, len(X), _BLOCK_ROWS):
+        some = X[start : start + _BLOCK_ROWS]
+        yield slice(start, start + len(some)), np.pad(some, ((0, _BLOCK_ROWS - len(some)), (0, 0)), mode="edge")
+
+
+def _of_basis(problem, alpha):
+    """The `Means` of weights alpha (K, N) of all rows."""
+    prior, total = problem.prior, np.zeros((len(alpha), len(problem.prior.points)))
+    for rows, X in _blocks(problem.X):
+        covariance, _ = covariances_of(problem.log_kernel, prior.points, prior.mask, X)
+        total += alpha[:, rows] @ np.asarray(covariance)[:, : rows.stop - rows.start].T
+    m = in_place.lower_solve(np.asarray(prior.root)[0], total.T.copy()).T / np.sqrt(problem.factor)
+    # Inducing points explain their own rows, whose weights add nothing to theirs.
+    further = ~among(problem.X, points_of(prior)) & np.any(problem.weight > 0.0, axis=0)
+    return Means(problem.X[further], m, alpha[:, further])

@@ -1,0 +1,321 @@
+"""The mean of a regression on all rows: products by tiles, conjugate gradients, and the exact process' predictions."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import tiles
+from skgp_natgrad._backend.tiles import Tiles
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.mean_solve import conjugate_gradients, row_means
+from skgp_natgrad.prediction import posterior
+from skgp_natgrad.start import dispersion, placement, sizes
+from skgp_natgrad.variational.model import exponential
+
+KERNEL, NOISE = ConstantKernel(1.7, "fixed") * Matern(0.4, "fixed", nu=1.5), 0.05
+STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+
+
+def positive(rng, n):
+    half = rng.normal(size=(n, n + 3))
+    return half @ half.T / n
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 30])
+def test_products_by_tiles_are_those_of_the_matrix(rng, monkeypatch, n):
+    monkeypatch.setattr(tiles, "_ROWS", 8)
+    A, V = positive(rng, n), rng.normal(size=(n, 3))
+    asked = []
+    found = Tiles(lambda i, j: asked.append((len(i), len(j))) or A[np.ix_(i, j)], n)
+    assert set(asked) == {(8, 8)}
+    np.testing.assert_allclose(found @ V, A @ V, rtol=1e-5, atol=1e-5)
+    assert Tiles.n_bytes(n) == sum(tile.nbytes for *_, tile in found._tiles)
+
+
+def systems(rng, n=40, n_points=6):
+    """A, its rest, noise, weights, and right-hand sides of four systems, some of which differ in few rows alone."""
+    A = rng.normal(size=(n_points, n))
+    weight = np.tile(rng.uniform(0.5, 2.0, size=(n, 1)), (1, 4))
+    weight[:5, 1], weight[7, 2], weight[::2, 3] = 0.0, 3.0, 0.0
+    return A, 0.3, np.array([0.1, 0.1, 0.2, 0.1]), weight, rng.normal(size=(n, 4))
+
+
+def test_the_preconditioner_is_the_inverse_of_what_points_explain(rng):
+    A, rest, noise, weight, R = systems(rng)
+    found = conjugate_gradients.Preconditioner.of(A, rest, noise, weight) @ R
+    for c in range(4):
+        seen = weight[:, c] > 0.0
+        matrix = A[:, seen].T @ A[:, seen] + np.diag(rest + noise[c] / weight[seen, c])
+        np.testing.assert_allclose(found[seen, c], np.linalg.solve(matrix, R[seen, c]), rtol=1e-8)
+        assert np.all(found[~seen, c] == 0.0)
+
+
+def test_conjugate_gradients_solve_each_system(rng):
+    A, rest, noise, weight, Y = systems(rng)
+    K = A.T @ A + rest * positive(rng, len(Y))
+    preconditioner = conjugate_gradients.Preconditioner.of(A, rest, noise, weight)
+    found = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, 1e-12, 200)
+    for c in range(4):
+        seen = weight[:, c] > 0.0
+        matrix = K[np.ix_(seen, seen)] + np.diag(noise[c] / weight[seen, c])
+        np.testing.assert_allclose(found[seen, c], np.linalg.solve(matrix, Y[seen, c]), rtol=1e-8, atol=1e-10)
+        assert np.all(found[~seen, c] == 0.0)
+    # No more steps than asked for, and the first ones lower the error in the norm of the matrix.
+    errors = []
+    for n_steps in (1, 3, 9):
+        error = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, 0.0, n_steps)[:, 0] - found[:, 0]
+        errors.append(error @ K @ error + noise[0] * error @ (error / weight[:, 0]))
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_a_matrix_that_is_not_positive_has_no_solution(rng):
+    A, rest, noise, weight, Y = systems(rng)
+    preconditioner = conjugate_gradients.Preconditioner.of(A, rest, noise, weight)
+    assert conjugate_gradients.solve(-positive(rng, len(Y)), noise, weight, Y, preconditioner, 1e-6, 50) is None
+    assert conjugate_gradients.solve(np.full((40, 40), np.nan), noise, weight, Y, preconditioner, 1e-6, 50) is None
+
+
+class InDouble:
+    """In the place of `Tiles`: the matrix as it is."""
+
+    n_bytes = staticmethod(Tiles.n_bytes)
+
+    def __init__(self, block, n_rows):
+        at = np.arange(n_rows)
+        self.matrix = np.asarray(block(at, at))
+
+    def __matmul__(self, V):
+        return self.matrix @ V
+
+
+def table_of(rng, n_targets=1, n=240, noise=NOISE):
+    X = rng.uniform(-1.0, 1.0, size=(n, 2))
+    y = np.stack([np.sin(5.0 * X[:, 0] + k) + X[:, 1] ** 2 for k in range(n_targets)])
+    y += np.sqrt(noise) * rng.normal(size=y.shape)
+    return svgp.Table(X, y, rng.uniform(0.5, 2.0, size=n))
+
+
+def plan_of(n_targets=1, n_rows=0, kernel=KERNEL, noise=NOISE):
+    likelihood = Gaussian(np.full(n_targets, noise), "fixed")
+    return svgp.Plan((kernel,), likelihood, n_inducing=20, n_mean_inducing=n_rows, jitter=1e-12, settings=STEP)
+
+
+def trained(plan, table):
+    return svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+
+
+def exact(table, k, X, without=(), kernel=KERNEL, noise=NOISE):
+    """The exact process' mean of the k-th target, by scikit-learn."""
+    rows = np.setdiff1d(np.flatnonzero(~np.isnan(table.y[k])), without)
+    process = GaussianProcessRegressor(kernel, alpha=noise / table.weight[rows], optimizer=None)
+    return process.fit(table.X[rows], table.y[k, rows]).predict(X)
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Several tiles and blocks, fewer points that precondition than there are, and conjugate gradients to the end."""
+    parts = {"_BLOCK_ROWS": 50, "_TOLERANCE": 1e-10, "_STEPS": 500, "_POINTS": 15}
+    for name, value in parts.items():
+        monkeypatch.setattr(row_means, name, value)
+    monkeypatch.setattr(tiles, "_ROWS", 64)
+    monkeypatch.setattr(dispersion, "n_rows", lambda n_points: 24)
+
+
+def in_double(monkeypatch):
+    monkeypatch.setattr(row_means, "Tiles", InDouble)
+    monkeypatch.setattr(row_means, "_tile", row_means.wide_jit(lambda log_kernel, *X: exponential(log_kernel)(*X)))
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_the_mean_is_that_of_the_exact_process(rng, monkeypatch, in_parts, n_targets, missing, double):
+    tolerance = 1e-8 if double else 1e-4
+    if double:
+        in_double(monkeypatch)
+    table = table_of(rng, n_targets)
+    if missing:
+        table.y[0, :40] = np.nan
+    plan = plan_of(n_targets, table.n_rows)
+    result = trained(plan, table)
+    # What has no target says nothing.
+    n_seen = np.any(~np.isnan(table.y), axis=0).sum()
+    assert n_seen - 20 <= len(result.state.parameters.points.Z_mean) < n_seen
+    model, _ = svgp.condition(result.state, result.constants, plan)
+    X = rng.uniform(-1.0, 1.0, size=(50, 2))
+    mean, var = svgp.predict(model, X)
+    for k in range(n_targets):
+        np.testing.assert_allclose(mean[k], exact(table, k, X), rtol=tolerance, atol=tolerance)
+    # Variances are those of the inducing points.
+    plan = plan._replace(n_mean_inducing=0)
+    few = trained(plan, table)
+    np.testing.assert_allclose(var, svgp.predict(svgp.condition(few.state, few.constants, plan)[0], X)[1], rtol=1e-7)
+    assert result.held_out.mean > few.held_out.mean
+
+
+def test_small_noise_leaves_the_digits_that_predictions_need(rng, in_parts):
+    """A rough and a smooth part, 1e-5 of their variance as noise: as kin40k asks for."""
+    kernel = ConstantKernel(0.08, "fixed") * Matern(3.0, "fixed", nu=0.5) + ConstantKernel(0.8, "fixed") * RBF(1.0)
+    table = table_of(rng, n=600, noise=1e-5)
+    plan = plan_of(1, table.n_rows, kernel, 1e-5)
+    result = trained(plan, table)
+    X = rng.uniform(-1.0, 1.0, size=(50, 2))
+    mean, _ = svgp.predict(svgp.condition(result.state, result.constants, plan)[0], X)
+    process = GaussianProcessRegressor(kernel, alpha=1e-5 / table.weight, optimizer=None).fit(table.X, table.y[0])
+    expected, deviation = process.predict(X, return_std=True)
+    assert np.max(np.abs(mean[0] - expected) / np.sqrt(deviation**2 + 1e-5)) < 0.02
+
+
+@pytest.fixture
+def optima(rng, monkeypatch, in_parts):
+    """The table, and the optima without and with the mean on all rows."""
+    in_double(monkeypatch)
+    table = table_of(rng, 2)
+    plan = plan_of(2, table.n_rows)
+    found = []
+    improved = row_means.improved
+    monkeypatch.setattr(row_means, "improved", lambda *a: found.extend([(a[0], a[1]), improved(*a)]) or found[-1])
+    trained(plan, table)
+    (before, problem), after = found
+    return table, before, after, problem
+
+
+def test_rows_left_out_are_predicted_from_the_others(optima):
+    table, before, after, problem = optima
+    # A tenth of the rows: one fold.
+    assert len(problem.index) == 24
+    for k in range(2):
+        expected = table.y[k, problem.index] - exact(table, k, table.X[problem.index], problem.index)
+        told = np.isfinite(before.left_out.error[k, :24])
+        assert told.any()
+        np.testing.assert_allclose(after.left_out.error[k, :24][told], expected[told], rtol=1e-7, atol=1e-8)
+        assert np.isnan(after.left_out.error[k, 24:]).all()
+    np.testing.assert_array_equal(after.left_out.latent, before.left_out.latent)
+
+    def density(left_out):
+        told = np.isfinite(after.left_out.error)
+        each = stats.norm.logpdf(left_out.error[told], scale=np.sqrt(left_out.variance[told]))
+        return np.average(each, weights=left_out.weight[told])
+
+    gain = density(after.left_out) - density(before.left_out)
+    assert after.held_out.mean - before.held_out.mean == pytest.approx(gain, rel=1e-8)
+
+
+def test_the_bound_is_that_of_the_better_mean(optima):
+    """The collapsed bound (Titsias 2009), whose quadratic form is now that of the exact process."""
+    table, before, after, problem = optima
+    Z, expected = np.asarray(problem.prior.points)[np.asarray(problem.prior.mask) > 0.0], 0.0
+    K, noise = KERNEL(table.X), np.diag(NOISE / table.weight)
+    Kzz = KERNEL(Z) + 1e-12 * np.mean(KERNEL.diag(Z)) * np.eye(len(Z))
+    Q = KERNEL(table.X, Z) @ np.linalg.solve(Kzz, KERNEL(Z, table.X))
+    for y in table.y:
+        expected += 0.5 * (y @ np.linalg.solve(Q + noise, y) - y @ np.linalg.solve(K + noise, y))
+    assert float(after.elbo[-1] - before.elbo[-1]) == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_mean_that_predicts_no_better_is_not_used(optima, monkeypatch):
+    _, before, after, problem = optima
+    quadratic, random_state = np.zeros(2), np.random.RandomState(0)
+    error = np.where(np.isnan(before.left_out.error[:, :24]), 0.0, 1.01 * before.left_out.error[:, :24])
+    found = row_means.RowMeans(after.means, error, quadratic)
+    for worse in (found, found._replace(error=np.full_like(error, np.nan)), None):
+        monkeypatch.setattr(row_means, "solve", lambda *_, worse=worse: worse)
+        assert row_means.improved(before, problem, quadratic, random_state) is before
+    monkeypatch.setattr(row_means, "solve", lambda *_: found._replace(error=0.99 / 1.01 * error))
+    assert row_means.improved(before, problem, quadratic, random_state).means is found.means
+
+
+def test_what_is_left_out_is_divided_into_folds_of_a_tenth(rng):
+    for n_left_out, n_rows, expected in ((24, 240, 1), (25, 240, 2), (1, 10, 1), (4000, 7000, 5)):
+        fold, n_folds = row_means._folds(n_left_out, n_rows, np.random.RandomState(0))
+        assert n_folds == expected
+        counts = np.bincount(fold, minlength=n_folds)
+        assert counts.sum() == n_left_out
+        assert np.ptp(counts) <= 1
+
+
+def test_the_posterior_in_place_is_that_of_the_other_program(optima, x64):
+    table, _, after, _ = optima
+    plan = plan_of(2, table.n_rows)
+    state, constants = svgp.init(plan, table, random_state=0)
+    parameters, constants = placement.with_means(after.means, state.parameters, constants)
+    found, _ = posterior._condition_in_place(parameters, after.q, constants)
+    expected, _ = posterior._condition("orthogonal", parameters, after.q, constants)
+    for name in ("Z", "Z_mean", "a", "alpha", "whiten"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_where_the_mean_rests_on_all_rows():
+    asked = []
+
+    def share(n_points):
+        asked.append(n_points)
+        return 0.01
+
+    assert sizes.worth_all_rows(10_000, None, share, 1.0, 0.05)
+    assert asked == [sizes.OF_VARIANCE]
+    # Noise hides what is not explained, and of next to nothing single precision has no digits.
+    assert not sizes.worth_all_rows(10_000, None, share, 1.0, 0.2)
+    assert sizes.worth_all_rows(10_000, None, share, 10.0, 0.2)
+    assert not sizes.worth_all_rows(10_000, None, lambda n_points: 1e-4, 1.0, 1e-6)
+    assert not sizes.worth_all_rows(10_000, None, lambda n_points: np.nan, 1.0, 1e-6)
+    # Neither time nor memory is without end.
+    assert not sizes.worth_all_rows(100_000, None, share, 1.0, 0.05)
+    assert row_means.n_bytes(10_000) > 10_000**2 * 2
+    assert not sizes.worth_all_rows(10_000, row_means.n_bytes(10_000), share, 1.0, 0.05)
+
+
+def test_steps_on_all_rows_have_all_rows_or_none(rng):
+    table = table_of(rng)
+    with pytest.raises(ValueError, match=r"n_mean_inducing=30.*240.*solver='ngd'"):
+        svgp.init(plan_of(1, 30), table, random_state=0)
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(sizes, "FEWEST", 10)
+    monkeypatch.setattr(sizes, "OF_VARIANCE", 30)
+
+
+def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes):
+    table = table_of(rng, n=700, noise=0.001)
+    X, y = table.X, table.y[0]
+    X_test = rng.uniform(-1.0, 1.0, size=(300, 2))
+    y_test = np.sin(5.0 * X_test[:, 0]) + X_test[:, 1] ** 2
+    kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
+    model = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    assert len(model.inducing_points_) == 30
+    assert len(model.mean_inducing_points_) == 670
+    assert "670 further points" in str(model.plan_)
+    monkeypatch.setattr(sizes, "worth_all_rows", lambda *_: False)
+    other = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    assert len(other.inducing_points_) == 60
+    assert len(other.mean_inducing_points_) == 0
+    errors = [np.mean((each.predict(X_test) - y_test) ** 2) for each in (model, other)]
+    assert errors[0] < 0.7 * errors[1]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X_test), model.predict(X_test))
+    # One row is predicted without XLA.
+    np.testing.assert_allclose(model.predict(X_test[:1]), model.predict(X_test)[:1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["partial_fit", "warm_start"])
+def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
+    """Weights of further points have no covariance, and cannot be passed on; what the inducing points know is."""
+    table = table_of(rng, n=700, noise=0.001)
+    X, y = table.X, table.y[0]
+    kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
+    model = NGDSVGPRegressor(kernel, random_state=0).fit(X[:350], y[:350])
+    assert len(model.mean_inducing_points_) == 320
+    if way == "partial_fit":
+        model.partial_fit(X[350:], y[350:])
+    else:
+        model.set_params(warm_start=True, solver="ngd", max_iter=200).fit(X, y)
+    assert len(model.mean_inducing_points_) == 0
+    assert model.score(X[350:], y[350:]) > 0.7
