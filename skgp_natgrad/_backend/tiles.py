@@ -22,9 +22,8 @@ class Tiles:
         self.n_rows = n_rows
         # All of one size, so that one program makes them: those at the end repeat the last row.
         at = [np.minimum(np.arange(start, start + _ROWS), n_rows - 1) for start in range(0, n_rows, _ROWS)]
-        self._tiles = [
-            (i, j, np.asarray(block(at[i], at[j]), np.float32)) for i in range(len(at)) for j in range(i + 1)
-        ]
+        lower = [(i, j) for i in range(len(at)) for j in range(i + 1)]
+        self._tiles = [(i, j, np.asarray(block(at[i], at[j]), np.float32)) for i, j in lower]
 
     @staticmethod
     def n_bytes(n_rows):

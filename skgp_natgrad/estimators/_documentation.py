@@ -90,9 +90,10 @@ n_inducing : int, "auto", None or "all", default="auto"
     distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
     steps, and with ``solver="evidence"`` as many random rows as half a
     minute allows on two cores: for Gaussian noise all rows of a table of up
-    to 5000, for class labels of up to 2800, and where so few leave some of the
-    prior variance unexplained, further points for the means alone, up to all
-    rows of some 25,000. None and
+    to 5000, for class labels of up to 2800. Where so few leave some of the
+    prior variance unexplained, there are further points for the means alone: all
+    rows of up to 45,000 for Gaussian noise (with 2000 inducing points then), of
+    some 25,000 for class labels. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.
 n_mean_inducing : int, default=0

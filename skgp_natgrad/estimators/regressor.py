@@ -246,7 +246,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
         ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
-        ``objective="predictive"``.
+        ``objective="predictive"``. Further points that ``n_inducing="auto"``
+        added for the mean are left behind: what the inducing points know goes on.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. The likelihood's parameters,

@@ -80,11 +80,9 @@ def init(plan, table, random_state, previous=None, posterior=None):
     state : State
     constants : Constants
     """
-    one_step, is_exact = (
-        SOLVERS[plan.settings.algorithm.solver].one_step,
-        plan.settings.algorithm.mean_solver == "exact",
-    )
-    if previous is not None and plan.basis == "orthogonal" and not (plan.n_mean_inducing or is_exact):
+    algorithm = plan.settings.algorithm
+    one_step, places_further = SOLVERS[algorithm.solver].one_step, algorithm.mean_solver == "exact"
+    if previous is not None and plan.basis == "orthogonal" and not (plan.n_mean_inducing or places_further):
         previous = _without_further_points(previous)
     if previous is None:
         q, parameters, masks, prior_mean = _first(plan, table, random_state)
