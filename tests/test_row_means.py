@@ -305,6 +305,22 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     np.testing.assert_allclose(model.predict(X_test[:1]), model.predict(X_test)[:1], rtol=1e-9)
 
 
+def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypatch, small_sizes):
+    table = table_of(rng, n=700, noise=0.001)
+    monkeypatch.setattr(row_means, "solve", lambda *_: None)
+    kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
+    model = NGDSVGPRegressor(kernel, random_state=0).fit(table.X, table.y[0])
+    assert len(model.inducing_points_) == 60
+    assert len(model.mean_inducing_points_) == 0
+    monkeypatch.setattr(sizes, "worth_all_rows", lambda *_: False)
+    other = NGDSVGPRegressor(kernel, random_state=0).fit(table.X, table.y[0])
+    assert model.score(table.X, table.y[0]) == pytest.approx(other.score(table.X, table.y[0]), abs=0.05)
+    # Points that were asked for stay.
+    plan = plan_of(1, 700, kernel)
+    result = trained(plan, table)
+    assert result.constants.masks.Z.sum() == 20
+
+
 @pytest.mark.parametrize("way", ["partial_fit", "warm_start"])
 def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
     """Weights of further points have no covariance, and cannot be passed on; what the inducing points know is."""

@@ -99,6 +99,17 @@ def _may_rest_on_all_rows(plan, table):
     return sizes.worth_all_rows(table.n_rows, memory.available(), share, variance, noise)
 
 
+def on_points_alone(plan, table):
+    """The plan of a regression whose mean on all rows is no better: with as many inducing points as time allows.
+
+    A number of points that was asked for stays.
+    """
+    n_inducing = plan.n_inducing
+    if n_inducing == sizes.OF_VARIANCE:
+        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
+    return plan._replace(n_inducing=n_inducing, n_mean_inducing=0)
+
+
 def some_rows(table, random_state):
     """The rows from which the kernel and the scaling of X are chosen: all, or a random part of many."""
     table = table.sample

@@ -23,7 +23,7 @@ _MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
 WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
 # The mean of a regression rests on all of so many rows at most, where these inducing points, which then are enough for
 # the variance, leave more than this share of the prior variance, and of the noise.
-OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 1e-3, 0.1
+OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
 
 
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
