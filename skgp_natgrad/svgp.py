@@ -256,10 +256,11 @@ def train(
 def _in_one_step(state, constants, table, plan, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
     arguments = state.parameters, constants.pinned(state.parameters)
+    conjugate = state.parameters.raw_likelihood.conjugate
+    # Known variances of single rows say how the deviation varies.
+    calibrates = conjugate and plan.calibrate and not table.has_known and not table.y_is_constant
     with blas.single_threaded(len(constants.masks.Z)):
-        if state.parameters.raw_likelihood.conjugate:
-            # Known variances of single rows say how the deviation varies.
-            calibrates = plan.calibrate and not table.has_known and not table.y_is_constant
+        if conjugate:
             on_all_rows = plan.n_mean_inducing > 0
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates or on_all_rows else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows)
@@ -274,7 +275,6 @@ def _in_one_step(state, constants, table, plan, random_state):
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    calibrates = plan.calibrate and optimum.left_out is not None and not table.has_known
     dispersed = dispersion.fit(optimum.left_out, random_state) if calibrates else None
     if optimum.means is not None:
         parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)

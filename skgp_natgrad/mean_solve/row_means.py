@@ -89,9 +89,9 @@ def _tile(log_kernel, first, second):
     return exponential(log_kernel)(first, second).astype(jnp.float32)
 
 
-def n_bytes(n_rows):
-    """The memory that the mean on so many rows takes."""
-    return Tiles.n_bytes(n_rows) + 8 * _POINTS * n_rows
+def n_bytes(n_rows, n_targets):
+    """The memory that the mean on so many rows takes: tiles, whitened rows, and the preconditioner of each column."""
+    return Tiles.n_bytes(n_rows) + 8 * _POINTS * n_rows + 16 * _POINTS**2 * n_targets * (1 + _MOST_FOLDS)
 
 
 def solve(problem, random_state):

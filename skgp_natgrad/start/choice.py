@@ -96,7 +96,7 @@ def _may_rest_on_all_rows(plan, table):
     kernel = plan.kernels[0]
     share = functools.partial(unexplained.share, kernel, table.X)
     variance, noise = np.mean(kernel.diag(table.X[:1000])), np.mean(plan.likelihood.variance)
-    return sizes.worth_all_rows(table.n_rows, memory.available(), share, variance, noise)
+    return sizes.worth_all_rows(table.n_rows, table.n_targets, memory.available(), share, variance, noise)
 
 
 def on_points_alone(plan, table):

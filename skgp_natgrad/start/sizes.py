@@ -69,12 +69,12 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
 
 
-def worth_all_rows(n_rows, n_bytes, unexplained, variance, noise):
+def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
     """Whether the mean of a regression is to rest on all rows, beside `OF_VARIANCE` inducing points.
 
     Parameters
     ----------
-    n_rows : int
+    n_rows, n_targets : int
     n_bytes : int or None
         Available memory, where it is known.
     unexplained : callable
@@ -82,7 +82,7 @@ def worth_all_rows(n_rows, n_bytes, unexplained, variance, noise):
     variance, noise : float
         Of the prior and of the noise.
     """
-    if n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows) > _PART * n_bytes):
+    if n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes):
         return False
     return unexplained(OF_VARIANCE) > max(_LEAST_UNEXPLAINED, _OF_NOISE * noise / variance)
 
