@@ -21,6 +21,8 @@ from .._backend import in_place
 from .._backend.device import wide_jit
 from .._backend.repeated import among
 from .._backend.tiles import Tiles
+from ..prediction.posterior import weighted_covariances
+from ..variational import gaussian
 from ..variational.model import exponential
 from . import conjugate_gradients
 from .label_means import Means
@@ -150,14 +152,12 @@ def improved(optimum, problem, quadratic, random_state):
     gain = 0.5 * float(np.where(weight > 0.0, weight * fall, 0.0).sum() / max(weight.sum(), np.finfo(float).tiny))
     if not gain > 0.0:
         return optimum
-    means, q = found.means, optimum.q
-    nat1 = np.einsum("kij,kj->ki", np.asarray(q.precision), means.m)
     return optimum._replace(
-        q=q._replace(mean=means.m, nat1=nat1),
+        q=gaussian.with_mean(optimum.q, found.means.m),
         elbo=optimum.elbo + 0.5 * float((quadratic - found.quadratic).sum()),
         held_out=optimum.held_out._replace(mean=optimum.held_out.mean + gain),
         left_out=left_out._replace(error=np.where(counts, error, np.nan)),
-        means=means,
+        means=found.means,
     )
 
 
@@ -192,10 +192,10 @@ def _blocks(X):
 
 def _of_basis(problem, alpha):
     """The `Means` of weights alpha (K, N) of all rows."""
-    prior, total = problem.prior, np.zeros((len(alpha), len(problem.prior.points)))
-    for rows, X in _blocks(problem.X):
-        covariance, _ = covariances_of(problem.log_kernel, prior.points, prior.mask, X)
-        total += alpha[:, rows] @ np.asarray(covariance)[:, : rows.stop - rows.start].T
+    prior = problem.prior
+    total = weighted_covariances(problem.log_kernel, np.asarray(prior.points), problem.X, alpha) * np.asarray(
+        prior.mask
+    )
     m = in_place.lower_solve(np.asarray(prior.root)[0], total.T.copy()).T / np.sqrt(problem.factor)
     # Inducing points explain their own rows, whose weights add nothing to theirs.
     further = ~among(problem.X, points_of(prior)) & np.any(problem.weight > 0.0, axis=0)

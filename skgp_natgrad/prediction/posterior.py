@@ -16,7 +16,7 @@ from ..variational.model import exponential, kernels_of
 from ..variational.points import by_kernel, factorise_in_place
 from ..variational.projection import SMALLEST_VARIANCE, WhitenedRows
 
-# Further points whose covariances with the inducing points are made at once.
+# Points whose covariances with the inducing points are made at once.
 _BLOCK_ROWS = 2048
 
 
@@ -77,7 +77,7 @@ def _condition_in_place(parameters, q, constants):
     for log_kernel, latents in by_kernel(parameters.log_kernels, len(q.mean)):
         factors.append(factorise_in_place(log_kernel, Z, mask, constants.jitter))
         # Less what the inducing points explain of the further points' part (eq. 11).
-        explained = _of_further(log_kernel, Z, Z_mean, a[latents]) * mask @ factors[-1].inverse.T
+        explained = weighted_covariances(log_kernel, Z, Z_mean, a[latents]) * mask @ factors[-1].inverse.T
         alpha.append((np.asarray(q.mean[latents]) - explained) @ factors[-1].inverse * mask)
     roots = [in_place.definite_cholesky(np.asarray(each)) for each in q.precision]
     whiten, root_S = (np.stack(each) for each in ([factor.inverse * mask for factor in factors], roots))
@@ -87,13 +87,13 @@ def _condition_in_place(parameters, q, constants):
     return Posterior(Z, Z_mean, np.concatenate(alpha), a, whiten, root_S, constants.prior_mean), used
 
 
-def _of_further(log_kernel, Z, Z_mean, a):
-    """The further points' part of the latent means at Z, (K, M)."""
+def weighted_covariances(log_kernel, Z, X, a):
+    """What weights ``a`` (K, N) of the kernel functions at X (N, D) add up to at Z (M, D): (K, M), block by block."""
     total = np.zeros((len(a), len(Z)))
-    for start in range(0, len(Z_mean), _BLOCK_ROWS):
-        missing = max(start + _BLOCK_ROWS - len(Z_mean), 0)
+    for start in range(0, len(X), _BLOCK_ROWS):
+        missing = max(start + _BLOCK_ROWS - len(X), 0)
         some, weights = (
-            np.pad(each, ((0, missing), (0, 0))) for each in (Z_mean[start:][:_BLOCK_ROWS], a.T[start:][:_BLOCK_ROWS])
+            np.pad(each, ((0, missing), (0, 0))) for each in (X[start:][:_BLOCK_ROWS], a.T[start:][:_BLOCK_ROWS])
         )
         total += weights.T @ np.asarray(_covariance(log_kernel, some, Z))
     return total
