@@ -58,8 +58,8 @@ def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, (1e-5, 0.55))
     NGDSVGPRegressor(kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)), **OPTIONS).fit(X, Y)
     monkeypatch.undo()
-    ((trained, log_bounds, level, given),) = ends
-    assert given
+    ((trained, log_bounds, level, *given),) = ends
+    assert given == [True, True]
     for given in (True, False):
         with pytest.warns(ConvergenceWarning, match="likelihood__variance at its ") as caught:
             _bounds.warn_at_bounds(trained, log_bounds, level, given)
@@ -97,3 +97,18 @@ def test_a_classifier_by_lbfgs_tells_as_well():
 )
 def test_nothing_is_told_of_what_is_not_at_a_bound(own):
     assert told(NGDSVGPRegressor, **own) is None
+
+
+def test_without_noise_the_default_likelihood_ends_at_its_lower_bound_and_tells_it_in_the_plan():
+    """A table of a function's values: its noise is nothing, and that is no failure of the training."""
+    y = np.sin(X[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    assert np.ravel(model.likelihood_.variance)[0] == pytest.approx(1e-8)
+    assert "hardly any noise: its variance is at the lower bound" in model.plan_
+    assert np.abs(model.predict(X) - y).max() < 1e-3
+    assert "hardly any noise" not in NGDSVGPRegressor(random_state=0).fit(X, Y).plan_
+    # Who gives a likelihood is told of its bounds.
+    with pytest.warns(ConvergenceWarning, match="likelihood__variance at its lower bound 1e-08"):
+        NGDSVGPRegressor(likelihood=Gaussian(), random_state=0).fit(X, y)

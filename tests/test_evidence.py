@@ -1,12 +1,16 @@
 """The evidence of an exact Gaussian process, its gradient and its maximum, against scikit-learn's."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from skgp_natgrad import kernels
+from skgp_natgrad import NGDSVGPRegressor, kernels
+from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start import evidence
 from skgp_natgrad.start.candidates import CANDIDATES, laplacian
 from skgp_natgrad.start.evidence import Hyperparameters
@@ -173,3 +177,22 @@ def test_the_end_is_a_maximum_however_steep_the_start(scale, rng):
     if scale < 1e10:
         _, slope = evidence.value_and_gradient(found.hyperparameters, table._replace(y=scale * y[None]))
         assert np.abs(jax.flatten_util.ravel_pytree(slope)[0]).max() < 1e-2
+
+
+def test_steps_start_from_the_noise_of_the_evidence_and_what_points_leave_unexplained():
+    """With the default noise, a function's values take thousands of steps to be told from noise."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, size=(600, 2))
+    y, options = np.sin(X[:, 0]) * np.cos(X[:, 1]), {"solver": "ngd", "max_iter": 100, "random_state": 0}
+    default = np.ravel(Gaussian().variance)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        without = NGDSVGPRegressor(**options).fit(X, y)
+        few = NGDSVGPRegressor(**options | {"n_inducing": 5, "optimizer": None}).fit(X, y)
+        noisy = NGDSVGPRegressor(**options | {"optimizer": None}).fit(X, y + 0.1 * rng.normal(size=len(y)))
+    assert np.ravel(without.likelihood_.variance)[0] < 0.01 * default
+    assert np.std(without.predict(X) - y) < 0.01 * np.std(y)
+    # Five points leave more than the default unexplained; else the start is little more than the noise.
+    assert np.ravel(few.likelihood_.variance)[0] == pytest.approx(default)
+    share = 0.01 / (0.01 + y.var())
+    assert share < 1.2 * np.ravel(noisy.likelihood_.variance)[0] < 2.0 * share

@@ -72,7 +72,7 @@ def test_defaults_of_the_noise_follow_the_units_of_y():
     unit = np.array([50.0, 2.0])
     found = likelihoods.in_units(Gaussian(), unit)
     assert_allclose(found.variance, 0.1 * unit**2)
-    assert_allclose(found.variance_bounds, (4e-6, 1e3 * 2500.0))
+    assert_allclose(found.variance_bounds, (4e-8, 1e3 * 2500.0))
     assert_allclose(likelihoods.in_units(StudentT(), unit).scale, 0.3 * unit)
     assert likelihoods.in_units(StudentT(), unit).df == 3.0
     # What was given is in the units of y already, and the bounds contain it.
@@ -82,7 +82,7 @@ def test_defaults_of_the_noise_follow_the_units_of_y():
     }
     assert likelihoods.in_units(Gaussian(0.1, "fixed"), unit).variance == 0.1
     assert likelihoods.in_units(Gaussian(25.0, (1.0, 30.0)), unit).variance_bounds == (1.0, 30.0)
-    assert likelihoods.in_units(Gaussian(1e-9), unit).variance_bounds[0] == 1e-9
+    assert likelihoods.in_units(Gaussian(1e-11), unit).variance_bounds[0] == 1e-11
     assert likelihoods.in_units(Gaussian(), unit, with_values=False).variance == 0.1
 
 

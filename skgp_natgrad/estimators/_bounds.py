@@ -11,9 +11,11 @@ from ..priors import named
 
 # Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.
 _ROUNDING = 1e-9
+# The name of the variance of Gaussian noise.
+_NOISE = "likelihood__variance"
 
 
-def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True):
+def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, likelihood_is_given=True):
     """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
 
     Parameters
@@ -26,12 +28,15 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True):
         Of the warning, counted from the caller.
     kernel_is_given : bool, default=True
         Whether the user has a kernel whose bounds could be widened.
+    likelihood_is_given : bool, default=True
+        The same of the likelihood. Of another one, hardly any noise is a result that `plan_` tells, and no failure.
     """
     trees = trained, *log_bounds
+    untold = () if likelihood_is_given or not has_hardly_any_noise(trained, log_bounds) else (_NOISE,)
     found = [
         text
         for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
-        if kernel_is_given or not name.startswith("kernel")
+        if name not in untold and (kernel_is_given or not name.startswith("kernel"))
         for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
     ]
     if found:
@@ -41,6 +46,15 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True):
             ConvergenceWarning,
             stacklevel=stacklevel + 1,
         )
+
+
+def has_hardly_any_noise(trained, log_bounds):
+    """Whether training left the variance of Gaussian noise at its lower bound, of every target."""
+    likelihood, (_, lower), (_, upper) = trained[1], *log_bounds
+    if not likelihood.conjugate:
+        return False
+    value, lower, upper = (np.asarray(each.variance) for each in (likelihood, lower, upper))
+    return bool(np.all((value <= lower + _ROUNDING) & (lower < upper)))
 
 
 def _at_bounds(name, transform, value, lower, upper):

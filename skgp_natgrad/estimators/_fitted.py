@@ -14,6 +14,7 @@ from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
+from ._bounds import has_hardly_any_noise
 
 # So many degrees of freedom are not told from a normal distribution.
 _NEARLY_NORMAL = 100.0
@@ -103,6 +104,8 @@ def _paragraph(plan, scales, model, result):
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}"
+    if has_hardly_any_noise(result.state.parameters[:2], result.constants.log_bounds):
+        found += "; hardly any noise: its variance is at the lower bound"
     return found + _of_dispersion(model.dispersion) + "."
 
 

@@ -73,8 +73,8 @@ class Outcome(NamedTuple):
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
-            given = self.estimator.kernel is not None
-            _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level, given)
+            given = self.estimator.kernel is not None, not isinstance(self.estimator.likelihood, str)
+            _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level, *given)
         if fit.previous is None:
             _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
 

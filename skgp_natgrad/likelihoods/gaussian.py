@@ -20,8 +20,9 @@ class Gaussian(LocationLikelihood):
     ----------
     variance : float or array of shape (n_outputs,), default=0.1
         Initial noise variance, in the squared units of the (normalised) target.
-    variance_bounds : pair of floats or "fixed", default=(1e-6, 1e3)
-        Bounds of the variance while training. Where y is only centred, the default of both is multiplied by its
+    variance_bounds : pair of floats or "fixed", default=(1e-8, 1e3)
+        Bounds of the variance while training. With less noise rounding errors would be taken for what the kernel
+        explains. Where y is only centred, the default of both is multiplied by its
         variance.
 
     Examples
@@ -37,7 +38,7 @@ class Gaussian(LocationLikelihood):
     parameters = ("variance",)
     known = ("alpha",)
 
-    def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-6, 1e3)) -> None:
+    def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-8, 1e3)) -> None:
         self.variance = variance
         self.variance_bounds = variance_bounds
 

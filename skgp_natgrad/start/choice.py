@@ -232,10 +232,22 @@ def _started(plan, found, table):
     # A square may underflow.
     variance = np.maximum(search.scale_of(search.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
+    noise = found.noise * variance
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        # The noise of the exact process is far too small for a few inducing points, which explain less.
-        return plan
-    return plan._replace(likelihood=_with_noise(plan.likelihood, found.noise * variance))
+        # For a few inducing points what they leave unexplained is noise as well, and that of the exact process too
+        # small. Training goes down from more noise than there is sooner than up.
+        noise = np.minimum(noise + _unexplained_variance(plan, table), np.mean(plan.likelihood.variance))
+    return plan._replace(likelihood=_with_noise(plan.likelihood, noise))
+
+
+def _unexplained_variance(plan, table):
+    """What as many points as a plan has inducing points leave of the prior variance."""
+    n_inducing = sized(plan, table).n_inducing
+    if n_inducing is None or n_inducing >= len(table.X):
+        return 0.0
+    (kernel,) = plan.kernels
+    share = unexplained.share(kernel, table.X, min(n_inducing, _POINTS))
+    return float(np.nan_to_num(share * np.mean(kernel.diag(table.X[:1000]))))
 
 
 def _multiplied(kernel, factor):

@@ -48,7 +48,7 @@ _COARSE, _COARSE_OF_FEW = 0.05, 0.005
 _NOTHING = -1.4
 # Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
 # every label gets lengthscales so short that each row says something of its nearest neighbours alone.
-NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-6, 1e2), (0.05, 1e2)
+NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
 # Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
