@@ -822,7 +822,7 @@ def test_gamma_of_shape_one_is_exponential(rng):
         (StudentT(df=0.0), "df must be positive"),
         (StudentT(scale_bounds="loose"), "scale_bounds"),
         (Gaussian("a"), "must be a number"),
-        (Gaussian(1e-8), "outside of variance_bounds"),
+        (Gaussian(1e-10), "outside of variance_bounds"),
     ],
 )
 def test_bad_parameters_are_named(likelihood, message):

@@ -242,8 +242,10 @@ def _started(plan, found, table):
 
 def _unexplained_variance(plan, table):
     """What as many points as a plan has inducing points leave of the prior variance."""
-    n_inducing = sized(plan, table).n_inducing
-    if n_inducing is None or n_inducing >= len(table.X):
+    n_inducing, given = plan.n_inducing, np.shape(plan.inducing_init)
+    if n_inducing == "auto":
+        n_inducing = given[0] if given else sizes.OF_STEPS
+    if n_inducing is None or not 0 < n_inducing < len(table.X):
         return 0.0
     (kernel,) = plan.kernels
     share = unexplained.share(kernel, table.X, min(n_inducing, _POINTS))
