@@ -59,7 +59,7 @@ def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     NGDSVGPRegressor(kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)), **OPTIONS).fit(X, Y)
     monkeypatch.undo()
     ((trained, log_bounds, level, *given),) = ends
-    assert given == [True, True]
+    assert given == [True, False]
     for given in (True, False):
         with pytest.warns(ConvergenceWarning, match="likelihood__variance at its ") as caught:
             _bounds.warn_at_bounds(trained, log_bounds, level, given)
@@ -111,4 +111,9 @@ def test_without_noise_the_default_likelihood_ends_at_its_lower_bound_and_tells_
     assert "hardly any noise" not in NGDSVGPRegressor(random_state=0).fit(X, Y).plan_
     # Who gives a likelihood is told of its bounds.
     with pytest.warns(ConvergenceWarning, match="likelihood__variance at its lower bound 1e-08"):
-        NGDSVGPRegressor(likelihood=Gaussian(), random_state=0).fit(X, y)
+        model = NGDSVGPRegressor(likelihood=Gaussian(), random_state=0).fit(X, y)
+    assert "hardly any noise" not in model.plan_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        both = NGDSVGPRegressor(random_state=0).fit(X, np.column_stack([Y, y]))
+    assert ("hardly any noise" in both.plan_) == (np.ravel(both.likelihood_.variance).min() < 1.1e-8)

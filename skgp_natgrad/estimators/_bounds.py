@@ -15,7 +15,7 @@ _ROUNDING = 1e-9
 _NOISE = "likelihood__variance"
 
 
-def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, likelihood_is_given=True):
+def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_may_vanish=False):
     """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
 
     Parameters
@@ -28,16 +28,16 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, likeli
         Of the warning, counted from the caller.
     kernel_is_given : bool, default=True
         Whether the user has a kernel whose bounds could be widened.
-    likelihood_is_given : bool, default=True
-        The same of the likelihood. Of another one, hardly any noise is a result that `plan_` tells, and no failure.
+    noise_may_vanish : bool, default=False
+        Whether Gaussian noise at its lower bound is a result, which ``plan_`` tells, and no failure.
     """
     trees = trained, *log_bounds
-    untold = () if likelihood_is_given or not has_hardly_any_noise(trained, log_bounds) else (_NOISE,)
     found = [
         text
         for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
-        if name not in untold and (kernel_is_given or not name.startswith("kernel"))
+        if kernel_is_given or not name.startswith("kernel")
         for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
+        if not (noise_may_vanish and name == _NOISE and " at its lower bound " in text)
     ]
     if found:
         warnings.warn(
@@ -48,13 +48,11 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, likeli
         )
 
 
-def has_hardly_any_noise(trained, log_bounds):
-    """Whether training left the variance of Gaussian noise at its lower bound, of every target."""
-    likelihood, (_, lower), (_, upper) = trained[1], *log_bounds
-    if not likelihood.conjugate:
-        return False
-    value, lower, upper = (np.asarray(each.variance) for each in (likelihood, lower, upper))
-    return bool(np.all((value <= lower + _ROUNDING) & (lower < upper)))
+def without_noise(trained, log_bounds):
+    """Positions of the targets whose Gaussian noise training left at its lower bound."""
+    likelihoods = trained[1], *(each for _, each in log_bounds)
+    value, lower, upper = (np.ravel(np.asarray(each.variance)) for each in likelihoods)
+    return np.flatnonzero((value <= lower + _ROUNDING) & (lower < upper))
 
 
 def _at_bounds(name, transform, value, lower, upper):

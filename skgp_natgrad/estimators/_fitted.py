@@ -14,7 +14,7 @@ from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
-from ._bounds import has_hardly_any_noise
+from ._bounds import without_noise
 
 # So many degrees of freedom are not told from a normal distribution.
 _NEARLY_NORMAL = 100.0
@@ -56,7 +56,7 @@ def store(estimator, fit, result):
         n_rejected_steps_=int(report.rejected.sum()),
         n_clipped_steps_=int(report.clipped.sum()),
         jitter_=jitter,
-        plan_=_paragraph(fit.plan, scales, model, result),
+        plan_=_paragraph(fit.plan, scales, model, result, _of_noise(estimator, fit, result)),
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior,
@@ -86,7 +86,7 @@ def _calibrated(estimator, fit, result, model):
     return model, None
 
 
-def _paragraph(plan, scales, model, result):
+def _paragraph(plan, scales, model, result, rest):
     """What was fitted, and how, for people."""
     settings, masks = plan.settings, result.constants.masks
     algorithm, n_further = settings.algorithm, n_points(masks.further)
@@ -104,9 +104,28 @@ def _paragraph(plan, scales, model, result):
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}"
-    if has_hardly_any_noise(result.state.parameters[:2], result.constants.log_bounds):
-        found += "; hardly any noise: its variance is at the lower bound"
-    return found + _of_dispersion(model.dispersion) + "."
+    return found + rest + _of_dispersion(model.dispersion) + "."
+
+
+def noise_may_vanish(estimator, fit):
+    """Whether noise at its lower bound means that there is hardly any: predictions of left-out rows have chosen it.
+
+    Noise that steps end with may make up for a variance that is too wide, and beside known noise there may be no rest.
+    """
+    by_left_out = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step and fit.plan.likelihood.conjugate
+    return by_left_out and isinstance(estimator.likelihood, str) and fit.some.known is None
+
+
+def _of_noise(estimator, fit, result):
+    """That there is hardly any, of which targets."""
+    if not noise_may_vanish(estimator, fit):
+        return ""
+    variance = result.state.parameters.raw_likelihood.variance
+    which = without_noise(result.state.parameters[:2], result.constants.log_bounds)
+    if not len(which):
+        return ""
+    of_targets = f" (outputs {', '.join(map(str, which))})" if np.size(variance) > 1 else ""
+    return f"; hardly any noise: its variance is at the lower bound{of_targets}"
 
 
 def _of_dispersion(dispersion):

@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
-            given = self.estimator.kernel is not None, not isinstance(self.estimator.likelihood, str)
+            given = self.estimator.kernel is not None, _fitted.noise_may_vanish(self.estimator, fit)
             _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level, *given)
         if fit.previous is None:
             _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)

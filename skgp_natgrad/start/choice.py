@@ -36,6 +36,8 @@ _ITERATIONS = 60
 # Noise variance from which regression of labels starts, as a share of their variance.
 _NOISE = 0.1
 _SMALLEST = 1e-290
+# Noise from which steps start, at least: with less, what single precision rounds is many nats a row.
+_LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
 
 
 def complete(plan, table, random_state):
@@ -49,7 +51,7 @@ def complete(plan, table, random_state):
     if one_step and is_given:
         plan = maximise_evidence(plan, table, random_state)
     elif plan.hyperparameter_prior and not is_given and plan.likelihood.conjugate:
-        # The default kernel is at the maximum without the prior. Noise for repeated steps is not that of the evidence.
+        # The default kernel is at the maximum without the prior. Noise for repeated steps is the default.
         found = maximise_evidence(plan, table, random_state)
         plan = found if one_step else plan._replace(kernels=found.kernels)
     return sized(plan, table)
@@ -232,24 +234,33 @@ def _started(plan, found, table):
     # A square may underflow.
     variance = np.maximum(search.scale_of(search.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
-    noise = found.noise * variance
+    noise = found.noise
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        # For a few inducing points what they leave unexplained is noise as well, and that of the exact process too
-        # small. Training goes down from more noise than there is sooner than up.
-        noise = np.minimum(noise + _unexplained_variance(plan, table), np.mean(plan.likelihood.variance))
-    return plan._replace(likelihood=_with_noise(plan.likelihood, noise))
+        if plan.hyperparameter_prior is not None or _is_set(plan.likelihood):
+            # A prior is around the start that later parts of a stream have, too.
+            return plan
+        noise = _noise_of_steps(plan, found, table)
+    return plan._replace(likelihood=_with_noise(plan.likelihood, noise * variance))
 
 
-def _unexplained_variance(plan, table):
-    """What as many points as a plan has inducing points leave of the prior variance."""
-    n_inducing, given = plan.n_inducing, np.shape(plan.inducing_init)
+def _noise_of_steps(plan, found, table):
+    """The noise from which steps start, as a share of the targets' variance: no more than the default.
+
+    For a few inducing points what they leave unexplained is noise as well, and that of the exact process too small.
+    Training goes down from more noise than there is sooner than up.
+    """
+    n_inducing, given, default = plan.n_inducing, np.shape(plan.inducing_init), float(np.mean(plan.likelihood.variance))
     if n_inducing == "auto":
         n_inducing = given[0] if given else sizes.OF_STEPS
-    if n_inducing is None or not 0 < n_inducing < len(table.X):
-        return 0.0
-    (kernel,) = plan.kernels
-    share = unexplained.share(kernel, table.X, min(n_inducing, _POINTS))
-    return float(np.nan_to_num(share * np.mean(kernel.diag(table.X[:1000]))))
+    least = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
+    if n_inducing is None:
+        return min(least, default)
+    if not 0 < n_inducing < len(table.X):
+        # The first part of a stream may be no more rows than that, of which later ones have many.
+        return default
+    share = unexplained.share(found.kernel, table.X, min(n_inducing, _POINTS))
+    rest = float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
+    return min(least + rest, default)
 
 
 def _multiplied(kernel, factor):
@@ -264,9 +275,14 @@ def _is_fixed(likelihood):
     return isinstance(likelihood.variance_bounds, str) and likelihood.variance_bounds == "fixed"
 
 
+def _is_set(likelihood):
+    """Whether the user has set the noise."""
+    return not np.array_equal(likelihood.variance, type(likelihood)().variance) or _is_fixed(likelihood)
+
+
 def _with_noise(likelihood, variance):
     """The Gaussian likelihood with these noise variances, unless the user has set them."""
-    if not np.array_equal(likelihood.variance, type(likelihood)().variance) or _is_fixed(likelihood):
+    if _is_set(likelihood):
         return likelihood
     _, lower, upper = likelihood.value_and_bounds(len(variance))
     variance = np.clip(variance, np.ravel(lower.variance), np.ravel(upper.variance))
