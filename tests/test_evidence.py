@@ -216,3 +216,5 @@ def test_the_noise_from_which_steps_start_follows_the_units_of_each_target(unit)
         np.testing.assert_allclose(start(unit * y, normalize_y="center"), share * (unit * y).var(0), rtol=1e-6)
     # With a prior the start is the default, around which the prior is in later parts of a stream, too.
     assert start(Y[:, 0], hyperparameter_prior="weak") == pytest.approx(0.1)
+    # Single precision has no digits for as little noise as the evidence finds of a function's values.
+    assert start(np.sin(X[:, 0]), dtype="float32")[0] >= 1e-3

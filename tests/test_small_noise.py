@@ -159,6 +159,22 @@ def test_one_full_step_is_the_optimum(n_points, family, table):
         )
 
 
+def test_values_without_noise_are_fitted_to_the_digits_of_extended_precision():
+    """With nothing set: in one step, with the kernel, the noise and the jitter that are chosen for them."""
+    rng = np.random.default_rng(3)
+    X, X_new = (rng.uniform(-3.0, 3.0, size=(n, 2)) for n in (150, 40))
+    y = X[:, 0] ** 2 + np.sin(X[:, 1])
+    model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    noise, kernel = np.ravel(model.likelihood_.variance)[0], model.kernel_
+    unit, unit_new = ((each - X.mean(0)) / X.std(0) for each in (X, X_new))
+    assert len(X) * kernel.diag(unit).mean() / noise > 1e9
+    jitter = model.jitter_ / kernel.diag(unit).mean()
+    scaled = (y - y.mean()) / y.std()
+    _, mean, _ = collapsed(kernel, noise, unit, unit, scaled, unit_new, Extended, jitter)
+    got = (model.predict(X_new) - y.mean()) / y.std()
+    assert_allclose(got, mean.astype(float), atol=1e-6 * float(np.abs(mean).max()))
+
+
 @pytest.mark.parametrize(("amplitude", "noise"), [(1.0, 1e-8), (1e4, 1e-8)])
 def test_one_full_step_has_the_digits_of_extended_precision(amplitude, noise, table):
     X, y, X_new = table

@@ -36,8 +36,7 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_
         text
         for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
         if kernel_is_given or not name.startswith("kernel")
-        for text in _at_bounds(name, transform, *(np.ravel(np.asarray(leaf)) for leaf in (value, lower, upper)))
-        if not (noise_may_vanish and name == _NOISE and " at its lower bound " in text)
+        for text in _at_bounds(name, transform, noise_may_vanish and name == _NOISE, value, lower, upper)
     ]
     if found:
         warnings.warn(
@@ -51,16 +50,21 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_
 def without_noise(trained, log_bounds):
     """Positions of the targets whose Gaussian noise training left at its lower bound."""
     likelihoods = trained[1], *(each for _, each in log_bounds)
-    value, lower, upper = (np.ravel(np.asarray(each.variance)) for each in likelihoods)
-    return np.flatnonzero((value <= lower + _ROUNDING) & (lower < upper))
+    return np.flatnonzero(_reached(*(each.variance for each in likelihoods))[-1][0])
 
 
-def _at_bounds(name, transform, value, lower, upper):
-    """Say which components of a hyperparameter are at which bound."""
-    low, high = value <= lower + _ROUNDING, value >= upper - _ROUNDING
-    for side, bound, reached in (("lower", lower, low), ("upper", upper, high)):
-        reached = reached & (lower < upper)
-        for one in np.unique(bound[reached]):
-            at = np.flatnonzero(reached & (bound == one))
+def _at_bounds(name, transform, may_vanish, *leaves):
+    """Say which components of a hyperparameter are at which bound; one that may vanish is not at its lower one."""
+    (value, *bounds), reached = _reached(*leaves)
+    for side, bound, at_bound in tuple(zip(("lower", "upper"), bounds, reached, strict=True))[may_vanish:]:
+        for one in np.unique(bound[at_bound]):
+            at = np.flatnonzero(at_bound & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
             yield f"{name}{components} at its {side} bound {transform.from_raw(one, np):.6g}"
+
+
+def _reached(*leaves):
+    """Values and bounds as vectors, and which components are at the lower and the upper one, of those that may move."""
+    value, lower, upper = (np.ravel(np.asarray(leaf)) for leaf in leaves)
+    moves = lower < upper
+    return (value, lower, upper), (moves & (value <= lower + _ROUNDING), moves & (value >= upper - _ROUNDING))

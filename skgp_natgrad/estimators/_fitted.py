@@ -120,11 +120,11 @@ def _of_noise(estimator, fit, result):
     """That there is hardly any, of which targets."""
     if not noise_may_vanish(estimator, fit):
         return ""
-    variance = result.state.parameters.raw_likelihood.variance
-    which = without_noise(result.state.parameters[:2], result.constants.log_bounds)
+    parameters = result.state.parameters
+    which = without_noise(parameters[:2], result.constants.log_bounds)
     if not len(which):
         return ""
-    of_targets = f" (outputs {', '.join(map(str, which))})" if np.size(variance) > 1 else ""
+    of_targets = f" (outputs {', '.join(map(str, which))})" if np.size(parameters.raw_likelihood.variance) > 1 else ""
     return f"; hardly any noise: its variance is at the lower bound{of_targets}"
 
 

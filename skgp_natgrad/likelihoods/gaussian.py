@@ -20,7 +20,7 @@ class Gaussian(LocationLikelihood):
     ----------
     variance : float or array of shape (n_outputs,), default=0.1
         Initial noise variance, in the squared units of the (normalised) target. With the default kernel 0.1 stands for
-        what the data say; to start there all the same, give 0.1000001 or fix it.
+        what the data say; another value, or a fixed one, stays.
     variance_bounds : pair of floats or "fixed", default=(1e-8, 1e3)
         Bounds of the variance while training. With less noise rounding errors would be taken for what the kernel
         explains. Where y is only centred, the default of both is multiplied by its variance.
