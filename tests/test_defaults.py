@@ -103,6 +103,24 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
 
 
 @pytest.mark.parametrize(
+    ("estimator", "arguments", "relative"),
+    [
+        (NGDSVGPRegressor, {}, 1e-10),
+        (NGDSVGPRegressor, {"max_iter": 2}, 1e-8),
+        (NGDSVGPRegressor, {"jitter": 1e-6}, 1e-6),
+        (NGDSVGPClassifier, {}, 1e-8),
+    ],
+)
+def test_the_jitter_is_least_where_nothing_is_divided_by_it(estimator, arguments, relative, rng):
+    X = rng.normal(size=(60, 2))
+    model = estimator(1.0 * Matern(nu=0.5), random_state=0, **arguments)
+    model.fit(X, X[:, 0] > 0.0) if estimator is NGDSVGPClassifier else model.fit(X, X[:, 0])
+    assert model.jitter_ / model.kernel_.diag(X).mean() == pytest.approx(relative)
+    with pytest.raises(ValueError, match="jitter='least' is not"):
+        model.set_params(jitter="least").fit(X, X[:, 0] > 0.0)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"likelihood": "poisson"}, "not likelihood Poisson; use solver='ngd'"),

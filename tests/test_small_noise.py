@@ -183,14 +183,16 @@ def test_one_full_step_has_the_digits_of_extended_precision(amplitude, noise, ta
     assert_is_optimum(regressor(kernel, noise, Z).fit(X, y), expected, X_new, noise, digits=1e-9)
 
 
+@pytest.mark.parametrize("jitter", [JITTER, 1e-10])
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
-def test_the_closed_form_has_the_digits_of_extended_precision(amplitude, noise, table):
+def test_the_closed_form_has_the_digits_of_extended_precision(amplitude, noise, jitter, table):
     """One step on all rows, in one pass over blocks of them."""
     X, y, X_new = table
     Z, kernel = points(X, 60), kernel_of(amplitude, SMOOTH)
     options = {"likelihood": Gaussian(noise, "fixed"), "solver": "evidence", "n_inducing": 60, "inducing_init": Z}
-    model = NGDSVGPRegressor(kernel, **options, normalize_X=False, normalize_y=False, jitter=JITTER).fit(X, y)
-    assert_is_optimum(model, collapsed(kernel, noise, Z, X, y, X_new, Extended), X_new, noise, digits=1e-8)
+    model = NGDSVGPRegressor(kernel, **options, normalize_X=False, normalize_y=False, jitter=jitter).fit(X, y)
+    expected = collapsed(kernel, noise, Z, X, y, X_new, Extended, jitter)
+    assert_is_optimum(model, expected, X_new, noise, digits=1e-8)
 
 
 @pytest.mark.parametrize("n_points", [20, 60])

@@ -45,6 +45,7 @@ _OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - {
 }
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
+_JITTER, _JITTER_OF_ONE_STEP = 1e-8, 1e-10
 
 
 def read(estimator, targets, by_parts=False):
@@ -75,7 +76,7 @@ def read(estimator, targets, by_parts=False):
         n_mean_inducing=n_mean_inducing,
         inducing_init=estimator.inducing_init,
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
-        jitter=float(estimator.jitter),
+        jitter=_jitter(estimator, likelihood, solver),
         calibrate=_calibrates(estimator, likelihood, solver),
         device=estimator.device,
         n_devices=estimator.n_devices,
@@ -89,6 +90,14 @@ def _calibrates(estimator, likelihood, solver):
         return bool(estimator.calibrate)
     is_fixed = any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
     return SOLVERS[solver].one_step and not is_fixed
+
+
+def _jitter(estimator, likelihood, solver):
+    """The jitter; "auto" is less for the solution in one step of a regression, which divides by no small numbers."""
+    if isinstance(estimator.jitter, str):
+        _checks.choice("jitter", estimator.jitter, ("auto",))
+        return _JITTER_OF_ONE_STEP if SOLVERS[solver].one_step and likelihood.conjugate else _JITTER
+    return _checks.number("jitter", estimator.jitter)
 
 
 def one_or_each(kernel):
@@ -141,7 +150,6 @@ def _settings(estimator, solver):
     _checks.choice("device", estimator.device, DEVICES)
     _checks.n_devices("n_devices", estimator.n_devices)
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
-    _checks.number("jitter", estimator.jitter)
     _checks.choice("normalize_y", estimator.normalize_y, (True, False, "center"))
     _checks.boolean("warm_start", estimator.warm_start)
     by_default = signature(type(estimator)).parameters["calibrate"].default

@@ -75,7 +75,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         n_iter_no_change=50,
         warm_start=False,
         random_state=None,
-        jitter=1e-8,
+        jitter="auto",
         device="auto",
         n_devices=None,
         dtype="float64",

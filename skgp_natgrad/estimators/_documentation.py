@@ -204,9 +204,11 @@ random_state : int, RandomState instance or None, default=None
     Draws minibatches and their columns, and random points; for large tables
     also the candidates for the points, and the rows for leave-one-out
     predictions.
-jitter : float, default=1e-8
+jitter : float or "auto", default="auto"
     Added to the diagonal of the inducing points' covariance, relative to
-    its mean; raised if the factorisation needs more.
+    its mean; raised if the factorisation needs more. "auto" is 1e-8, and
+    1e-10 for a regression that is solved in one step: what jitter adds is
+    unexplained, which matters where there is hardly any noise.
 device : {"auto", "cpu", "gpu"}, default="auto"
     Where to compute; "auto" is JAX's default, a GPU where there is one.
 n_devices : int, "all" or None, default=None

@@ -35,7 +35,7 @@ def store(estimator, fit, result):
         Of training labels that were predicted without themselves, for the calibration.
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
-    _check_finite(estimator, model, result.elbo)
+    _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = _calibrated(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
@@ -163,11 +163,11 @@ def n_points(mask):
     return int(np.sum(mask))
 
 
-def _check_finite(estimator, model, elbo):
+def _check_finite(estimator, model, elbo, jitter):
     if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in jax.tree.leaves(model.posterior))):
         raise FloatingPointError(
             f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
-            f"sample_weight; keep normalize_X and normalize_y on; raise jitter={estimator.jitter!r} or lower "
+            f"sample_weight; keep normalize_X and normalize_y on; give a jitter above {jitter:g} or lower "
             f"learning_rate={estimator.learning_rate!r}."
         )
 

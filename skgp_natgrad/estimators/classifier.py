@@ -121,7 +121,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         random_state: Seed = None,
-        jitter: float = 1e-8,
+        jitter: float | Literal["auto"] = "auto",
         device: Device = "auto",
         n_devices: Devices = None,
         dtype: DType = "float64",

@@ -145,7 +145,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         n_iter_no_change: int = 50,
         warm_start: bool = False,
         random_state: Seed = None,
-        jitter: float = 1e-8,
+        jitter: float | Literal["auto"] = "auto",
         device: Device = "auto",
         n_devices: Devices = None,
         dtype: DType = "float64",
