@@ -393,6 +393,7 @@ def of_format_1(model):
     left = model._warm_state
     before = left.q, left.parameters, left.masks, left.prior_mean, left.weight, (), model.basis
     state |= {"_warm_state": FormerResumption(*before), "_saved_by": {"format": 1, "skgp_natgrad": "0.1"}}
+    state |= {"jitter": left.jitter}  # a number in those versions
     return pickle.dumps((type(model), state))
 
 

@@ -206,6 +206,16 @@ def timed_fit(estimator, arguments, data, label, score, n_scores=0, max_seconds=
     return model, end | {"curve": curve}
 
 
+def fit_ours(estimator, data, score):
+    """Fit an estimator that chooses all that it was not given; returns the record of its cell."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(data.X, data.y)
+    seconds = time.perf_counter() - start
+    return sizes(data) | {"seconds": round(seconds, 2), **score(estimator)}
+
+
 def sizes(data):
     """Rows and columns of a split."""
     return {"n": len(data.X), "n_test": len(data.X_test), "d": data.X.shape[1]}

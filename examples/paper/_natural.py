@@ -18,6 +18,10 @@ from skgp_natgrad import Constant, LineSearch, LogLinear, NGDSVGPClassifier, NGD
 # The paper's running example: a likelihood a data set.
 THREE = {"energy": "gaussian", "boston": "student_t", "pima": "bernoulli"}
 NAMES = {"ngd": "NGD", "ngd+adam": "NGD+Adam", "adam": "Adam", "gd": "GD", "lbfgs": "L-BFGS"}
+# The estimator as it is, in one point of a picture: not of the paper.
+OURS = "nothing set"
+NAMES[OURS] = OURS
+JOINT = ("ngd+adam", "adam", "gd", OURS)
 # How a regression target is scaled.
 TARGETS = {"beta": "unit", "ordinal": "levels"}
 SCHEDULE = {"initial": 1e-4, "final": 0.1, "n_steps": 5}
@@ -112,14 +116,17 @@ def fit_cell(one, text, args, n_scores=40):
     table = common.load(args.data_dir, one["dataset"])
     data = common.split(table, one["seed"], settings["max_rows"], TARGETS.get(name, "standardised"))
     regression = table.task == "regression"
+    estimator = NGDSVGPRegressor if regression else NGDSVGPClassifier
     if not regression:
         score = common.score_classification(data)
     elif name in TARGETS:
         score = common.score_log_density(data)
     else:
         score = common.score_regression(data)
+    if one["method"] == OURS:
+        return common.fit_ours(estimator(random_state=one["seed"], device=args.device), data, score)
     model, record = common.timed_fit(
-        NGDSVGPRegressor if regression else NGDSVGPClassifier,
+        estimator,
         arguments(settings, data, one["seed"], args.device),
         data,
         text,
@@ -150,6 +157,12 @@ def settings(args, **changes):
     if args.batch_size is not None:
         made["batch_size"] = args.batch_size
     return made
+
+
+def ours(stem, dataset, args):
+    """The cells of the estimator with nothing set."""
+    made = {"max_rows": args.max_rows, "likelihood": "its own", "learning_rate": None}
+    return [common.cell(stem, dataset, OURS, seed, **made) for seed in args.seeds if OURS in args.methods]
 
 
 def run(cells, args, stem, n_scores=40):
@@ -226,19 +239,20 @@ def stochastic_figure(stem, title, doc, joint, methods, argv=None):
             needed = method in args.methods or (method == "adam" and "ngd+adam" in args.methods)
             if needed and rates[method] is None:
                 rates[method] = stable_rate(method, dataset, made, joint, args, stem)
-        for method in args.methods:
+        for method in [each for each in args.methods if each != OURS]:
             chosen = method_settings(method, joint, rates["adam" if "adam" in method else "gd"])
             cells += [common.cell(stem, dataset, method, seed, **made, **chosen) for seed in args.seeds]
+        cells += ours(stem, dataset, args)
     records, failures = run(cells, args, stem, n_scores=10)
     show_table(title, records, {"elbo_per_row": 4, "log_density": 4, "seconds": 1, "seconds_first_chunk": 1}, args)
-    if records:
+    if any("curve" in record for record in records):
         plot_bounds(records, args, stem, title)
     return 1 if failures else 0
 
 
 def plot_bounds(records, args, name, title):
     """A panel a data set: the bound against seconds of training."""
-    plt = pictures.pyplot()
+    plt, records = pictures.pyplot(), [record for record in records if "curve" in record]
     figure, axes = plt.subplots(1, len(args.datasets), figsize=(4.2 * len(args.datasets), 3.6), squeeze=False)
     for axis, dataset in zip(axes[0], args.datasets, strict=True):
         chosen = [record for record in records if record["dataset"] == dataset]
@@ -259,19 +273,25 @@ def plot_bounds(records, args, name, title):
 
 
 def plot_scores(panels, args, name, title, against="iteration"):
-    """A panel a group of records: the test log-likelihood along training.
+    """A panel a group of records: the test log-likelihood along training; against seconds a fit of its own is a point.
 
     ``panels`` is a dict of lists of (label, colour, style, record).
     """
     plt = pictures.pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 3.6), squeeze=False)
     for axis, (heading, lines) in zip(axes[0], panels.items(), strict=True):
-        for label, colour, style, record in lines:
+        trained = [line for line in lines if "curve" in line[-1]]
+        for label, colour, style, record in trained:
             iteration = record["curve"].get("scored_iteration", [])
             x = iteration if against == "iteration" else common.training_seconds(record, iteration)
             axis.plot(x, record["curve"].get("log_density", []), style, color=colour, label=label, lw=1.2)
         axis.set(title=heading, xlabel=against if against == "iteration" else "seconds of training", xscale="log")
-        pictures.zoom(axis, [record["curve"].get("log_density", []) for *_, record in lines])
+        curves = [record["curve"].get("log_density", []) for *_, record in trained]
+        if against == "seconds":
+            for label, colour, _, record in [line for line in lines if line not in trained]:
+                axis.plot(record["seconds"], record["log_density"], "D", color=colour, label=label, ms=5)
+                curves.append([record["log_density"]])
+        pictures.zoom(axis, curves)
         axis.legend(loc="lower right", fontsize=8)
     axes[0, 0].set_ylabel("mean test log-likelihood")
     figure.suptitle(title)
@@ -280,7 +300,7 @@ def plot_scores(panels, args, name, title, against="iteration"):
 
 def held_out_figure(stem, title, doc, likelihood_of, schedule, argv=None, **changes):
     """Figures 6 and 7: the test log-likelihood of NGD+Adam and of Adam; returns the exit status."""
-    p = add_arguments(common.parser(doc, likelihood_of, ("ngd+adam", "adam")))
+    p = add_arguments(common.parser(doc, likelihood_of, ("ngd+adam", "adam", OURS)))
     p.add_argument("--adam-rate", type=float, default=0.01, help="of Adam, alone and beside the natural gradient")
     args = p.parse_args(argv)
     args.datasets = args.datasets or list(likelihood_of)
@@ -298,9 +318,10 @@ def held_out_figure(stem, title, doc, likelihood_of, schedule, argv=None, **chan
             **method_settings(method, True, args.adam_rate, schedule),
         )
         for dataset in args.datasets
-        for method in args.methods
+        for method in [each for each in args.methods if each != OURS]
         for seed in args.seeds
     ]
+    cells += [one for dataset in args.datasets for one in ours(stem, dataset, args)]
     records, failures = run(cells, args, stem)
     columns = {"log_density": 4, "rmse": 4, "accuracy": 4, "elbo_per_row": 4, "seconds": 1}
     present = {name: digits for name, digits in columns.items() if any(name in record for record in records)}

@@ -6,14 +6,11 @@ and 3 run them.
 
 from __future__ import annotations
 
-import time
-import warnings
 from typing import NamedTuple
 
 import _common as common
 import _paper_numbers as paper
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import Constant, Linear, NGDSVGPClassifier, NGDSVGPRegressor
@@ -190,19 +187,10 @@ def fit_cell(one, text, args, n_scores=0, max_seconds=None):
     estimator = NGDSVGPRegressor if regression else NGDSVGPClassifier
     score = (common.score_regression if regression else common.score_classification)(data)
     if one["method"] in OURS:
-        return fit_ours(estimator(random_state=one["seed"], device=args.device, **OURS[one["method"]]), data, score)
+        made = estimator(random_state=one["seed"], device=args.device, **OURS[one["method"]])
+        return Fit(made, data, common.fit_ours(made, data, score))
     if settings["batch_size"] is None:
         settings = settings | {"batch_size": len(data.X)}
     chosen = arguments(one["method"], table.task, data, one["seed"], settings, args.device)
     model, record = common.timed_fit(estimator, chosen, data, text, score, n_scores, max_seconds)
     return Fit(model, data, record)
-
-
-def fit_ours(estimator, data, score):
-    """An estimator that chooses all that it was not given."""
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = estimator.fit(data.X, data.y)
-    seconds = time.perf_counter() - start
-    return Fit(model, data, common.sizes(data) | {"seconds": round(seconds, 2), **score(model)})
