@@ -58,6 +58,7 @@ def main(argv=None):
     title = "Figure 5: naval, mean test log-likelihood in the units of the scaled target"
     columns = {"log_density": 4, "elbo_per_row": 4, "rejected_steps": 0, "seconds": 1}
     natural.show_table(title, records, columns, args)
-    if records:
-        natural.plot_scores(panels(records, args), args, STEM, "Figure 5: naval", "iteration")
+    lines = panels(records, args)
+    if lines:
+        natural.plot_scores(lines, args, STEM, "Figure 5: naval", "iteration")
     return 1 if failures else 0
