@@ -17,9 +17,10 @@ from skgp_natgrad._backend import memory
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration
-from skgp_natgrad.start import search, sizes, unexplained
+from skgp_natgrad.start import search, sizes, targets, unexplained
 from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
+from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
 
@@ -307,15 +308,15 @@ def test_the_unexplained_share_is_the_exact_process_s_variance(rng, length_scale
 
 def test_targets_for_the_search():
     table = svgp.Table(np.zeros((4, 1)), np.array([[2.0, 0.0, 1.0, 1.0]]), np.ones(4))
-    indicators = search.regressed(table, 3, Softmax()).y
+    indicators = targets.regressed(table, 3, Softmax()).y
     np.testing.assert_array_equal(indicators > 0.0, [[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])
     two = table._replace(y=np.minimum(table.y, 1.0))
-    assert search.regressed(two, 2, Bernoulli()).y.shape == (1, 4)
-    for y in (indicators, search.regressed(two, 2, Bernoulli()).y, search.regressed(table, 0, StudentT()).y):
+    assert targets.regressed(two, 2, Bernoulli()).y.shape == (1, 4)
+    for y in (indicators, targets.regressed(two, 2, Bernoulli()).y, targets.regressed(table, 0, StudentT()).y):
         np.testing.assert_allclose([y.mean(1), y.std(1)], [np.zeros(len(y)), np.ones(len(y))], atol=1e-12)
-    scores = search.regressed(table, 0, StudentT()).y[0]
+    scores = targets.regressed(table, 0, StudentT()).y[0]
     assert scores[1] < scores[2] == scores[3] < scores[0]
-    found = search.regressed(table._replace(weight=np.array([1.0, 1.0, 2.0, 1.0])), 0, Gaussian()).y
+    found = targets.regressed(table._replace(weight=np.array([1.0, 1.0, 2.0, 1.0])), 0, Gaussian()).y
     np.testing.assert_allclose(found, table.y / np.sqrt(7.0 / 5.0), rtol=1e-12)
 
 
@@ -395,8 +396,8 @@ def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, 
 
 def test_columns_that_fill_up_change_no_start(rng):
     table = Table(rng.normal(size=(50, 3)), rng.normal(size=(1, 50)), np.ones(50))
-    view = search._view(table, False, False, search.NOISE_BOUNDS, search._OF_SMALL)
-    start = search._start(laplacian, view.longest, 0.0, view, np.inf)[0].kernel.k2.length_scale
+    view = View(table)
+    start = view.start(laplacian, view.longest, 0.0, np.inf)[0].kernel.k2.length_scale
     assert len(start) == 8
     expected = laplacian(view.longest[:3], view.limits).k2.length_scale
     np.testing.assert_allclose(np.exp(start[:3]), expected, rtol=5e-3)
@@ -405,7 +406,7 @@ def test_columns_that_fill_up_change_no_start(rng):
 def test_labels_keep_some_noise_where_none_is_needed(rng):
     X = rng.normal(size=(200, 2))
     table = Table(X, np.sign(np.sin(X.sum(1, keepdims=True).T)), np.ones(200))
-    for y, bounds in ((table.y, search.NOISE_BOUNDS_OF_LABELS), (np.sin(X.sum(1)[None]), search.NOISE_BOUNDS)):
+    for y, bounds in ((table.y, NOISE_BOUNDS_OF_LABELS), (np.sin(X.sum(1)[None]), NOISE_BOUNDS)):
         _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0), noises=bounds)
         assert found.noise >= 0.999 * bounds[0]
         assert found.noise < 1e-3 or bounds[0] > 1e-3

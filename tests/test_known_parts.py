@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_validate
 from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.metrics import DistributionScorer
-from skgp_natgrad.start import evidence, search
+from skgp_natgrad.start import evidence, targets
 
 from .conftest import all_likelihoods, targets_for
 from .test_evidence import hyperparameters_of
@@ -389,7 +389,7 @@ def test_a_target_that_is_missing_in_all_of_some_rows_says_nothing(x64):
     assert_allclose(evidence.leave_one_out_density(at, both), evidence.leave_one_out_density(at, one))
     halves = [(each.rows(slice(0, 50, 2)), each.rows(slice(1, 50, 2))) for each in (both, one)]
     assert_allclose(*(evidence.held_out_density(at, *pair) for pair in halves))
-    assert_allclose(search.scale_of(both), [search.scale_of(one)[0], 1.0])
+    assert_allclose(targets.scale_of(both), [targets.scale_of(one)[0], 1.0])
 
 
 def test_a_rare_target_beside_a_frequent_one():

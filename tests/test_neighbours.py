@@ -11,7 +11,7 @@ from skgp_natgrad import kernels, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Softmax
-from skgp_natgrad.start import candidates, choice, neighbours, search
+from skgp_natgrad.start import candidates, choice, neighbours, search, targets, view
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.training.batches import Table
 
@@ -44,7 +44,7 @@ def table_of(rng, n_rows, n_classes=3, **weights):
     labels[:n_classes] = np.arange(n_classes)
     likelihood = Softmax().prepare(labels[None].astype(float), n_classes)
     weight = weights.get("weight", np.ones(n_rows))
-    return search.regressed(Table(X, labels[None].astype(float), weight), n_classes, likelihood), labels
+    return targets.regressed(Table(X, labels[None].astype(float), weight), n_classes, likelihood), labels
 
 
 def hyperparameters_of(kernel, noise, n_columns=3):
@@ -177,8 +177,8 @@ def test_the_kernel_is_that_of_the_whole_table(rng):
     X = rng.uniform(-1.0, 1.0, size=(8000, 3))
     labels = (np.floor(3.0 * X).astype(int).sum(1)) % 3
     likelihood = Softmax().prepare(labels[None].astype(float), 3)
-    table = search.regressed(Table(X, labels[None].astype(float), np.ones(8000)), 3, likelihood)
-    noises = search.NOISE_BOUNDS_OF_LABELS
+    table = targets.regressed(Table(X, labels[None].astype(float), np.ones(8000)), 3, likelihood)
+    noises = view.NOISE_BOUNDS_OF_LABELS
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, noises=noises, of_labels=True)
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
     plan = svgp.Plan(None, likelihood, 3, settings=settings)

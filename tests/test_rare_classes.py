@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.mean_solve import class_labels
-from skgp_natgrad.start import choice, search
+from skgp_natgrad.start import choice, refinement, search, targets, view
 from skgp_natgrad.start.merged import in_random_order
 from skgp_natgrad.start.splits import Shuffled
 from skgp_natgrad.training.batches import Table
@@ -80,8 +80,8 @@ def with_a_rare_class(rng, n_rows):
 def test_kernels_are_offered_a_second_time(rng):
     X, y = with_a_rare_class(rng, 1500)
     likelihood = Softmax().prepare(y[None].astype(float), 3)
-    table = search.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": search.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
+    table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
+    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
     assert [each.evenly for each in found] == [False, False, True]
     assert type(found[2].kernel) is type(found[0].kernel)
@@ -103,7 +103,7 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     densities = rng.normal(-0.5, 0.2, size=200)
     noise = rng.normal(0.0, 0.1, size=200)
     of_labels = densities, densities + gain + noise - noise.mean()
-    found = [search.Found(usual, 0.1, 0.0), search.Found(even, 0.1, 0.0, evenly=True)]
+    found = [refinement.Found(usual, 0.1, 0.0), refinement.Found(even, 0.1, 0.0, evenly=True)]
     if by_neighbours:
         ones = np.ones((2, 200))
         each_of = [class_labels.Densities(labels, *ones) for labels in of_labels]

@@ -17,7 +17,7 @@ from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..step.algorithm import SOLVERS
-from . import evidence, search, sizes, unexplained
+from . import evidence, refinement, search, sizes, targets, unexplained, view
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
@@ -144,10 +144,10 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     """
     # A wrong value is refused before any work.
     plan.likelihood.value_and_bounds(len(tables[0].y))
-    regressed = [search.regressed(table, plan.n_classes, plan.likelihood) for table in tables]
+    regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     n_best = _FINALISTS if one_step else 1
-    noises = search.NOISE_BOUNDS_OF_LABELS if plan.n_classes else search.NOISE_BOUNDS
+    noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with blas.single_threaded(0):
         index, found = search.best_kernels(
             regressed,
@@ -159,18 +159,36 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             in_common_unit=in_common_unit,
         )
     table = tables[index]
-    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
-    if found[0].of_labels is not None:
-        found = [found[_best_of_labels(found, [each.of_labels for each in found])]]
-    plans = [_started(plan, each, table) for each in found]
-    if not one_step or (len(plans) == 1 and plan.likelihood.conjugate):
-        return index, plans[0]
-    # The same rows and points for all of them.
-    seed = random_state.randint(np.iinfo(np.int32).max)
-    tried = [_tried(each, table, seed, labels) for each in plans]
-    if plan.likelihood.conjugate or len(tried) == 1:
+    if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
+        return index, _started(plan, found[0], table)
+    if plan.likelihood.conjugate:
+        # The same rows and points for all of them.
+        seed = random_state.randint(np.iinfo(np.int32).max)
+        tried = [_tried(_started(plan, each, table), table, seed) for each in found]
         return index, max(tried, key=lambda each: each.density).plan
-    return index, tried[_best_of_labels(found, [each.of_labels for each in tried])].plan
+    has_one_unit = in_common_unit is not None and in_common_unit[index]
+    return index, _of_classes(plan, found, table, (regressed[index], random_state, has_one_unit))
+
+
+def _of_classes(plan, found, table, options):
+    """The plan with that of the kernels found which predicts labels best, and with the scale that suits it.
+
+    ``options`` are for `refinement.on_more_labels`, the table of the search first.
+    """
+    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
+    _, random_state, _ = options
+    seed = random_state.randint(np.iinfo(np.int32).max)
+
+    def tried(each):
+        return _tried(_started(plan, each, table), table, seed, labels)
+
+    if found[0].of_labels is not None:
+        best = found[_best_of_labels(found, [each.of_labels for each in found])]
+        return tried(refinement.on_more_labels(best, *options)).plan
+    of_few = [tried(each) for each in found]
+    k = _best_of_labels(found, [each.of_labels for each in of_few])
+    more = refinement.on_more_labels(found[k], *options)
+    return (of_few[k] if more is found[k] else tried(more)).plan
 
 
 def _best_of_labels(found, densities):
@@ -215,7 +233,7 @@ def _density(plan, table, seed):
         kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
         noise = np.log(np.mean(plan.likelihood.variance))
         return evidence.leave_one_out_density(
-            Hyperparameters(kernel, noise), search.without_offset(table, plan.likelihood)
+            Hyperparameters(kernel, noise), targets.without_offset(table, plan.likelihood)
         )
     random_state = np.random.RandomState(seed)
     plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
@@ -232,7 +250,7 @@ def _started(plan, found, table):
         variance = _VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
         return plan._replace(kernels=(_multiplied(found.kernel, variance / total),))
     # A square may underflow.
-    variance = np.maximum(search.scale_of(search.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
+    variance = np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
     noise = found.noise
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
@@ -300,18 +318,18 @@ def maximise_evidence(plan, table, random_state):
         return _of_labels(plan, table, random_state)
     # With a prior the noise stays that of the evidence, which the targets of equal X tell.
     merges = plan.hyperparameter_prior is None
-    rows = search.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
+    rows = targets.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
     rows = merged(rows) if merges else rows
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
     for k, kernel in enumerate(plan.kernels):
-        targets = slice(None) if shared else slice(k, k + 1)
+        own = slice(None) if shared else slice(k, k + 1)
         logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
-        noises = [each[targets].mean() for each in noise]
+        noises = [each[own].mean() for each in noise]
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
-        of_targets = rows._replace(y=rows.y[targets], known=None if rows.known is None else rows.known[targets])
-        best = evidence.maximise(start, bounds, of_targets, _ITERATIONS, _log_prior(plan, table, k))
+        of_own = rows._replace(y=rows.y[own], known=None if rows.known is None else rows.known[own])
+        best = evidence.maximise(start, bounds, of_own, _ITERATIONS, _log_prior(plan, table, k))
         if np.isfinite(best.evidence):
             start = best.hyperparameters
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
@@ -364,9 +382,9 @@ def _of_labels(plan, table, random_state):
     if np.all(rows.y == rows.y[:, :1]):
         # Without a label of another class there is nothing to regress.
         return _tried(plan, table, seed).plan
-    rows = merged(search.regressed(rows, plan.n_classes, plan.likelihood))
+    rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
-    start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *search.NOISE_BOUNDS_OF_LABELS)))
+    start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
     best = evidence.maximise(start, bounds, rows, _ITERATIONS)
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.

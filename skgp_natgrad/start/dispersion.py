@@ -28,9 +28,9 @@ from ..training.batches import Table
 from ..training.long_table import AnyTable
 from ..training.settings import Settings
 from ..variational.points import Masks, Points
-from . import search
 from .candidates import matern12
 from .plan import Plan
+from .refinement import fitted_kernel
 from .result import Result
 from .scale import fit_targets
 from .state import init
@@ -159,7 +159,7 @@ class _Process:
         scale = fit_targets(table.y.T, table.weight, active=True)
         table = table._replace(y=scale.forward(table.y.T).T)
         with blas.single_threaded(0):
-            found = search.fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
+            found = fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
         plan = Plan(
             kernels=(found.kernel,),
             likelihood=Gaussian(np.full(table.n_targets, found.noise)),

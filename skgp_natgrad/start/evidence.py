@@ -28,7 +28,7 @@ from ..kernels.base import Kernel
 from ..training.batches import bucket
 
 # Sizes of tables that share programs, nearer to one another than those of training: an evaluation costs their square.
-_SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024
+_SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
 # Of more rows than the first number, as many as the second are pulled back at a time, whose matrices stay in the cache:
 # the larger sizes are multiples of it.
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128

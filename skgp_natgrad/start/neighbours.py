@@ -57,7 +57,7 @@ def label_densities(hyperparameters, table, judges):
     ----------
     hyperparameters : evidence.Hyperparameters
     table : Table
-        Whose targets are a standardised indicator of each class, of two classes one: see `search.regressed`.
+        Whose targets are a standardised indicator of each class, of two classes one: see `targets.regressed`.
     judges : Judges
 
     Returns

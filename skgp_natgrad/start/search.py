@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from scipy.stats import norm, rankdata
 
-from .. import kernels
 from .._backend import threads
-from ..mean_solve.class_labels import Densities
 from . import evidence, neighbours
 from .candidates import CANDIDATES, COLUMNS, matern52
-from .evidence import Hyperparameters
 from .merged import in_random_order
-from .scale import MANY_COLUMNS, fit_common_scale, fit_scale, fit_targets
+from .refinement import Candidate, densities_of_labels, refined
+from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, splits
-from .weak_prior import weak_prior
+from .targets import standardised
+from .view import FEW_COLUMNS, NOISE_BOUNDS, View
 
 # Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
 _FEW, _MORE = 250, 400
@@ -35,26 +32,15 @@ _REFINED = 1000
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
-# columns, in which a function may go up and down many times, and the prior's mean.
+# columns, in which a function may go up and down many times.
 _STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05))
-_SHORT, _FEW_COLUMNS = ((0.03, 0.05), (0.01, 0.05)), 3
-_CENTRE = 0.03
-# Bounds of lengthscales, as multiples of sqrt(D) deviations: those of the kernel, and of a coarse search.
-_SHORTEST, _LONGEST = 1e-5, 1e5
-# At this one a column has no effect; training may go on from there without an end in sight.
-_TRIED_LONGEST = 1e3
-_COARSE, _COARSE_OF_FEW = 0.05, 0.005
+_SHORT = ((0.03, 0.05), (0.01, 0.05))
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
-# Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
-# every label gets lengthscales so short that each row says something of its nearest neighbours alone.
-NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
 # Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
 _DENSE = 6000
-# Tables whose widths share a multiple of this share programs.
-_COLUMNS = 8
 
 
 class _Effort(NamedTuple):
@@ -79,57 +65,6 @@ _USUAL = _Effort((np.inf,), 30, 20)
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
 # Few rows do not tell many columns apart: by a kernel that is nearly isotropic the scaling of X is chosen.
 _OF_MANY_COLUMNS = _Effort((0.3, np.inf), 30, 20)
-
-
-class Found(NamedTuple):
-    """A kernel with its hyperparameters.
-
-    Attributes
-    ----------
-    kernel : sklearn.gaussian_process.kernels.Kernel
-    noise : float
-        The noise variance, as a share of the targets' variance.
-    density : float
-        Mean log predictive density of rows that it was not fitted to; with ``evenly`` of some that it was fitted to.
-    evenly : bool
-        Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
-    of_labels : Densities, optional
-        Of some labels as their neighbours predict them.
-    """
-
-    kernel: object
-    noise: float
-    density: float
-    evenly: bool = False
-    of_labels: Densities | None = None
-
-
-class _Candidate(NamedTuple):
-    """A kernel, the deviation that ties its lengthscales, its best for each split of the rows, and their density."""
-
-    make: object
-    tie: float
-    best: tuple
-    density: float
-
-
-class _View:
-    """A table under one scaling of X.
-
-    ``longest`` are sqrt(D) times the columns' deviations, the lengthscales of the first start; ``limits``
-    are the least and the largest in the search, and ``noises`` those of the noise.
-    """
-
-    def __init__(self, table, longest, limits, noises, effort):
-        self.table, self.effort = table, effort
-        self.longest, self.limits, self.noises = longest, limits, noises
-        # Columns that are constant, among them those that fill up, have no part in the distances.
-        self.varies = np.ptp(table.X, axis=0) > 0.0
-
-    @property
-    def n_columns(self):
-        """Number of columns that are not filled up."""
-        return np.count_nonzero(self.varies)
 
 
 def best_kernels(
@@ -169,10 +104,10 @@ def best_kernels(
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     is_small = rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _USUAL if n_columns < MANY_COLUMNS else _OF_MANY_COLUMNS
-    views = [_view(*pair, coarse, noises, effort) for pair in _with_units(tables, in_common_unit)]
+    views = [View(*pair, coarse, noises) for pair in _with_units(tables, in_common_unit)]
 
     def smooth_one(view):
-        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0])
+        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort.iterations)
 
     firsts = threads.for_each(smooth_one, views)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
@@ -185,19 +120,19 @@ def best_kernels(
     firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
-    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie), effort.ties[1:])
+    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
-    ranked = _ranked(view, parts, firsts, judges)[: 1 if is_small else n_best]
+    ranked = _ranked(view, parts, firsts, judges, effort.iterations)[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: _refined(view, *pair, n_columns, judges), pairs)
+    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
-def _ranked(view, parts, firsts, judges):
+def _ranked(view, parts, firsts, judges, n_iterations):
     """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
     pairs = [(make, first) for first in firsts for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
+    others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
     return sorted([*firsts, *(_near(view, each, judges) for each in others)], key=lambda each: -each.density)
 
 
@@ -209,31 +144,6 @@ def _samples(view, rows, of_labels):
     return samples
 
 
-def fitted_kernel(make, table, random_state, n_rows, noise):
-    """One of the candidates at the maximum of the evidence of some rows, for targets that are mostly noise.
-
-    Parameters
-    ----------
-    make : callable
-        Of `candidates.CANDIDATES`.
-    table : Table
-        With targets of mean zero and unit variance.
-    random_state : numpy.random.RandomState
-    n_rows : int
-    noise : float
-        Where its search starts, as a share of the targets' variance.
-
-    Returns
-    -------
-    found : Found
-    """
-    rows = Shuffled(*in_random_order(table, random_state))
-    view, tie = _view(table, False, False, NOISE_BOUNDS, _USUAL), _OF_SMALL.ties[0]
-    start, _, _ = _start(make, view.longest, np.log(noise), view, tie)
-    candidate = _Candidate(make, tie, (evidence.Best(start, -np.inf),), np.nan)
-    return _refined(view, candidate, rows.merged(view.table, n_rows), table.n_columns)
-
-
 def _suits(make, n_columns):
     fewest, most = COLUMNS.get(make, (0, np.inf))
     return fewest <= n_columns <= most
@@ -243,43 +153,29 @@ def _with_units(tables, in_common_unit):
     return zip(tables, in_common_unit or [False] * len(tables), strict=True)
 
 
-def _view(table, in_common_unit, coarse, noises, effort):
-    """The view of a table; columns of zeros fill it up."""
-    scale = fit_scale("X", table.X, table.weight, active=True)
-    deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
-    missing = -len(deviation) % _COLUMNS
-    X = np.pad(table.X, ((0, 0), (0, missing)))
-    longest = np.sqrt(len(deviation)) * deviation
-    shortest = _SHORTEST if not coarse else _COARSE if len(deviation) > _FEW_COLUMNS else _COARSE_OF_FEW
-    limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
-    # What fills up has next to no part in sums over columns.
-    longest = np.pad(longest, (0, missing), constant_values=limits[1])
-    return _View(table._replace(X=X), longest, limits, noises, effort)
-
-
-def _smooth_one(view, parts, tie):
+def _smooth_one(view, parts, tie, n_iterations):
     """The best Matern 5/2 of those starts that have the largest evidence."""
-    return _judged(matern52, tie, [_smooth_of(view, rows, tie) for rows, _ in parts], parts)
+    return _judged(matern52, tie, [_smooth_of(view, rows, tie, n_iterations) for rows, _ in parts], parts)
 
 
-def _smooth_of(view, rows, tie):
-    pairs = _STARTS + (_SHORT if view.n_columns <= _FEW_COLUMNS else ())
-    starts = [_start(matern52, factor * view.longest, np.log(noise), view, tie) for factor, noise in pairs]
+def _smooth_of(view, rows, tie, n_iterations):
+    pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
+    starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
     starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
-    found = [evidence.maximise(at, to, rows, view.effort.iterations, prior) for at, to, prior in starts[:_TRIED]]
+    found = [evidence.maximise(at, to, rows, n_iterations, prior) for at, to, prior in starts[:_TRIED]]
     return max(found, key=lambda each: each.evidence)
 
 
-def _like(view, parts, make, first):
+def _like(view, parts, make, first, n_iterations):
     """Another kernel, started from the lengthscales of a Matern 5/2."""
-    found = [_fitted(view, make, *pair, first.tie) for pair in zip(parts, first.best, strict=True)]
+    found = [_fitted(view, make, *pair, first.tie, n_iterations) for pair in zip(parts, first.best, strict=True)]
     return _judged(make, first.tie, found, parts)
 
 
-def _fitted(view, make, split, best, tie):
+def _fitted(view, make, split, best, tie, n_iterations):
     length_scale, noise = np.exp(best.hyperparameters.kernel.k2.length_scale), best.hyperparameters.noise
-    start, bounds, prior = _start(make, length_scale, noise, view, tie)
-    return evidence.maximise(start, bounds, split.rows, view.effort.iterations, prior)
+    start, bounds, prior = view.start(make, length_scale, noise, tie)
+    return evidence.maximise(start, bounds, split.rows, n_iterations, prior)
 
 
 def _judged(make, tie, best, parts):
@@ -288,111 +184,10 @@ def _judged(make, tie, best, parts):
     densities = [evidence.held_out_density(each.hyperparameters, part.rows, part.others) for each, part in pairs]
     weights = np.array([part.weight for part in parts])
     density = float(np.average(densities, weights=weights)) if weights.sum() > 0.0 else -np.inf
-    return _Candidate(make, tie, tuple(best), density)
-
-
-def _start(make, length_scale, noise, view, tie):
-    """Start, bounds and weak prior of the hyperparameters of a candidate."""
-    longest, limits = view.longest, view.limits
-    kernel, *bounds = _logarithms(make(np.clip(length_scale, *limits), limits), len(longest))
-    bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(view.noises), strict=True))
-    centre = Hyperparameters(_logarithms(make(longest, limits), len(longest))[0], np.log(_CENTRE))
-    return Hyperparameters(kernel, noise), bounds, weak_prior(centre, view.varies, tie)
-
-
-def _logarithms(kernel, n_columns):
-    """Logarithms of the values and the bounds of a kernel, as JAX kernels."""
-    return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
+    return Candidate(make, tie, tuple(best), density)
 
 
 def _near(view, candidate, judges):
     """The candidate with the log density of labels as neighbours predict them, if any."""
-    of_labels = _of_labels(view, candidate.best[0].hyperparameters, judges)
-    return candidate if of_labels is None else candidate._replace(density=of_labels.mean)
-
-
-def _of_labels(view, hyperparameters, judges):
-    """The `Densities` of labels of the rows ``judges`` as neighbours predict them, if any."""
-    if judges is None:
-        return None
-    each = neighbours.label_densities(hyperparameters, view.table, judges)
-    return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
-
-
-def _refined(view, candidate, rows, n_columns, judges=None):
-    """The candidate at the maximum of the evidence of more rows, without the columns of zeros."""
-    make, tie, (best, *_), density = candidate
-    _, bounds, prior = _start(make, view.longest, best.hyperparameters.noise, view, tie)
-    # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
-    refined = evidence.maximise(best.hyperparameters, bounds, rows, view.effort.final_iterations, prior)
-    if np.isfinite(refined.evidence):
-        best = refined
-    values = jax.tree.map(lambda logs: _first_columns(np.exp(logs), n_columns), best.hyperparameters.kernel)
-    longest = view.longest[:n_columns]
-    limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
-    kernel = kernels.to_sklearn(make(longest, limits), values)
-    of_labels = _of_labels(view, best.hyperparameters, judges)
-    return Found(kernel, float(np.exp(best.hyperparameters.noise)), density, of_labels=of_labels)
-
-
-def _first_columns(values, n_columns):
-    return values[:n_columns] if np.ndim(values) else values
-
-
-def regressed(table, n_classes, likelihood):
-    """The table with targets that a Gaussian process of mean zero and unit variance can regress.
-
-    Parameters
-    ----------
-    table : Table
-    n_classes : int
-        Zero in regression.
-    likelihood : Likelihood
-        Of Gaussian noise y is only divided by `scale_of`.
-
-    Returns
-    -------
-    table : Table
-    """
-    table = without_offset(table, likelihood)
-    if likelihood.conjugate:
-        scale = scale_of(table)[:, None]
-        return table._replace(y=table.y / scale, known=None if table.known is None else table.known / scale**2)
-    if n_classes:
-        labels = np.unique(table.y)
-        # Of two indicators one says all.
-        labels = labels[1:] if len(labels) == 2 else labels
-        y = np.equal(table.y, labels[:, None]).astype(float)
-    else:
-        # Normal scores: whatever the support and the tails of y, they are monotone in it.
-        ranks = rankdata(table.y, axis=1, nan_policy="omit")
-        y = norm.ppf((ranks - 0.5) / np.isfinite(ranks).sum(1, keepdims=True))
-    return standardised(table._replace(y=y, known=None))
-
-
-def standardised(table):
-    """The table with targets of mean zero and unit variance."""
-    return table._replace(y=fit_targets(table.y.T, table.weight, active=True).forward(table.y.T).T)
-
-
-def without_offset(table, likelihood):
-    """The table with targets from which what is known of the rows is removed, as far as it can be."""
-    if table.offset is None and table.known is None:
-        return table
-    y, _ = likelihood.given(table.known).without_offset(
-        table.y, np.broadcast_to(table.weight, table.y.shape), table.added
-    )
-    return table._replace(y=y, offset=None)
-
-
-def scale_of(table):
-    """The root mean square of each target (T,), as the prior mean is zero; one for a target of zeros."""
-    return np.array([_root_mean_square(table.target(k)) for k in range(len(table.y))])
-
-
-def _root_mean_square(table):
-    largest = np.abs(table.y).max(initial=0.0)
-    if largest == 0.0:
-        return 1.0
-    root = largest * np.sqrt(np.average((table.y[0] / largest) ** 2, weights=table.weight))
-    return root if root > 0.0 else 1.0
+    densities = densities_of_labels(view, candidate.best[0].hyperparameters, judges)
+    return candidate if densities is None else candidate._replace(density=densities.mean)

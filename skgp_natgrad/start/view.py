@@ -1,0 +1,90 @@
+"""A table under one scaling of X, and where the hyperparameters of a kernel start there."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from .. import kernels
+from .evidence import Hyperparameters
+from .scale import fit_common_scale, fit_scale
+from .weak_prior import weak_prior
+
+# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the prior's mean.
+_CENTRE = 0.03
+# Bounds of lengthscales, as multiples of sqrt(D) deviations: those of the kernel, and of a coarse search.
+_SHORTEST, _LONGEST = 1e-5, 1e5
+# At this one a column has no effect; training may go on from there without an end in sight.
+_TRIED_LONGEST = 1e3
+_COARSE, _COARSE_OF_FEW = 0.05, 0.005
+# Of no more columns a function may go up and down many times in each.
+FEW_COLUMNS = 3
+# Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
+# every label gets lengthscales so short that each row says something of its nearest neighbours alone.
+NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
+# Tables whose widths share a multiple of this share programs.
+_COLUMNS = 8
+
+
+class View:
+    """A table under one scaling of X, filled up with columns of zeros.
+
+    Parameters
+    ----------
+    table : Table
+    in_common_unit : bool, default=False
+        Whether all columns have one unit, so that they begin with one lengthscale.
+    coarse : bool, default=False
+        Whether the model cannot resolve what varies within a small part of a column's deviation.
+    noises : pair of floats, default=NOISE_BOUNDS
+        Bounds of the noise variance.
+
+    Attributes
+    ----------
+    longest : ndarray
+        sqrt(D) times the columns' deviations, the lengthscales of the first start.
+    limits : pair of floats
+        The least and the largest in the search.
+    """
+
+    def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS):
+        scale = fit_scale("X", table.X, table.weight, active=True)
+        deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
+        self.width = len(deviation)
+        missing = -self.width % _COLUMNS
+        X = np.pad(table.X, ((0, 0), (0, missing)))
+        longest = np.sqrt(self.width) * deviation
+        shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
+        self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
+        # What fills up has next to no part in sums over columns.
+        self.longest = np.pad(longest, (0, missing), constant_values=self.limits[1])
+        self.table, self.noises = table._replace(X=X), noises
+        # Columns that are constant, among them those that fill up, have no part in the distances.
+        self.varies = np.ptp(X, axis=0) > 0.0
+
+    @property
+    def n_columns(self):
+        """Number of columns that vary."""
+        return np.count_nonzero(self.varies)
+
+    def start(self, make, length_scale, noise, tie):
+        """Start, bounds and weak prior of the hyperparameters of a kernel of `candidates`; ``noise`` a logarithm."""
+        kernel, *bounds = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))
+        bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(self.noises), strict=True))
+        centre = Hyperparameters(_logarithms(make(self.longest, self.limits), len(self.longest))[0], np.log(_CENTRE))
+        return Hyperparameters(kernel, noise), bounds, weak_prior(centre, self.varies, tie)
+
+    def to_sklearn(self, make, log_kernel):
+        """The kernel of scikit-learn with these logarithms, without the columns that fill up."""
+        longest = self.longest[: self.width]
+        limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
+        values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
+        return kernels.to_sklearn(make(longest, limits), values)
+
+    def _own_columns(self, values):
+        return values[: self.width] if np.ndim(values) else values
+
+
+def _logarithms(kernel, n_columns):
+    """Logarithms of the values and the bounds of a kernel, as JAX kernels."""
+    return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
