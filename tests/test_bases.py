@@ -19,6 +19,7 @@ from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.variational import bases, gaussian, natural_gradient
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import model as model_parts
+from skgp_natgrad.variational.bases import _mean_points
 from skgp_natgrad.variational.points import factorise
 
 from .conftest import JITTER, make_problem
@@ -77,6 +78,25 @@ def test_gradients_equal_plain_autodiff(basis, rng):
     want = jax.jit(jax.grad(plain, argnums=(0, 1, 2)))(parameters, q.mean, q.cov)
     for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", [sk.Matern(0.9), 0.7 * sk.RBF([0.5, 2.0, 1.1]) + 1.3 * kernels.Laplacian(1.5)])
+@pytest.mark.usefixtures("x64")
+def test_values_of_mean_only_points_some_at_a_time(kernel, rng, monkeypatch):
+    """They and their derivatives are those of the whole matrix, and no program holds that."""
+    kernel = kernels.from_sklearn(kernel, 3).value
+    Z, X, a, g = (rng.normal(size=shape) for shape in ((53, 3), (40, 3), (2, 53), (2, 40)))
+
+    def pulled_back(function):
+        return jax.jit(lambda *arguments: (function(*arguments), jax.vjp(function, *arguments)[1](g)))
+
+    want = pulled_back(lambda kernel, Z, a, X: a @ kernel(Z, X))(kernel, Z, a, X)
+    monkeypatch.setattr(_mean_points, "_BLOCK", 10 * len(X))
+    by_blocks = pulled_back(_mean_points.values)
+    for ours, theirs in zip(*map(jax.tree.leaves, (by_blocks(kernel, Z, a, X), want)), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+    assert "f64[53,40]" not in by_blocks.lower(kernel, Z, a, X).compile().as_text()
+    assert "f64[9,40]" in by_blocks.lower(kernel, Z, a, X).compile().as_text()
 
 
 @pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])

@@ -7,7 +7,6 @@ columns, sees their transposes, so that nothing is copied. Of few points and row
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 from scipy.linalg import blas as _blas
 from scipy.linalg import lapack as _lapack
@@ -31,10 +30,7 @@ def pays(n_points, n_rows=0):
     program would take longer.
     """
     worth_it = n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
-    if not worth_it or placement.current().mesh is not None:
-        return False
-    device = jax.config.jax_default_device or jax.local_devices()[0]
-    return getattr(device, "platform", device) == "cpu"
+    return worth_it and placement.current().mesh is None and placement.on_cpu()
 
 
 def lower_solve(L, B):

@@ -99,6 +99,12 @@ def current():
     return _current.get()
 
 
+def on_cpu():
+    """Whether the arrays of this computation are a CPU's."""
+    device = jax.config.jax_default_device or jax.local_devices()[0]
+    return getattr(device, "platform", device) == "cpu"
+
+
 @contextlib.contextmanager
 def using(placement):
     """Context manager: `current` is ``placement``."""

@@ -1,16 +1,43 @@
-"""The mean-only points' part of the KL divergence."""
+"""The mean-only points' part of the latent means, and of the KL divergence."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
+from ..._backend import placement
 from ..points import covariance
+
+# Covariances that stay in the cache of a CPU while they are made and summed, and fewest points of whom these are.
+_BLOCK, _FEWEST = 2**17, 8
 
 
 def in_precision_of(X, tree):
     """The leaves of ``tree`` as numbers of the type of ``X``."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, X.dtype), tree)
+
+
+def values(kernel, Z_mean, a, X):
+    """The values (K, B) of k_xg a, for ``a`` (K, G), at the rows of ``X`` (B, D).
+
+    Their covariances are needed for nothing else. On a CPU those of some points at a time are made, summed and
+    forgotten, and made once more for the derivatives: to write all of them, and to read them again, takes longer.
+    """
+    n_points = len(Z_mean)
+    n_blocks = min(-(-n_points * len(X) // _BLOCK), n_points // _FEWEST)
+    if n_blocks < 2 or not placement.on_cpu():
+        return a @ covariance(kernel, Z_mean, X)
+    missing = -n_points % n_blocks
+    # What fills up has no weight, and so no part in derivatives.
+    Z_blocks = jnp.pad(Z_mean, ((0, missing), (0, 0)), mode="edge").reshape(n_blocks, -1, Z_mean.shape[1])
+    a_blocks = jnp.pad(a, ((0, 0), (0, missing))).reshape(len(a), n_blocks, -1).swapaxes(0, 1)
+
+    @jax.checkpoint
+    def add(total, block):
+        Z, own = block
+        return total + own @ kernel(Z, X), None
+
+    return jax.lax.scan(add, jnp.zeros((len(a), len(X)), X.dtype), (Z_blocks, a_blocks))[0]
 
 
 def quadratic(kernel, points, a, beta, Kgz, columns=None):
@@ -22,7 +49,7 @@ def quadratic(kernel, points, a, beta, Kgz, columns=None):
     """
     some = slice(None) if columns is None else columns
     Z_mean, own = points.Z_mean[some], a[:, some]
-    f = a @ covariance(kernel, points.Z_mean, Z_mean) - beta @ Kgz[some].T
+    f = values(kernel, points.Z_mean, a, Z_mean) - beta @ Kgz[some].T
     return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..._backend.linalg import definite_cholesky, triangular_inverse
 from ..points import covariance, factor_of_q, inducing_covariance
 from ..projection import project, project_with_residual
-from ._mean_points import in_precision_of, quadratic
+from ._mean_points import in_precision_of, quadratic, values
 from ._record import Weights
 
 
@@ -34,7 +34,7 @@ def moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_resi
     Kzx = row_kernel(row_Z, X) * mask.astype(X.dtype)[:, None]
     seen = Kzz, Kzx, row_kernel.diag(X), m, S, a @ Kgz, removed, factor.inverse, points.sizes
     mean, var, w, beta, rows, residual = project_with_residual(*seen) if needs_residual else (*project(*seen), None)
-    mean = mean + a.astype(X.dtype) @ covariance(row_kernel, row_Z_mean, X)
+    mean = mean + values(row_kernel, row_Z_mean, a.astype(X.dtype), X)
     beta = beta * mask if removed else jnp.zeros_like(beta)
     return mean, var, 0.5 * quadratic(kernel, points, a, beta, Kgz, columns), w, rows, residual
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..._backend.linalg import cholesky, triangular_inverse
 from ..points import inducing_covariance
 from ..projection import SMALLEST_VARIANCE
-from ._mean_points import in_precision_of, prior_variance, quadratic
+from ._mean_points import in_precision_of, prior_variance, quadratic, values
 from ._record import Basis, Weights
 
 # The start of R: "near zero" (appendix E), and not zero, where the gradient vanishes.
@@ -47,7 +47,7 @@ def _moments(kernel, factor, points, masks, weights, m, S, X, columns, needs_res
         X, (kernel, points.Z, points.Z_mean, inverse @ jnp.swapaxes(root, -1, -2), a)
     )
     T = whiten @ row_kernel(Z, X)
-    mean = (weight @ row_kernel(Z_mean, X)).astype(float)
+    mean = values(row_kernel, Z_mean, weight, X).astype(float)
     var = clipped((row_kernel.diag(X) - (T * T).sum(1)).astype(float))
     # S = (I + L^T B L)^-1 has the eigenvalues of (I + R^T Kzz R)^-1.
     trace = (inverse * inverse).sum((-1, -2)) - len(Kzz)
