@@ -320,8 +320,9 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     assert len(model.inducing_points_) == 30
     assert len(model.mean_inducing_points_) == 670
     assert "670 further points" in str(model.plan_)
-    monkeypatch.setattr(sizes, "worth_all_rows", lambda *_: False)
-    other = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    # Zero further points are none, and still one step.
+    other = NGDSVGPRegressor(kernel, n_mean_inducing=0, random_state=0).fit(X, y)
+    assert other.n_iter_ == 1
     assert len(other.inducing_points_) == 60
     assert len(other.mean_inducing_points_) == 0
     errors = [np.mean((each.predict(X_test) - y_test) ** 2) for each in (model, other)]

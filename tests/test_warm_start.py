@@ -92,7 +92,7 @@ BOTH = {
     "max_iter": [60],
     "tol": [0.1],
     "n_iter_no_change": [20],
-    "mean_solver": ["natural", "exact"],
+    "mean_solver": ["natural", "exact", "adam"],
     "mean_columns": [7],
     "normalize_X": [False],
     "normalize_y": [False, "center"],

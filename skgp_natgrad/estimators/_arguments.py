@@ -38,11 +38,8 @@ _OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rat
 
 
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
-_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - {
-    "solver",
-    "random_state",
-    "train_inducing_points",
-}
+_NOT_OF_STEPS = {"solver", "random_state", "train_inducing_points"}
+_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - _NOT_OF_STEPS
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
 _JITTER, _JITTER_OF_ONE_STEP = 1e-8, 1e-10
@@ -65,7 +62,7 @@ def read(estimator, targets, by_parts=False):
     likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
     solver = _solver(estimator, likelihood, by_parts, len(targets.columns))
     settings = _settings(estimator, solver)
-    n_inducing, n_mean_inducing = _sizes(estimator)
+    n_inducing, n_mean_inducing = _sizes(estimator, solver)
     return Plan(
         kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
         likelihood=likelihood,
@@ -132,7 +129,9 @@ def _solver(estimator, likelihood, by_parts, n_rows):
     if n_rows > rows.WINDOW_ROWS and not likelihood.conjugate:
         # The solution for labels holds the covariances of all rows with the points.
         return "ngd"
-    as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in _OF_STEPS)
+    # No further points are none with every solver.
+    given = _OF_STEPS - {"n_mean_inducing"} if _is_default(estimator.n_mean_inducing, 0) else _OF_STEPS
+    as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in given)
     return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
 
 
@@ -206,12 +205,12 @@ def _rate_schedule(estimator, algorithm, max_iter):
     return _checks.schedule("learning_rate", rate, max_iter, 1e9 if is_search else 10.0, without=("auto",))
 
 
-def _number_or_auto(name, value, auto):
-    """The value of an argument that is a positive integer, or "auto", which stands for ``auto``."""
+def _number_or_auto(name, value, auto, least=1):
+    """The value of an argument that is an integer, or "auto", which stands for ``auto``."""
     if isinstance(value, str):
         _checks.choice(name, value, ("auto",))
         return auto
-    return _checks.integer(name, value, 1)
+    return _checks.integer(name, value, least)
 
 
 def _batch_size(estimator, auto):
@@ -235,11 +234,12 @@ def _algorithm(estimator, solver):
         _check_transformation(optimizer)
     else:
         optimizer = _checks.choice("optimizer", optimizer, (*OPTIMIZERS, None))
+    mean_solver = _checks.choice("mean_solver", estimator.mean_solver, ("auto", *MEAN_SOLVERS))
     return Algorithm(
         solver=solver,
         parameterization=_checks.choice("parameterization", estimator.parameterization, tuple(PARAMETERIZATIONS)),
         basis=_checks.choice("basis", estimator.basis, tuple(BASES)),
-        mean_solver=_checks.choice("mean_solver", estimator.mean_solver, MEAN_SOLVERS),
+        mean_solver={"auto": "adam"}.get(mean_solver, mean_solver),
         optimizer=optimizer,
     )
 
@@ -295,11 +295,12 @@ def _check_checkpoint(estimator):
         )
 
 
-def _sizes(estimator):
+def _sizes(estimator, solver):
     """The requested numbers of points; None stands for a point at every row."""
-    n_inducing, n_mean = estimator.n_inducing, _checks.integer("n_mean_inducing", estimator.n_mean_inducing, 0)
+    n_inducing, auto = estimator.n_inducing, "auto" if SOLVERS[solver].one_step else 0
+    n_mean = _number_or_auto("n_mean_inducing", estimator.n_mean_inducing, auto, 0)
     if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
-        if n_mean:
+        if n_mean not in (0, "auto"):
             raise ValueError(
                 f"n_inducing={n_inducing!r} puts an inducing point at every row, so that no row remains for "
                 f"n_mean_inducing={n_mean}; set only one of the two."
@@ -321,7 +322,7 @@ def _n_columns(estimator, algorithm):
     else:
         n_columns = _checks.integer("mean_columns", estimator.mean_columns, 1)
     # A sampled quadratic form may be negative; a search for the best step would then never end.
-    return _sizes(estimator)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
+    return _sizes(estimator, algorithm.solver)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
 
 
 def check_kernels(kernel, n_latent):

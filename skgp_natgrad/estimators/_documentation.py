@@ -96,10 +96,11 @@ n_inducing : int, "auto", None or "all", default="auto"
     some 25,000 for class labels. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.
-n_mean_inducing : int, default=0
+n_mean_inducing : int or "auto", default="auto"
     Number of further points for the mean alone (the papers' \|gamma\|), at a
     linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
-    the coupled basis.
+    the coupled basis. "auto" is zero for a solver of many steps or with a number
+    for ``n_inducing``, and otherwise what ``n_inducing="auto"`` says.
 basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     How the mean-only points enter [2]_; without them all but "decoupled" are the
     coupled basis. "orthogonal" removes from their part what the inducing
@@ -165,16 +166,17 @@ learning_rate : float, schedule, callable or name, default=0.02
     A number decays to zero along a cosine over ``max_iter`` iterations;
     ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
     for ``solver`` "adam" and "gd" on the full batch.
-mean_solver : {"adam", "natural", "diagonal", "exact"}, default="adam"
-    How the mean-only weights are found. "adam": by ``optimizer``, in
+mean_solver : {"auto", "adam", "natural", "diagonal", "exact"}, default="auto"
+    How the mean-only weights are found. "auto" is "adam" for a solver of
+    many steps; in one step they have their best values. "adam": by ``optimizer``, in
     coordinates scaled by their conditional prior variance. "natural": by
     natural gradient steps (eq. 15a of [2]_) of at most size
     ``gamma_schedule``. "diagonal": the same with the diagonal of the metric
     (eq. 16). "exact": training uses the inducing points alone; then the
     mean-only points are placed at random rows, and a linear system gives the
     mean on all points. The likelihood's parameters are estimated anew from
-    leave-one-out predictions. All but "adam" need ``basis="orthogonal"``;
-    "natural" and "diagonal" need ``solver="ngd"``.
+    leave-one-out predictions. The last three need
+    ``basis="orthogonal"``; "natural" and "diagonal" need ``solver="ngd"``.
 mean_columns : int or "auto", default="auto"
     Columns of the mean-only points' covariance that are drawn for each
     minibatch, to estimate the mean's part of the divergence without bias.

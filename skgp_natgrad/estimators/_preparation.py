@@ -188,7 +188,7 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
 
 def _as_before(estimator, likelihood):
     """The likelihood for the next rows of a stream, with everything that the first rows determined."""
-    if len(estimator.mean_inducing_points_) and estimator.n_mean_inducing:
+    if len(estimator.mean_inducing_points_) and estimator.n_mean_inducing not in (0, "auto"):
         raise ValueError(
             f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
             "they have learned cannot be passed on to later rows. Call fit to start anew; with a number for "

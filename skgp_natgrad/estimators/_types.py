@@ -34,7 +34,7 @@ Steps: TypeAlias = (
 Optimizer: TypeAlias = (
     Literal["adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"] | optax.GradientTransformation | None
 )
-MeanSolver: TypeAlias = Literal["adam", "natural", "diagonal", "exact"]
+MeanSolver: TypeAlias = Literal["auto", "adam", "natural", "diagonal", "exact"]
 DType: TypeAlias = Literal["float64", "float32"] | type
 Callback: TypeAlias = Callable[[int, Any], Any] | None
 Path: TypeAlias = str | os.PathLike[str] | None

@@ -21,6 +21,8 @@ _FOLLOWS_A_STREAM = ("n_inducing",)
 # Arguments that may change at a warm start, which sees all rows, but not in a stream.
 _STAYS_IN_A_STREAM = ("mean_function",)
 _LONGEST_SHOWN = 200
+# What "auto" is for the solvers whose fits can be continued.
+_OF_AUTO = {"n_mean_inducing": 0, "mean_solver": "adam"}
 
 
 def reason(streams):
@@ -111,6 +113,7 @@ def recorded(arguments, likelihood, objective, normalize_y):
     record = {name: arguments[name] for name in names}
     # "all" means the same as None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
+    record |= {name: same for name, same in _OF_AUTO.items() if record[name] == "auto"}
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
     # Classifiers have none. It may hold a model, of which one copy is enough.
     return {**copy.deepcopy(record), "mean_function": arguments.get("mean_function")}

@@ -66,7 +66,10 @@ def with_priors(plan, table):
 
 
 def sized(plan, table):
-    """The plan with a number of inducing points."""
+    """The plan with numbers of inducing and further points."""
+    has_further = plan.n_mean_inducing == "auto"
+    if has_further:
+        plan = plan._replace(n_mean_inducing=0)
     if plan.n_inducing != "auto":
         return plan
     if not isinstance(plan.inducing_init, str):
@@ -80,10 +83,12 @@ def sized(plan, table):
         share = functools.cache(functools.partial(unexplained.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available(), share)
         few = sizes.n_inducing_of_labels(n_rows, memory.available())
-        if few < n_rows and in_place.pays(few) and n_inducing < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS:
+        pays = has_further and few < n_rows and in_place.pays(few)
+        if pays and n_inducing < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS:
             plan = plan._replace(n_mean_inducing=sizes.n_further_of_labels(n_rows, few, memory.available()))
             n_inducing = few
-    if plan.likelihood.conjugate and sizes.OF_VARIANCE <= n_inducing < n_rows and _may_rest_on_all_rows(plan, table):
+    is_large = has_further and plan.likelihood.conjugate and sizes.OF_VARIANCE <= n_inducing < n_rows
+    if is_large and _may_rest_on_all_rows(plan, table):
         plan, n_inducing = plan._replace(n_mean_inducing=n_rows), sizes.OF_VARIANCE
     # Greedy selection takes longer than the solution. A method that was asked for is used.
     method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
@@ -217,7 +222,7 @@ def _tried(plan, table, seed, labels=_LABELS):
     n_rows, share = labels
     chosen = np.sort(random_state.permutation(len(table.weight))[:n_rows])
     n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
-    plan_of_few = plan._replace(n_inducing=n_inducing, inducing_init="random")
+    plan_of_few = plan._replace(n_inducing=n_inducing, n_mean_inducing=0, inducing_init="random")
     rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with blas.single_threaded(len(constants.masks.Z)):
@@ -236,7 +241,7 @@ def _density(plan, table, seed):
             Hyperparameters(kernel, noise), targets.without_offset(table, plan.likelihood)
         )
     random_state = np.random.RandomState(seed)
-    plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), inducing_init="random")
+    plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), n_mean_inducing=0, inducing_init="random")
     state, constants = init(plan, table, random_state)
     density = closed_form.solve(state.parameters, constants, table, random_state).held_out.mean
     return density if np.isfinite(density) else -np.inf

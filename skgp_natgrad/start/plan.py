@@ -32,7 +32,8 @@ class Plan(NamedTuple):
         See `priors.settled`.
     n_inducing : int, "auto" or None
         None puts an inducing point at every row, and "auto" as many as time allows.
-    n_mean_inducing : int
+    n_mean_inducing : int or "auto"
+        "auto" is as many as time allows where it pays, with one step and ``n_inducing="auto"``, and else none.
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
     train_points : bool
@@ -61,7 +62,7 @@ class Plan(NamedTuple):
     objective: Objective = ELBO()
     hyperparameter_prior: object = None
     n_inducing: int | Literal["auto"] | None = 100
-    n_mean_inducing: int = 0
+    n_mean_inducing: int | Literal["auto"] = 0
     inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True
     jitter: float = 1e-8
@@ -102,7 +103,7 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
-    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in (0, table.n_rows):
+    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in ("auto", 0, table.n_rows):
         raise ValueError(
             f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none, or one at each of the {table.n_rows} "
             "rows; use solver='ngd'."

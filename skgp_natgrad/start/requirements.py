@@ -86,14 +86,14 @@ def _refuse(needed):
 def stages(plan, table):
     """The stages of a fit that are known to be large."""
     settings, n_latent = plan.settings, plan.n_latent(table)
-    n_inducing, n_mean = _n_inducing(plan, table), min(plan.n_mean_inducing, table.n_rows)
+    n_inducing = _n_inducing(plan, table)
     if SOLVERS[settings.algorithm.solver].one_step:
         # "auto" follows from the memory.
         known = plan.n_inducing != "auto" or not isinstance(plan.inducing_init, str)
         if not known and plan.likelihood.conjugate:
             return []
         return _of_one_step(plan, table, n_inducing if known else min(sizes.FEWEST, table.n_rows))
-    solved = settings.algorithm.mean_solver == "exact"
+    n_mean, solved = min(plan.n_mean_inducing, table.n_rows), settings.algorithm.mean_solver == "exact"
     with_covariance = n_mean if BASES[plan.basis].second_part else 0
     found = [_batches(plan, table, n_inducing + (0 if solved else n_mean))]
     found.append(_of_points("a training step", plan, _STEP, n_latent, n_inducing, with_covariance))

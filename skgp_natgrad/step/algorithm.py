@@ -145,7 +145,7 @@ def refused_in_stream(n_mean_inducing, basis, mean_solver):
 
     Parameters
     ----------
-    n_mean_inducing : int
+    n_mean_inducing : int or "auto"
     basis : str
         A name that is not in `BASES` is not refused here.
     mean_solver : str
@@ -155,7 +155,7 @@ def refused_in_stream(n_mean_inducing, basis, mean_solver):
     names : list of str
     """
     refused = {
-        "n_mean_inducing": n_mean_inducing != 0,
+        "n_mean_inducing": n_mean_inducing not in (0, "auto"),
         "basis": basis in BASES and not BASES[basis].natural,
         "mean_solver": mean_solver == "exact",
     }
@@ -207,7 +207,7 @@ def _check_mean_solver(algorithm, solver, basis):
     if algorithm.mean_solver != "adam" and basis.second_part:
         raise ValueError(
             f"{here} is for mean-only points, but basis={algorithm.basis!r} has none: its further points also have a "
-            "covariance, and take natural gradient steps with the inducing points. Use mean_solver='adam', the default."
+            "covariance, and take natural gradient steps with the inducing points. Use mean_solver='adam'."
         )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
