@@ -29,12 +29,13 @@ from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
 from .start import choice, dispersion, placement, shared
-from .start.choice import sized, some_rows
+from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, check_plan
 from .start.result import Result, of_training
+from .start.sized import on_points_alone, sized
 from .start.state import Previous, previous_of
 from .step.algorithm import (
     MEAN_SOLVERS,
@@ -264,7 +265,7 @@ def _in_one_step(state, constants, table, plan, random_state):
             on_all_rows = plan.n_mean_inducing > 0
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates or on_all_rows else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows)
-            other = choice.on_points_alone(plan, table) if on_all_rows and optimum.means is None else plan
+            other = on_points_alone(plan, table) if on_all_rows and optimum.means is None else plan
             if other.n_inducing != plan.n_inducing:
                 state, constants = init(other, table, random_state)
                 return _in_one_step(state, constants, table, other, random_state)

@@ -84,7 +84,12 @@ def test_gradients_equal_plain_autodiff(basis, rng):
 @pytest.mark.usefixtures("x64")
 def test_values_of_mean_only_points_some_at_a_time(kernel, rng, monkeypatch):
     """They and their derivatives are those of the whole matrix, and no program holds that."""
-    kernel = kernels.from_sklearn(kernel, 3).value
+    # GPUs make all at once.
+    with jax.default_device(jax.devices("cpu")[0]):
+        check_by_blocks(kernels.from_sklearn(kernel, 3).value, rng, monkeypatch)
+
+
+def check_by_blocks(kernel, rng, monkeypatch):
     Z, X, a, g = (rng.normal(size=shape) for shape in ((53, 3), (40, 3), (2, 53), (2, 40)))
 
     def pulled_back(function):
@@ -97,6 +102,24 @@ def test_values_of_mean_only_points_some_at_a_time(kernel, rng, monkeypatch):
         assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
     assert "f64[53,40]" not in by_blocks.lower(kernel, Z, a, X).compile().as_text()
     assert "f64[9,40]" in by_blocks.lower(kernel, Z, a, X).compile().as_text()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.usefixtures("x64")
+def test_a_basis_with_its_mean_only_points_some_at_a_time(basis, dtype, rng, monkeypatch):
+    parameters, q, batch, constants = make_problem(Gaussian(), rng, n_mean_inducing=33, basis=basis)
+    batch = batch._replace(X=batch.X.astype(dtype), columns=np.arange(20))
+
+    def value_and_gradient():
+        of_parameters = functools.partial(bounds.bound_given_q, basis)
+        return jax.jit(jax.value_and_grad(of_parameters))(parameters, q.mean, q.cov, batch, constants)
+
+    at_once = value_and_gradient()
+    monkeypatch.setattr(_mean_points, "_BLOCK", 10 * len(batch.X))
+    for ours, theirs in zip(*map(jax.tree.leaves, (value_and_gradient(), at_once)), strict=True):
+        scale = np.abs(theirs).max(initial=1e-300)
+        assert_allclose(ours / scale, theirs / scale, atol=1e-11 if dtype == "float64" else 1e-4)
 
 
 @pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])

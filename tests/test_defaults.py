@@ -90,6 +90,9 @@ def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
         ({"likelihood": "student_t"}, "ngd"),
         ({"objective": "tightened"}, "ngd"),
         ({"warm_start": True}, "ngd"),
+        ({"n_mean_inducing": 0}, "evidence"),
+        ({"n_mean_inducing": 10}, "ngd"),
+        ({"mean_solver": "adam"}, "ngd"),
         ({"solver": "evidence", "n_inducing": 20}, "evidence"),
     ],
 )

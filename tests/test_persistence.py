@@ -221,6 +221,17 @@ def test_a_pickle_names_public_places_alone(fitted):
         assert attribute in sys.modules[module].__all__, name
 
 
+@pytest.mark.parametrize(("saved", "loaded"), [((0, "adam"), ("auto", "auto")), ((4, "exact"), (4, "exact"))])
+def test_former_defaults_are_the_present_ones(regressor, saved, loaded):
+    """With the former names of the defaults a loaded model would be fitted anew by another solver."""
+    names = ("n_mean_inducing", "mean_solver")
+    state = regressor.__getstate__() | dict(zip(names, saved, strict=True))
+    state["_saved_by"] = state["_saved_by"] | {"format": 7}
+    model = NGDSVGPRegressor.__new__(NGDSVGPRegressor)
+    model.__setstate__(state)
+    assert tuple(getattr(model, name) for name in names) == loaded
+
+
 def test_the_stamp_stays_outside_of_the_estimator(regressor):
     stamp = regressor.__getstate__()["_saved_by"]
     assert stamp == {"format": _persistence.FORMAT, "skgp_natgrad": skgp_natgrad.__version__}

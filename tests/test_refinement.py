@@ -12,6 +12,8 @@ from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.mean_solve.class_labels import Densities
 from skgp_natgrad.start import choice, evidence, neighbours, refinement, search, targets
 from skgp_natgrad.start.candidates import matern52
+from skgp_natgrad.start.merged import in_random_order
+from skgp_natgrad.start.splits import Shuffled
 from skgp_natgrad.start.view import NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
@@ -38,7 +40,8 @@ def found_of(table, length_scale=1.0, evenly=False):
     start, _, _ = view.start(matern52, length_scale * np.ones_like(view.longest), np.log(0.1), np.inf)
     candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(start, -np.inf),), -1.0)
     kernel = view.to_sklearn(matern52, start.kernel)
-    return refinement.Found(kernel, 0.1, -1.0, evenly, candidate=candidate)
+    rows = Shuffled(*in_random_order(table, np.random.RandomState(0)))
+    return refinement.Found(kernel, 0.1, -1.0, evenly, candidate=candidate, rows=rows)
 
 
 def evidence_of(found, table):
@@ -58,40 +61,48 @@ def test_labels_are_predicted_better_and_more_likely(rng, monkeypatch, evenly):
     few(monkeypatch, 300, 100)
     table = regressed(table_of(rng, 700))
     found = found_of(table, 20.0, evenly)
-    more = refinement.on_more_labels(found, table, np.random.RandomState(0))
+    more = refinement.on_more_labels(found, table)
     assert more is not found
     assert (more.evenly, more.density) == (evenly, found.density)
     assert evidence_of(more, table) > evidence_of(found, table) + 50.0
     assert NOISE_BOUNDS_OF_LABELS[0] <= 1.001 * more.noise
     # The kernel is what the search has: it may be refined once more.
-    again = refinement.on_more_labels(more, table, np.random.RandomState(0))
+    again = refinement.on_more_labels(more, table)
     assert evidence_of(again, table) > evidence_of(more, table) - 10.0
 
 
+@pytest.mark.parametrize("evenly", [False, True])
 @pytest.mark.parametrize("gain", [0.01, -0.01])
-def test_it_is_taken_where_neighbours_predict_labels_better(rng, monkeypatch, gain):
+def test_it_is_taken_where_neighbours_predict_labels_better(rng, monkeypatch, gain, evenly):
     few(monkeypatch, 100, 50)
-    table, calls = regressed(table_of(rng, 150)), []
+    table, calls, fitted = regressed(table_of(rng, 150)), [], []
+    maximise = evidence.maximise
 
     def densities(hyperparameters, table, judges):
         calls.append(judges.index)
         return np.full(len(judges.index), -1.0 + gain * (len(calls) - 1))
 
+    def maximised(start, bounds, rows, *arguments):
+        fitted.append(rows.X[:, :3])
+        return maximise(start, bounds, rows, *arguments)
+
     monkeypatch.setattr(neighbours, "label_densities", densities)
-    found = found_of(table)
-    more = refinement.on_more_labels(found, table, np.random.RandomState(0))
+    monkeypatch.setattr(evidence, "maximise", maximised)
+    found = found_of(table, evenly=evenly)
+    more = refinement.on_more_labels(found, table)
     assert (more is found) == (gain < 0.0)
-    # The same rows judge both, none of which is among those of the evidence.
+    # The same rows judge both, and all others are those of the evidence.
     np.testing.assert_array_equal(*calls)
     assert len(calls[0]) == 50
+    together = np.concatenate([table.X[calls[0]], *fitted])
+    np.testing.assert_array_equal(np.unique(together, axis=0), np.unique(table.X, axis=0))
 
 
-def test_of_hardly_more_rows_it_stays_and_draws_nothing(rng, monkeypatch):
+def test_of_hardly_more_rows_it_stays(rng, monkeypatch):
     few(monkeypatch, 100, 51)
     table = regressed(table_of(rng, 150))
-    found, random_state = found_of(table), np.random.RandomState(0)
-    assert refinement.on_more_labels(found, table, random_state) is found
-    assert random_state.randint(1000) == np.random.RandomState(0).randint(1000)
+    found = found_of(table)
+    assert refinement.on_more_labels(found, table) is found
 
 
 @pytest.mark.parametrize("by_neighbours", [True, False])
@@ -102,7 +113,7 @@ def test_its_scale_is_found_anew(rng, monkeypatch, by_neighbours):
     if by_neighbours:
         before = before._replace(of_labels=Densities(*np.ones((3, 10))))
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, [before]))
-    monkeypatch.setattr(refinement, "on_more_labels", lambda found, *_: after if found is before else None)
+    monkeypatch.setattr(refinement, "on_more_labels", lambda found, **_: after if found is before else None)
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))
     _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
     kernel = chosen.kernels[0]

@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import tiles
 from skgp_natgrad._backend.tiles import Tiles
 from skgp_natgrad.likelihoods import Gaussian
@@ -310,6 +310,7 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(sizes, "OF_VARIANCE", 30)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes):
     table = table_of(rng, n=700, noise=0.001)
     X, y = table.X, table.y[0]
@@ -323,6 +324,11 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     # Zero further points are none, and still one step.
     other = NGDSVGPRegressor(kernel, n_mean_inducing=0, random_state=0).fit(X, y)
     assert other.n_iter_ == 1
+    # As many as there are rows are again those and fewer inducing points.
+    given = NGDSVGPRegressor(kernel, n_mean_inducing=700, solver="evidence", random_state=0)
+    with pytest.warns(UserWarning, match="n_mean_inducing=700, but 670 are used"):
+        given.fit(X, y)
+    np.testing.assert_array_equal(given.predict(X_test), model.predict(X_test))
     assert len(other.inducing_points_) == 60
     assert len(other.mean_inducing_points_) == 0
     errors = [np.mean((each.predict(X_test) - y_test) ** 2) for each in (model, other)]
@@ -333,6 +339,7 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     np.testing.assert_allclose(model.predict(X_test[:1]), model.predict(X_test)[:1], rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("error")
 def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypatch, small_sizes):
     table = table_of(rng, n=700, noise=0.001)
     monkeypatch.setattr(row_means, "solve", lambda *_: None)
@@ -347,6 +354,15 @@ def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypa
     plan = plan_of(1, 700, kernel)
     result = trained(plan, table)
     assert result.constants.masks.Z.sum() == 20
+
+
+@pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
+def test_one_step_after_another(rng, estimator):
+    table = table_of(rng, n=60)
+    y = table.y[0] if estimator is NGDSVGPRegressor else table.y[0] > 0.5
+    model = estimator(RBF(0.5), solver="evidence", warm_start=True, random_state=0).fit(table.X, y)
+    score = model.score(table.X, y)
+    assert model.fit(table.X, y).score(table.X, y) > score - 0.02
 
 
 @pytest.mark.parametrize("way", ["partial_fit", "warm_start"])

@@ -307,7 +307,7 @@ def show_means(records):
         found.setdefault((record["task"], dataset, contender), []).append(record)
     header, rows = ("data set", "contender", "rows, cols", "log density", "error", "coverage / ECE", "seconds"), []
     for (_, dataset, contender), each in found.items():
-        keys = {"density", "error", "calibration", "by_chance", "seconds"} & set(each[0])
+        keys = {"density", "error", "calibration", "by_chance", "seconds"} & set.intersection(*map(set, each))
         mean = {key: np.mean([r[key] for r in each]) for key in keys}
         by_chance = f" ({mean['by_chance']:.3f})" if "by_chance" in mean else ""
         size = f"{each[0]['rows']}, {each[0]['columns']}"

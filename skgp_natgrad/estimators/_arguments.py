@@ -297,10 +297,11 @@ def _check_checkpoint(estimator):
 
 def _sizes(estimator, solver):
     """The requested numbers of points; None stands for a point at every row."""
-    n_inducing, auto = estimator.n_inducing, "auto" if SOLVERS[solver].one_step else 0
-    n_mean = _number_or_auto("n_mean_inducing", estimator.n_mean_inducing, auto, 0)
+    n_inducing = estimator.n_inducing
+    follows = SOLVERS[solver].one_step and isinstance(n_inducing, str) and n_inducing == "auto"
+    n_mean = _number_or_auto("n_mean_inducing", estimator.n_mean_inducing, "auto" if follows else 0, 0)
     if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
-        if n_mean not in (0, "auto"):
+        if n_mean:
             raise ValueError(
                 f"n_inducing={n_inducing!r} puts an inducing point at every row, so that no row remains for "
                 f"n_mean_inducing={n_mean}; set only one of the two."

@@ -99,8 +99,9 @@ n_inducing : int, "auto", None or "all", default="auto"
 n_mean_inducing : int or "auto", default="auto"
     Number of further points for the mean alone (the papers' \|gamma\|), at a
     linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
-    the coupled basis. "auto" is zero for a solver of many steps or with a number
-    for ``n_inducing``, and otherwise what ``n_inducing="auto"`` says.
+    the coupled basis. "auto" is zero for a solver of many steps, with anything
+    else than "auto" for ``n_inducing``, and with given points; otherwise it is
+    what ``n_inducing="auto"`` says.
 basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     How the mean-only points enter [2]_; without them all but "decoupled" are the
     coupled basis. "orthogonal" removes from their part what the inducing
@@ -134,7 +135,8 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     kernel's scale has the largest density of held-out labels. "auto" is
     "evidence" for these likelihoods as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
-    ``n_iter_no_change``, ``warm_start``, ``dtype``), and "ngd" otherwise, for
+    ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
+    ``n_mean_inducing=0``), and "ngd" otherwise, for
     a list of kernels for classes, and for ``partial_fit``. "ngd":
     natural gradient steps on the variational distribution q, and steps of
     ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.

@@ -175,14 +175,14 @@ def _check_finite(estimator, model, elbo, jitter):
 def warn_fewer_points(estimator, plan, masks, stacklevel):
     """Warn that X has too few distinct rows for the requested number of points.
 
-    There is no warning where ``n_inducing`` is at its default, which is an upper limit
+    There is no warning where a number is at its default, which is an upper limit
     and not a request: small tables, and their folds, would warn for nothing.
     """
     if not isinstance(plan.inducing_init, str):
         return
     asks = estimator.n_inducing != signature(type(estimator)).parameters["n_inducing"].default
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
-    n_mean = plan.n_mean_inducing if estimator.n_mean_inducing else 0
+    n_mean = 0 if estimator.n_mean_inducing == "auto" else plan.n_mean_inducing
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0

@@ -16,6 +16,7 @@ _OF_STEPS = (
     "gamma_schedule",
     "optimizer",
     "learning_rate",
+    "mean_solver",
     "mean_columns",
     "batch_size",
     "max_iter",
@@ -101,7 +102,7 @@ def _reasons(plan):
     if not plan.n_mean_inducing:
         # The decoupled basis differs even then: its mean rests on a copy of the inducing points.
         if BASES[algorithm.basis].natural:
-            yield "basis", "n_mean_inducing=0"
-        yield "mean_columns", "n_mean_inducing=0"
+            yield "basis", "there are no mean-only points"
+        yield "mean_columns", "there are no mean-only points"
         if algorithm.mean_solver in NATURAL_MEAN_SOLVERS:
-            yield "mean_solver", "n_mean_inducing=0"
+            yield "mean_solver", "there are no mean-only points"

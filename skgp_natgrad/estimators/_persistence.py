@@ -23,11 +23,13 @@ from . import _warm_start
 from ._arguments import one_or_each
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 7
+FORMAT = 8
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
 _RECORDS = ("q", "masks")
+# What the present defaults were called before format 8.
+_FORMER_DEFAULTS = {"n_mean_inducing": 0, "mean_solver": "adam"}
 
 
 def plain(state):
@@ -73,6 +75,8 @@ def restored(cls, state):
             f"version {__version__} reads formats up to {FORMAT}; to load it, install "
             f"skgp_natgrad>={stamp['skgp_natgrad']}."
         )
+    if stamp["format"] < 8:
+        state |= {name: "auto" for name, former in _FORMER_DEFAULTS.items() if state.get(name) == former}
     # Arguments that the version which saved it did not have.
     arguments = signature(cls).parameters.items()
     state = {name: argument.default for name, argument in arguments if name not in state} | state

@@ -179,7 +179,7 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
             # A fit of one step may have had thousands, too many for repeated steps.
             n_before = len(previous.parameters.points.Z)
             plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
-        return plan
+        return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan
     plan = _arguments.with_points(plan, estimator, table.n_columns, x_scale)
     # The default kernel is complete, but for priors.
     is_complete = estimator.kernel is None and plan.hyperparameter_prior is None
@@ -188,11 +188,11 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
 
 def _as_before(estimator, likelihood):
     """The likelihood for the next rows of a stream, with everything that the first rows determined."""
-    if len(estimator.mean_inducing_points_) and estimator.n_mean_inducing not in (0, "auto"):
+    if estimator._trained_with.get("n_mean_inducing"):
         raise ValueError(
             f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
-            "they have learned cannot be passed on to later rows. Call fit to start anew; with a number for "
-            "n_inducing, and n_mean_inducing=0, there are none."
+            "they have learned cannot be passed on to later rows. Call fit to start anew; with "
+            "n_mean_inducing=0 there are none."
         )
     fitted = estimator.likelihood_
     if type(likelihood) is not type(fitted):
@@ -224,8 +224,10 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
     identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
-    # One dtype has many names.
+    # One dtype has many names, and so have some other values.
     identity["dtype"] = plan.settings.dtype
+    identity["n_mean_inducing"] = _checkpoint.described(plan.n_mean_inducing)
+    identity["mean_solver"] = plan.settings.algorithm.mean_solver
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams
     identity |= _checkpoint.of_rows(table)

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import blas, in_place, memory
+from .._backend import blas
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
@@ -22,6 +22,7 @@ from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
 from .plan import Plan
+from .sized import sized
 from .state import init
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
@@ -63,58 +64,6 @@ def with_priors(plan, table):
         return plan
     values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
     return plan._replace(hyperparameter_prior=priors.settled(plan.hyperparameter_prior, *values))
-
-
-def sized(plan, table):
-    """The plan with numbers of inducing and further points."""
-    has_further = plan.n_mean_inducing == "auto"
-    if has_further:
-        plan = plan._replace(n_mean_inducing=0)
-    if plan.n_inducing != "auto":
-        return plan
-    if not isinstance(plan.inducing_init, str):
-        return plan._replace(n_inducing=len(plan.inducing_init))
-    n_rows = table.n_rows
-    if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        return plan._replace(n_inducing=sizes.OF_STEPS)
-    if plan.likelihood.conjugate:
-        n_inducing = sizes.n_inducing(n_rows, plan.n_latent(table), memory.available())
-    else:
-        share = functools.cache(functools.partial(unexplained.share, plan.kernels[0], table.sample.X))
-        n_inducing = sizes.n_inducing_of_labels(n_rows, memory.available(), share)
-        few = sizes.n_inducing_of_labels(n_rows, memory.available())
-        pays = has_further and few < n_rows and in_place.pays(few)
-        if pays and n_inducing < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS:
-            plan = plan._replace(n_mean_inducing=sizes.n_further_of_labels(n_rows, few, memory.available()))
-            n_inducing = few
-    is_large = has_further and plan.likelihood.conjugate and sizes.OF_VARIANCE <= n_inducing < n_rows
-    if is_large and _may_rest_on_all_rows(plan, table):
-        plan, n_inducing = plan._replace(n_mean_inducing=n_rows), sizes.OF_VARIANCE
-    # Greedy selection takes longer than the solution. A method that was asked for is used.
-    method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
-    return plan._replace(n_inducing=None if n_rows <= n_inducing else n_inducing, inducing_init=method)
-
-
-def _may_rest_on_all_rows(plan, table):
-    """Whether the mean of a regression is to be found on all rows as well."""
-    in_one_memory = table.sample is table and plan.n_devices is None
-    if not in_one_memory or len(plan.kernels) > 1 or not in_place.pays(sizes.OF_VARIANCE):
-        return False
-    kernel = plan.kernels[0]
-    share = functools.partial(unexplained.share, kernel, table.X)
-    variance, noise = np.mean(kernel.diag(table.X[:1000])), np.mean(plan.likelihood.variance)
-    return sizes.worth_all_rows(table.n_rows, table.n_targets, memory.available(), share, variance, noise)
-
-
-def on_points_alone(plan, table):
-    """The plan of a regression whose mean on all rows is no better: with as many inducing points as time allows.
-
-    A number of points that was asked for stays.
-    """
-    n_inducing = plan.n_inducing
-    if n_inducing == sizes.OF_VARIANCE:
-        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
-    return plan._replace(n_inducing=n_inducing, n_mean_inducing=0)
 
 
 def some_rows(table, random_state):
@@ -166,33 +115,29 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     table = tables[index]
     if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
         return index, _started(plan, found[0], table)
+    # The same rows and points for all of them.
+    seed = random_state.randint(np.iinfo(np.int32).max)
     if plan.likelihood.conjugate:
-        # The same rows and points for all of them.
-        seed = random_state.randint(np.iinfo(np.int32).max)
         tried = [_tried(_started(plan, each, table), table, seed) for each in found]
         return index, max(tried, key=lambda each: each.density).plan
     has_one_unit = in_common_unit is not None and in_common_unit[index]
-    return index, _of_classes(plan, found, table, (regressed[index], random_state, has_one_unit))
+    on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
+    return index, _of_classes(plan, found, table, seed, on_more_labels)
 
 
-def _of_classes(plan, found, table, options):
-    """The plan with that of the kernels found which predicts labels best, and with the scale that suits it.
-
-    ``options`` are for `refinement.on_more_labels`, the table of the search first.
-    """
+def _of_classes(plan, found, table, seed, on_more_labels):
+    """The plan with that of the kernels found which predicts labels best, and with the scale that suits it."""
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
-    _, random_state, _ = options
-    seed = random_state.randint(np.iinfo(np.int32).max)
 
     def tried(each):
         return _tried(_started(plan, each, table), table, seed, labels)
 
     if found[0].of_labels is not None:
         best = found[_best_of_labels(found, [each.of_labels for each in found])]
-        return tried(refinement.on_more_labels(best, *options)).plan
+        return tried(on_more_labels(best)).plan
     of_few = [tried(each) for each in found]
     k = _best_of_labels(found, [each.of_labels for each in of_few])
-    more = refinement.on_more_labels(found[k], *options)
+    more = on_more_labels(found[k])
     return (of_few[k] if more is found[k] else tried(more)).plan
 
 

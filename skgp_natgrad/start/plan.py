@@ -33,7 +33,8 @@ class Plan(NamedTuple):
     n_inducing : int, "auto" or None
         None puts an inducing point at every row, and "auto" as many as time allows.
     n_mean_inducing : int or "auto"
-        "auto" is as many as time allows where it pays, with one step and ``n_inducing="auto"``, and else none.
+        `sized.sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``,
+        and else none.
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
     train_points : bool

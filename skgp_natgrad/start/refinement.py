@@ -44,6 +44,8 @@ class Found(NamedTuple):
         Of some labels as their neighbours predict them.
     candidate : Candidate, optional
         What it is, as the search has it.
+    rows : splits.Shuffled, optional
+        The order in which a search took the rows; None where there was none.
     """
 
     kernel: object
@@ -52,6 +54,7 @@ class Found(NamedTuple):
     evenly: bool = False
     of_labels: Densities | None = None
     candidate: Candidate | None = None
+    rows: Shuffled | None = None
 
 
 def refined(view, candidate, rows, n_iterations, judges=None):
@@ -104,18 +107,18 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS)
 
 
-def on_more_labels(found, table, random_state, in_common_unit=False):
+def on_more_labels(found, table, in_common_unit=False):
     """The kernel that was chosen for class labels with hyperparameters that more rows tell, if it predicts better so.
 
     Labels tell less than measurements, and the rows that choose among many kernels are few. Of one kernel the evidence
-    of more can be afforded. Whether it is better for the whole table, labels say as their neighbours predict them.
+    of more can be afforded. Whether it is better for the whole table, labels say as their neighbours predict them: of
+    rows in neither evidence.
 
     Parameters
     ----------
     found : Found
     table : Table
         From `targets.regressed`.
-    random_state : numpy.random.RandomState
     in_common_unit : bool, default=False
 
     Returns
@@ -123,17 +126,17 @@ def on_more_labels(found, table, random_state, in_common_unit=False):
     found : Found
         The same if there are not many more rows.
     """
-    fewest = _ROWS_OF_LABELS + _FEWEST_JUDGES
-    if table.n_rows < fewest:
-        return found
-    rows = Shuffled(*in_random_order(table, random_state))
-    if rows.n_groups < fewest:
+    rows = found.rows
+    if rows is None or rows.n_groups < _ROWS_OF_LABELS + _FEWEST_JUDGES:
         return found
     view = View(table, in_common_unit, noises=NOISE_BOUNDS_OF_LABELS)
-    some = rows.merged(view.table, _ROWS_OF_LABELS)
+    # The rows of the evidence so far are the first of either.
     if found.evenly:
         some = standardised(rows.evenly_merged(view.table, _ROWS_OF_LABELS))
-    judges = neighbours.Judges.of(table.X, rows.outside(_ROWS_OF_LABELS))
+        others = rows.outside_evenly(view.table, _ROWS_OF_LABELS)
+    else:
+        some, others = rows.merged(view.table, _ROWS_OF_LABELS), rows.outside(_ROWS_OF_LABELS)
+    judges = neighbours.Judges.of(table.X, others)
     now = densities_of_labels(view, found.candidate.best[0].hyperparameters, judges)
     more = refined(view, found.candidate, some, _ITERATIONS_OF_LABELS, judges)
-    return more._replace(evenly=found.evenly) if more.of_labels.mean > now.mean else found
+    return more._replace(evenly=found.evenly, rows=rows) if more.of_labels.mean > now.mean else found

@@ -93,7 +93,9 @@ def stages(plan, table):
         if not known and plan.likelihood.conjugate:
             return []
         return _of_one_step(plan, table, n_inducing if known else min(sizes.FEWEST, table.n_rows))
-    n_mean, solved = min(plan.n_mean_inducing, table.n_rows), settings.algorithm.mean_solver == "exact"
+    # What "auto" is with many steps.
+    n_mean = 0 if plan.n_mean_inducing == "auto" else min(plan.n_mean_inducing, table.n_rows)
+    solved = settings.algorithm.mean_solver == "exact"
     with_covariance = n_mean if BASES[plan.basis].second_part else 0
     found = [_batches(plan, table, n_inducing + (0 if solved else n_mean))]
     found.append(_of_points("a training step", plan, _STEP, n_latent, n_inducing, with_covariance))

@@ -75,7 +75,7 @@ def best_kernels(
     Parameters
     ----------
     tables : sequence of Table
-        The same targets and weights under each scaling. From `regressed`.
+        The same targets and weights under each scaling. From `targets.regressed`.
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
@@ -126,7 +126,7 @@ def best_kernels(
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
-    return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+    return index, [each._replace(evenly=i >= len(ranked), rows=rows) for i, each in enumerate(found)]
 
 
 def _ranked(view, parts, firsts, judges, n_iterations):

@@ -57,23 +57,28 @@ class Shuffled(NamedTuple):
 
     def outside(self, n_groups):
         """Positions of rows outside the first ones, so many at most."""
-        rest = self.order[len(self.first(n_groups)) :]
-        # Evenly, as a single X may have many rows.
-        return np.sort(rest[np.linspace(0, len(rest) - 1, min(len(rest), _OUTSIDE)).round().astype(int)])
+        return _some(self.order[len(self.first(n_groups)) :])
 
     def evenly_merged(self, table, n_groups):
         """As many rows as of `merged`, of rare targets more and of frequent ones fewer than there are.
 
         A target has a share in proportion to the root of its own, as far as its rows go.
         """
+        return merged(table.rows(np.sort(self.order[self._evenly(table, n_groups)])))
+
+    def outside_evenly(self, table, n_groups):
+        """Positions of rows outside those of `evenly_merged`, so many at most."""
+        return _some(self.order[~self._evenly(table, n_groups)])
+
+    def _evenly(self, table, n_groups):
+        """Whether each row in the random order is one of so many different X."""
         first, kind, counts = self._kinds(table)
         # The order is random: its places are the uniform numbers of Efraimidis and Spirakis (2006).
         exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
         keys = exponential * np.sqrt(counts)[kind]
         chosen = np.zeros(len(first), dtype=bool)
         chosen[np.argsort(keys)[:n_groups]] = True
-        each = np.repeat(chosen, np.diff(self.ends, prepend=0))
-        return merged(table.rows(np.sort(self.order[each])))
+        return np.repeat(chosen, np.diff(self.ends, prepend=0))
 
     def gain_of_rarest(self, table):
         """By how much a few rows of `evenly_merged` have a larger part of the rarest target than the table."""
@@ -94,6 +99,11 @@ class Shuffled(NamedTuple):
         group = np.argsort(np.argsort(first))[group]
         n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW else _FOLDS, len(first))
         return [group % n_folds == fold for fold in range(n_folds)]
+
+
+def _some(positions):
+    """Some of many positions, sorted: from all over them, as a single X may have many rows."""
+    return np.sort(positions[np.linspace(0, len(positions) - 1, min(len(positions), _OUTSIDE)).round().astype(int)])
 
 
 def splits(table, shuffled, n_groups):

@@ -181,11 +181,12 @@ def _check_one_step(algorithm, likelihood, objective):
         )
     if type(objective) is not ELBO:
         raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
-    if algorithm.basis != "orthogonal" or algorithm.mean_solver != "adam":
-        raise ValueError(
-            f"{here} on one set of points; leave basis={algorithm.basis!r} and mean_solver={algorithm.mean_solver!r} "
-            "at their defaults, or use solver='ngd'."
-        )
+    for name, value in (("basis", "orthogonal"), ("mean_solver", "adam")):
+        if getattr(algorithm, name) != value:
+            raise ValueError(
+                f"{here} on one set of points; leave {name}={getattr(algorithm, name)!r} at its default, or use "
+                "solver='ngd'."
+            )
 
 
 def _check_objective(algorithm, objective, basis):

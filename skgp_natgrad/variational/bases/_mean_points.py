@@ -25,19 +25,20 @@ def values(kernel, Z_mean, a, X):
     """
     n_points = len(Z_mean)
     n_blocks = min(-(-n_points * len(X) // _BLOCK), n_points // _FEWEST)
-    if n_blocks < 2 or not placement.on_cpu():
+    if n_blocks < 2 or not placement.on_cpu() or placement.current().mesh is not None:
         return a @ covariance(kernel, Z_mean, X)
     missing = -n_points % n_blocks
     # What fills up has no weight, and so no part in derivatives.
     Z_blocks = jnp.pad(Z_mean, ((0, missing), (0, 0)), mode="edge").reshape(n_blocks, -1, Z_mean.shape[1])
     a_blocks = jnp.pad(a, ((0, 0), (0, missing))).reshape(len(a), n_blocks, -1).swapaxes(0, 1)
 
-    @jax.checkpoint
     def add(total, block):
         Z, own = block
-        return total + own @ kernel(Z, X), None
+        # A user's kernel may be of double precision.
+        return total + (own @ kernel(Z, X)).astype(total.dtype), None
 
-    return jax.lax.scan(add, jnp.zeros((len(a), len(X)), X.dtype), (Z_blocks, a_blocks))[0]
+    zeros = jnp.zeros((len(a), len(X)), X.dtype)
+    return jax.lax.scan(jax.checkpoint(add, prevent_cse=False), zeros, (Z_blocks, a_blocks))[0]
 
 
 def quadratic(kernel, points, a, beta, Kgz, columns=None):
