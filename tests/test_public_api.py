@@ -161,7 +161,7 @@ def test_types_can_be_evaluated(cls):
     [
         (_types.Basis, BASES),
         (_types.InducingInit, INDUCING_INITS),
-        (_types.MeanSolver, MEAN_SOLVERS),
+        (_types.MeanSolver, ["auto", *MEAN_SOLVERS]),
         (_types.ObjectiveLike, objectives.names()),
         (_types.Optimizer, OPTIMIZERS),
         (_types.Parameterization, PARAMETERIZATIONS),
