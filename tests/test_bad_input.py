@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory
-from skgp_natgrad.start import requirements
+from skgp_natgrad.start import requirements, sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
@@ -378,7 +378,23 @@ def test_a_stage_that_does_not_fit_is_refused_before_the_first_step(options, mes
     assert needed[0] <= 2 * memory.GIB < needed[1]
 
 
-def never_fits():
+@pytest.mark.usefixtures("little_memory")
+def test_further_points_that_do_not_fit_are_refused_before_the_solution(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(40_000, 2))
+    monkeypatch.setattr(svgp, "complete", never_fits)
+    with pytest.raises(
+        MemoryError, match=r"n_mean_inducing=40000, .* needs \d\.\d+ GiB of memory; lower n_mean_inducing to 0"
+    ):
+        NGDSVGPRegressor(RBF(), solver="evidence", n_mean_inducing=40_000).fit(X, X[:, 0])
+    model = NGDSVGPClassifier(RBF(), solver="evidence", n_inducing=500, n_mean_inducing=30_000)
+    with pytest.raises(MemoryError, match=r"the mean on further points needs .* lower n_mean_inducing") as caught:
+        model.fit(X, X[:, 0] > 0.0)
+    most = int(re.search(r"to at most (\d+)", str(caught.value)).group(1))
+    needed = [sizes.n_bytes_of_further(40_000, 500, each) for each in (most, most + 1)]
+    assert needed[0] <= 2 * memory.GIB < needed[1]
+
+
+def never_fits(*arguments, **options):
     raise InterruptedError
 
 

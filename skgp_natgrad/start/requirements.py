@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import memory
+from ..mean_solve import row_means
 from ..step.algorithm import SOLVERS
 from ..step.chunk import STEPS_PER_CALL
 from ..training.batches import batch_size_for, is_full
@@ -90,9 +91,9 @@ def stages(plan, table):
     if SOLVERS[settings.algorithm.solver].one_step:
         # "auto" follows from the memory.
         known = plan.n_inducing != "auto" or not isinstance(plan.inducing_init, str)
-        if not known and plan.likelihood.conjugate:
-            return []
-        return _of_one_step(plan, table, n_inducing if known else min(sizes.FEWEST, table.n_rows))
+        n_inducing = n_inducing if known else min(sizes.FEWEST, table.n_rows)
+        of_points = [] if not known and plan.likelihood.conjugate else _of_one_step(plan, table, n_inducing)
+        return of_points + _of_further_points(plan, table, n_inducing)
     # What "auto" is with many steps.
     n_mean = 0 if plan.n_mean_inducing == "auto" else min(plan.n_mean_inducing, table.n_rows)
     solved = settings.algorithm.mean_solver == "exact"
@@ -119,6 +120,27 @@ def _of_one_step(plan, table, n_inducing):
     asked = f"n_inducing={plan.n_inducing!r}, {n_inducing} points here"
     rows = Stage("the covariance of all rows with the points", each * n_inducing, asked, would_fit)
     return [_of_points("the solution for class labels", plan, _ONE_STEP, 1, n_inducing, 0), rows]
+
+
+def _of_further_points(plan, table, n_inducing):
+    """The stage of the means on further points after one step."""
+    n_rows, n_further = table.n_rows, plan.n_mean_inducing
+    if n_further in ("auto", 0):
+        return []
+    if plan.likelihood.conjugate:
+        n_bytes, would_fit = row_means.n_bytes(n_rows, table.n_targets), lambda n_bytes: "n_mean_inducing to 0"
+    else:
+        n_further = min(n_further, n_rows)
+        n_bytes = sizes.n_bytes_of_further(n_rows, n_inducing, n_further)
+
+        def would_fit(n_bytes):
+            # The positive root of that quadratic, if there is one.
+            rest = n_bytes / 8 - n_rows * n_inducing / 2
+            most = np.sqrt(max(rest + (n_rows / 4) ** 2, 0.0)) - n_rows / 4
+            return f"n_mean_inducing to at most {max(int(most), 0)}"
+
+    asked = f"n_mean_inducing={plan.n_mean_inducing}, {n_further} further points here"
+    return [Stage("the mean on further points", n_bytes, asked, would_fit)]
 
 
 def _n_inducing(plan, table):

@@ -102,11 +102,13 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
         # To factorise their covariance, and to whiten the rows that are no points.
         return n**2 * (n / 3.0 + np.maximum(n_rows - n, 0.0))
 
-    def size(n):
-        return 8 * n**2 + 4 * (n_inducing + n) * n_rows
-
     found = np.arange(max(n_rows - n_inducing, 0), 0, -100)
     fits = operations(found.astype(float)) <= _OPERATIONS_OF_MEANS
     if n_bytes is not None:
-        fits &= size(found.astype(float)) <= _PART * n_bytes
+        fits &= n_bytes_of_further(n_rows, n_inducing, found.astype(float)) <= _PART * n_bytes
     return int(found[fits].max(initial=0))
+
+
+def n_bytes_of_further(n_rows, n_inducing, n_further):
+    """The memory that further points of class labels take: the root of their covariance, and whitened rows."""
+    return 8 * n_further**2 + 4 * (n_inducing + n_further) * n_rows
