@@ -471,6 +471,12 @@ def test_arguments_without_effect_are_named_in_one_warning(options, named):
     assert warning.filename == __file__
 
 
+def test_calibration_beside_known_noise_is_named():
+    X = np.linspace(0, 1, 12)[:, None]
+    with pytest.warns(UserWarning, match=r"Without effect here: calibrate=True \(alpha says"):
+        NGDSVGPRegressor(RBF(), calibrate=True).fit(X, X[:, 0], alpha=np.full(12, 0.01))
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -173,7 +173,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        warn_of_inert(self, fit.plan, stacklevel=7)
+        warn_of_inert(self, fit, stacklevel=7)
         warn_of_units(self, fit, stacklevel=7)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with _callbacks.of(self, fit, constants, hooks) as callbacks, _callbacks.told_of_checkpoint(fit):

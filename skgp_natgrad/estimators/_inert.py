@@ -26,20 +26,20 @@ _OF_STEPS = (
 )
 
 
-def warn_of_inert(estimator, plan, stacklevel):
+def warn_of_inert(estimator, fit, stacklevel):
     """Give one UserWarning for the arguments that were set and have no effect, with the reason for each.
 
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
-    plan : Plan
+    fit : _preparation.Fit
     stacklevel : int
         Of the warning, counted from the caller.
     """
     defaults = signature(type(estimator)).parameters
     found = [
         f"{name}={getattr(estimator, name)!r} ({reason})"
-        for name, reason in _reasons(plan)
+        for name, reason in _reasons(fit.plan, fit.table.has_known)
         if name in defaults and getattr(estimator, name) is not defaults[name].default
         # A rung is the search's.
         if getattr(estimator, name) != defaults[name].default and not isinstance(getattr(estimator, name), Rung)
@@ -69,14 +69,16 @@ def warn_of_units(estimator, fit, stacklevel):
         )
 
 
-def _reasons(plan):
-    """Pairs of an argument and the reason why it has no effect under this plan."""
+def _reasons(plan, has_known):
+    """Pairs of an argument and the reason why it has no effect under this plan; what is known of rows says more."""
     algorithm = plan.settings.algorithm
     if plan.calibrate and not plan.n_classes:
         if not plan.likelihood.conjugate:
             yield "calibrate", 'only of likelihood="gaussian" the deviations of numbers are calibrated'
         elif not plan.objective.closed_form:
             yield "calibrate", "this objective trains the predicted density itself"
+        elif has_known:
+            yield "calibrate", "alpha says how the deviation varies"
     solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
     if solver.one_step:
         for name in _OF_STEPS:

@@ -54,19 +54,21 @@ def _with_covariance(sets):
 
 def add_mean_only(plan, table, parameters, constants, random_state):
     """The parameters and the constants with random mean-only points, whose weights are zero."""
-    Z = np.asarray(parameters.points.Z)
     X = gathered(table, processes.sharing(plan.n_devices)).sample.X
     Z_mean = inducing_points.place_mean_only(X, plan.n_mean_inducing, random_state)
-    points, masks = padded((Z, Z_mean), (0, plan.n_mean_inducing))
-    weights = BASES["orthogonal"].first_weights(plan.n_latent(table), len(Z), len(points.Z_mean))
-    constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))
-    return parameters._replace(points=points, weights=weights), constants
+    a = np.zeros((plan.n_latent(table), len(Z_mean)))
+    return _with_further(Z_mean, a, parameters, constants, plan.n_mean_inducing)
 
 
 def with_means(means, parameters, constants):
     """The parameters and the constants with these `label_means.Means`."""
-    points, masks = padded((np.asarray(parameters.points.Z), means.Z_mean), (0, 0))
-    a = np.pad(means.a, ((0, 0), (0, len(points.Z_mean) - means.a.shape[1])))
+    return _with_further(means.Z_mean, means.a, parameters, constants, 0)
+
+
+def _with_further(Z_mean, a, parameters, constants, requested):
+    """The parameters and the constants with mean-only points and their weights (K, G), padded to what was requested."""
+    points, masks = padded((np.asarray(parameters.points.Z), Z_mean), (0, requested))
+    a = np.pad(a, ((0, 0), (0, len(points.Z_mean) - len(Z_mean))))
     constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))
     return parameters._replace(points=points, weights=parameters.weights._replace(a=a)), constants
 
