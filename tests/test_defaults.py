@@ -130,7 +130,7 @@ def test_the_jitter_is_least_where_nothing_is_divided_by_it(estimator, arguments
         ({"likelihood": "poisson"}, "not likelihood Poisson; use solver='ngd'"),
         ({"objective": "predictive"}, "of the ELBO, not of objective='predictive'"),
         ({"basis": "solve"}, "on one set of points; leave basis='solve'"),
-        ({"n_mean_inducing": 3}, "n_mean_inducing=3, but this solver has none, or one at each of the 20 rows"),
+        ({"n_mean_inducing": 3}, "n_mean_inducing=3, but with Gaussian noise .* give 0, or 20 as there are rows"),
     ],
 )
 def test_one_step_is_refused_where_it_has_no_end(arguments, message, rng):

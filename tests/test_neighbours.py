@@ -1,16 +1,16 @@
-"""Labels as their nearest rows predict them, against scikit-learn's exact process and against brute force."""
+"""Targets as their nearest rows predict them, against scikit-learn's exact process and against brute force."""
 
 import jax
 import numpy as np
 import pytest
-from scipy import optimize, special
+from scipy import optimize, special, stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import kernels, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.kernels import Laplacian
-from skgp_natgrad.likelihoods import Softmax
+from skgp_natgrad.likelihoods import Gaussian, Softmax
 from skgp_natgrad.start import candidates, choice, neighbours, search, targets, view
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.training.batches import Table
@@ -30,8 +30,12 @@ def in_a_fit():
         yield
 
 
-def predictions(at, table, index, **options):
+def moments(at, table, index, **options):
     return neighbours.predictions(at, table, neighbours.Judges.of(table.X, index), **options)
+
+
+def predictions(at, table, index, **options):
+    return moments(at, table, index, **options)[0]
 
 
 def label_densities(at, table, index):
@@ -57,12 +61,14 @@ def test_of_few_rows_it_is_the_exact_process_without_the_row(name, rng):
     weight = rng.uniform(0.5, 2.0, size=40)
     table, _ = table_of(rng, 40, weight=weight)
     index = np.array([3, 17, 39])
-    found = predictions(hyperparameters_of(KERNELS[name], 0.1), table, index)
-    for row, mean in zip(index, found, strict=True):
+    found = moments(hyperparameters_of(KERNELS[name], 0.1), table, index)
+    for row, *moments_of_row in zip(index, *found, strict=True):
         others = np.arange(40) != row
         exact = GaussianProcessRegressor(KERNELS[name], alpha=0.1 / weight[others], optimizer=None)
         exact.fit(table.X[others], table.y[:, others].T)
-        np.testing.assert_allclose(mean, exact.predict(table.X[row : row + 1])[0], rtol=1e-8, atol=1e-10)
+        mean, deviation = exact.predict(table.X[row : row + 1], return_std=True)
+        np.testing.assert_allclose(moments_of_row[0], mean[0], rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(moments_of_row[1], deviation.ravel()[0] ** 2, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -84,6 +90,46 @@ def test_rows_without_weight_predict_nothing(rng):
     at, index = hyperparameters_of(KERNELS["matern"], 0.1), np.array([1, 2, 4])
     changed = table._replace(y=np.where(weight > 0.0, table.y, 1e6))
     np.testing.assert_array_equal(predictions(at, table, index), predictions(at, changed, index))
+
+
+def measurements(rng, n_rows=400):
+    X = rng.normal(size=(n_rows, 3))
+    noise = 0.1 * rng.standard_t(5.0, size=(2, n_rows)) * [[1.0], [3.0]]
+    return Table(X, np.sin(X.T[:2]) + noise, rng.uniform(0.5, 2.0, size=n_rows))
+
+
+def test_densities_of_measurements_are_those_of_the_best_errors(rng):
+    """Student-t with the scale and the degrees of freedom that SciPy fits to each target's errors."""
+    table, at, index = measurements(rng), hyperparameters_of(KERNELS["matern"], 0.02), np.arange(0, 400, 2)
+    found = neighbours.value_densities(at, table, neighbours.Judges.of(table.X, index, of_labels=False))
+    means, variances = moments(at, table, index)
+    deviations = np.sqrt(variances + 0.02 / table.weight[index])
+    each = []
+    for mean, y in zip(means.T, table.y[:, index], strict=True):
+        df, _, scale = stats.t.fit((y - mean) / deviations, floc=0.0)
+        assert 3.0 < df < 1000.0
+        each.append(stats.t.logpdf(y, df, mean, scale * deviations))
+    np.testing.assert_allclose(found.mean(), np.mean(each), rtol=1e-6)
+    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0.02, atol=0.01)
+
+
+def test_densities_of_measurements_do_not_depend_on_the_scale_of_the_prior(rng):
+    """It is calibrated, as that of the model's predictions will be."""
+    table, index = measurements(rng), np.arange(0, 400, 2)
+    judges = neighbours.Judges.of(table.X, index, of_labels=False)
+    found = [
+        neighbours.densities(
+            hyperparameters_of(ConstantKernel(factor) * RBF([1.0, 1.0, 3.0]), 0.01 * factor), table, judges
+        )
+        for factor in (1.0, 100.0)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_errors_of_zero_have_a_density(rng):
+    table = measurements(rng)._replace(y=np.zeros((1, 400)))
+    judges = neighbours.Judges.of(table.X, np.arange(50), of_labels=False)
+    assert np.all(np.isfinite(neighbours.densities(hyperparameters_of(KERNELS["matern"], 0.02), table, judges)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -155,12 +201,39 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
         return (-1.0 if is_laplacian else -2.0) * table.weight[judges.index]
 
     monkeypatch.setattr(neighbours, "label_densities", densities)
-    _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True)
-    assert all((each.of_labels is not None) == compares for each in found)
+    _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True, on_all_rows=True)
+    assert all((each.by_neighbours is not None) == compares for each in found)
     if compares:
         assert "Laplacian" in repr(found[0].kernel)
-        weight = found[0].of_labels.weight
-        assert found[0].of_labels.mean == pytest.approx(-np.average(weight, weights=weight))
+        weight = found[0].by_neighbours.weight
+        assert found[0].by_neighbours.mean == pytest.approx(-np.average(weight, weights=weight))
+
+
+@pytest.mark.parametrize(("n_rows", "compares"), [(6000, False), (6001, True)])
+def test_neighbours_rank_the_kernels_of_measurements(rng, monkeypatch, n_rows, compares):
+    table = measurements(rng, n_rows)
+    monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 1, 1))
+    monkeypatch.setattr(search, "_MORE", 100)
+
+    monkeypatch.setattr(search, "CANDIDATES", candidates.CANDIDATES)
+
+    def densities(hyperparameters, table, judges):
+        assert not judges.of_labels
+        return np.full(len(judges.index), -1.0 if "JaxLaplacian" in str(jax.tree.structure(hyperparameters)) else -2.0)
+
+    monkeypatch.setattr(neighbours, "value_densities", densities)
+    monkeypatch.setattr(choice, "_density", None)
+    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.Plan(None, Gaussian().prepare(table.y, 0), settings=settings)
+    if compares:
+        _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
+        assert "Laplacian" in repr(chosen.kernels)
+    _, found = search.best_kernels([table], np.random.RandomState(0), 2, on_all_rows=compares)
+    assert all((each.by_neighbours is not None) == compares for each in found)
+    # Of targets that are missing, or of known noise, the neighbours do not tell.
+    for each in (table._replace(y=np.where(np.arange(n_rows) == 5, np.nan, table.y)), table._replace(known=table.y**2)):
+        _, (one,) = search.best_kernels([each], np.random.RandomState(0), on_all_rows=True)
+        assert one.by_neighbours is None
 
 
 def test_equal_rows_of_huge_weights_end_in_no_density(rng):
@@ -179,13 +252,15 @@ def test_the_kernel_is_that_of_the_whole_table(rng):
     likelihood = Softmax().prepare(labels[None].astype(float), 3)
     table = targets.regressed(Table(X, labels[None].astype(float), np.ones(8000)), 3, likelihood)
     noises = view.NOISE_BOUNDS_OF_LABELS
-    _, found = search.best_kernels([table], np.random.RandomState(0), 2, noises=noises, of_labels=True)
+    _, found = search.best_kernels(
+        [table], np.random.RandomState(0), 2, noises=noises, of_labels=True, on_all_rows=True
+    )
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
     plan = svgp.Plan(None, likelihood, 3, settings=settings)
     _, chosen = choice.choose_kernel(
         plan, [Table(X, labels[None].astype(float), np.ones(8000))], np.random.RandomState(0)
     )
-    best = max((each for each in found if not each.evenly), key=lambda each: each.of_labels.mean)
+    best = max((each for each in found if not each.evenly), key=lambda each: each.by_neighbours.mean)
     # But for the scale.
     scales = chosen.kernels[0].diag(X)[0], best.kernel.diag(X)[0]
     np.testing.assert_allclose(chosen.kernels[0](X[:50]) / scales[0], best.kernel(X[:50]) / scales[1], rtol=1e-8)

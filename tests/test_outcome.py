@@ -44,6 +44,12 @@ def table(rng):
     return X, np.sin(2.0 * X).sum(1)
 
 
+def test_an_output_without_variance_does_not_judge_the_others(table, rng):
+    X, y = table[0][:200], table[1][:200] + rng.normal(size=200)
+    model = NGDSVGPRegressor(RBF(), solver="evidence", random_state=0)
+    assert not told(messages(model, X, np.column_stack([y, np.full(len(y), 2.0)])), NO_BETTER)
+
+
 # -- the constant model ----------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def test_kernels_are_offered_a_second_time(rng):
     X, y = with_a_rare_class(rng, 1500)
     likelihood = Softmax().prepare(y[None].astype(float), 3)
     table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
+    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True, "on_all_rows": True}
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
     assert [each.evenly for each in found] == [False, False, True]
     assert type(found[2].kernel) is type(found[0].kernel)
@@ -107,7 +107,7 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     if by_neighbours:
         ones = np.ones((2, 200))
         each_of = [class_labels.Densities(labels, *ones) for labels in of_labels]
-        found = [each._replace(of_labels=labels) for each, labels in zip(found, each_of, strict=True)]
+        found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
 
     def tried(plan, table, seed, labels):

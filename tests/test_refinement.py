@@ -111,7 +111,7 @@ def test_its_scale_is_found_anew(rng, monkeypatch, by_neighbours):
     table = table_of(rng, 200)
     before, after = (refinement.Found(ConstantKernel(1.0) * RBF(scale), 0.1, 0.0) for scale in (5.0, 1.0))
     if by_neighbours:
-        before = before._replace(of_labels=Densities(*np.ones((3, 10))))
+        before = before._replace(by_neighbours=Densities(*np.ones((3, 10))))
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, [before]))
     monkeypatch.setattr(refinement, "on_more_labels", lambda found, **_: after if found is before else None)
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))

@@ -1,6 +1,7 @@
 """The mean of a regression on all rows: products by tiles, conjugate gradients, and the exact process' predictions."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -326,7 +327,8 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     assert other.n_iter_ == 1
     # As many as there are rows are again those and fewer inducing points.
     given = NGDSVGPRegressor(kernel, n_mean_inducing=700, solver="evidence", random_state=0)
-    with pytest.warns(UserWarning, match="n_mean_inducing=700, but 670 are used"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         given.fit(X, y)
     np.testing.assert_array_equal(given.predict(X_test), model.predict(X_test))
     assert len(other.inducing_points_) == 60
@@ -379,3 +381,13 @@ def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
         model.set_params(warm_start=True, solver="ngd", max_iter=200, tol=1.0).fit(X, y)
     assert len(model.mean_inducing_points_) == 0
     assert model.score(X[350:], y[350:]) > 0.7
+
+
+def test_further_points_where_every_row_is_an_inducing_point_change_nothing(rng):
+    X = rng.normal(size=(130, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=130)
+    models = [NGDSVGPRegressor(solver="evidence", n_mean_inducing=n_mean, random_state=0) for n_mean in (0, 130)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [model.fit(X, y).predict(X, return_std=True) for model in models]
+    np.testing.assert_array_equal(*found)

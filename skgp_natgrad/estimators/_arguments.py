@@ -207,10 +207,9 @@ def _rate_schedule(estimator, algorithm, max_iter):
 
 def _number_or_auto(name, value, auto, least=1):
     """The value of an argument that is an integer, or "auto", which stands for ``auto``."""
-    if isinstance(value, str):
-        _checks.choice(name, value, ("auto",))
+    if isinstance(value, str) and value == "auto":
         return auto
-    return _checks.integer(name, value, least)
+    return _checks.integer(name, value, least, word="auto")
 
 
 def _batch_size(estimator, auto):

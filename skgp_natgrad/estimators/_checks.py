@@ -104,10 +104,11 @@ def closest(value, allowed, alike=0.6):
     return names[found[0]] if found else None
 
 
-def integer(name, value, minimum):
-    """Return ``value`` as an int of at least ``minimum``."""
+def integer(name, value, minimum, word=None):
+    """Return ``value`` as an int of at least ``minimum``; the message names the ``word`` that is allowed as well."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}.")
+        others = "" if word is None else f", or {word!r}"
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}{others}.")
     return int(value)
 
 

@@ -96,6 +96,8 @@ def _paragraph(plan, scales, model, result, rest):
         of_steps = not svgp.SOLVERS[algorithm.solver].one_step
         solver = f", mean solver {algorithm.mean_solver!r}" if of_steps else ""
         points += f" and {n_further} further points for the mean (basis {algorithm.basis!r}{solver})"
+    elif algorithm.mean_solver == "exact":
+        points += " (mean and noise by the mean solver 'exact' in the end)"
     n_iter = len(result.trained.report.elbo)
     steps = {
         "evidence": "hyperparameters from the evidence of some rows, then "
@@ -186,11 +188,17 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
-    wanted = {"n_inducing": (n_inducing, used), "n_mean_inducing": (n_mean, used_for_mean - copied)}
-    for name, (asked, found) in wanted.items():
+    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step and plan.likelihood.conjugate:
+        # All rows that are no inducing points were asked for, where they are of use.
+        n_mean = 0
+    wanted = {
+        "n_inducing": (n_inducing, used, ""),
+        "n_mean_inducing": (n_mean, used_for_mean - copied, " or n_inducing"),
+    }
+    for name, (asked, found, other) in wanted.items():
         if found < asked:
             warnings.warn(
-                f"{name}={asked}, but {found} are used: X has too few distinct rows with weight; lower it.",
+                f"{name}={asked}, but {found} are used: X has too few distinct rows with weight; lower it{other}.",
                 UserWarning,
                 stacklevel=stacklevel + 1,
             )

@@ -114,7 +114,9 @@ def judge(estimator, fit, result):
         If training diverged; its checkpoint is removed.
     """
     # Compared with the bound that training saw: the exact mean changes the noise afterwards.
-    constant = None if fit.posterior is not None else svgp.bound_of_constants(result, fit.some, fit.plan)
+    # Beside others an output without variance would decide alone.
+    known = fit.posterior is None and (fit.some.n_targets == 1 or not fit.some.has_constant_y)
+    constant = svgp.bound_of_constants(result, fit.some, fit.plan) if known else None
     step_sizes = _arguments.step_sizes(estimator, fit.plan.settings.algorithm)
     try:
         refuse_diverged(result.trained, fit.weight, constant, step_sizes)

@@ -111,8 +111,11 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             noises=noises,
             of_labels=one_step and plan.n_classes > 0,
             in_common_unit=in_common_unit,
+            on_all_rows=one_step,
         )
     table = tables[index]
+    if plan.likelihood.conjugate and found[0].by_neighbours is not None:
+        return index, _started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
         return index, _started(plan, found[0], table)
     # The same rows and points for all of them.
@@ -132,8 +135,8 @@ def _of_classes(plan, found, table, seed, on_more_labels):
     def tried(each):
         return _tried(_started(plan, each, table), table, seed, labels)
 
-    if found[0].of_labels is not None:
-        best = found[_best_of_labels(found, [each.of_labels for each in found])]
+    if found[0].by_neighbours is not None:
+        best = found[_best_of_labels(found, [each.by_neighbours for each in found])]
         return tried(on_more_labels(best)).plan
     of_few = [tried(each) for each in found]
     k = _best_of_labels(found, [each.of_labels for each in of_few])

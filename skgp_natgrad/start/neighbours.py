@@ -1,9 +1,9 @@
-"""Class labels as their nearest rows predict them: how well a kernel suits a table as dense as the whole one.
+"""Targets as their nearest rows predict them: how well a kernel suits a table as dense as the whole one.
 
 Some hundreds of rows, drawn at random, are far from one another. The kernel that predicts others best from them may be
 one that tells least of a row's neighbours in the whole table, where the model will rest on all rows. So kernels are
-compared by labels which the rows that tell most of them predict, of all rows of the table or a large part of them
-(Vecchia 1988): a process of some rows for each of them, whose regression of the labels has a closed form.
+compared by targets which the rows that tell most of them predict, of all rows of the table or a large part of them
+(Vecchia 1988): a process of some rows for each of them, in closed form, of labels by regression.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
 from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.repeated import groups
 
-# Rows from which a label is predicted, and labels that are predicted at a time.
+# Rows from which a target is predicted, and targets that are predicted at a time.
 _NEIGHBOURS, _BLOCK_ROWS = 100, 50
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
@@ -27,10 +27,13 @@ _UNIT = 1024
 _LEFT_OUT = 1e100
 # Limits of the factor of the predicted indicators under a softmax; of one that tells labels well it is near ten.
 _FACTORS = 1e-3, 1e3
+# Of errors of measurements, as multiples of their deviation: limits of the logarithm of the scale that suits them best,
+# and of their degrees of freedom.
+_SCALES, _DF = (-10.0, 10.0), (3.0, 1e3)
 
 
 class Judges(NamedTuple):
-    """The rows whose labels are predicted, each from others: the same for all kernels.
+    """The rows whose targets are predicted, each from others: the same for all kernels.
 
     Attributes
     ----------
@@ -39,15 +42,23 @@ class Judges(NamedTuple):
     group : ndarray of shape (N,)
         A number for each row of the table, the same for rows of equal X: these are left out together. Otherwise the
         shortest lengthscale would predict copies best.
+    of_labels : bool
+        Whether the targets are indicators of classes, and not measurements.
     """
 
     index: np.ndarray
     group: np.ndarray
+    of_labels: bool
 
     @classmethod
-    def of(cls, X, index):
+    def of(cls, X, index, of_labels=True):
         """The rows of X (N, D) at these positions."""
-        return cls(index, groups(X))
+        return cls(index, groups(X), of_labels)
+
+
+def densities(hyperparameters, table, judges):
+    """Log densities of the judges' targets: `label_densities` or `value_densities`."""
+    return (label_densities if judges.of_labels else value_densities)(hyperparameters, table, judges)
 
 
 def label_densities(hyperparameters, table, judges):
@@ -65,7 +76,7 @@ def label_densities(hyperparameters, table, judges):
     densities : ndarray of shape (B,)
         In nats; minus infinity if a prediction is no number.
     """
-    means = predictions(hyperparameters, table, judges)
+    means, _ = predictions(hyperparameters, table, judges)
     if not np.all(np.isfinite(means)):
         return np.full(len(judges.index), -np.inf)
     low, high = (limit(table.y, axis=1) for limit in (np.min, np.max))
@@ -76,8 +87,35 @@ def label_densities(hyperparameters, table, judges):
     return _calibrated(of_classes, labels.argmax(1))
 
 
+def value_densities(hyperparameters, table, judges):
+    """Log densities of measurements, each predicted from the rows that tell most of it; means over the targets.
+
+    As the model's own predictions will be, those of each target are calibrated: errors are Student-t, of the scale and
+    the degrees of freedom that suit them best.
+
+    Parameters
+    ----------
+    hyperparameters : evidence.Hyperparameters
+    table : Table
+    judges : Judges
+
+    Returns
+    -------
+    densities : ndarray of shape (B,)
+        In nats; minus infinity if a prediction is no number.
+    """
+    means, variances = predictions(hyperparameters, table, judges)
+    noise = _noise(hyperparameters, table)[judges.index]
+    # Rounding may leave less than nothing of a latent variance.
+    deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
+    errors = (table.y[:, judges.index].T - means) / deviations
+    if not np.all(np.isfinite(errors)):
+        return np.full(len(judges.index), -np.inf)
+    return np.mean([_of_errors(each) for each in errors.T], axis=0) - np.log(deviations[:, 0])
+
+
 def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
-    """Means (B, T) of the targets of some rows, each from the others that explain most of its prior variance.
+    """The targets of some rows, each from the others that explain most of its prior variance.
 
     Parameters
     ----------
@@ -85,11 +123,17 @@ def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
         As in `label_densities`.
     n_neighbours : int
         Rows from which a target is predicted, at most.
+
+    Returns
+    -------
+    means : ndarray of shape (B, T)
+    variances : ndarray of shape (B,)
+        Without the noise.
     """
     n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
-    index, group = judges
+    index, group, _ = judges
     blocks = [index[start : start + _BLOCK_ROWS] for start in range(0, len(index), _BLOCK_ROWS)]
-    noise = np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
+    noise = _noise(hyperparameters, table)
     X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
 
     def of_block(block):
@@ -99,9 +143,15 @@ def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
         near = np.argpartition(-np.where(is_other, explained, -np.inf), n_neighbours - 1, axis=1)[:, :n_neighbours]
         of_near = np.where(np.take_along_axis(is_other, near, axis=1), noise[near], _LEFT_OUT)
         y = np.moveaxis(table.y[:, near], 0, -1)
-        return _means(hyperparameters.kernel, table.X[rows], table.X[near], y, of_near)[: len(block)]
+        found = _moments(hyperparameters.kernel, table.X[rows], table.X[near], y, of_near)
+        return [each[: len(block)] for each in found]
 
-    return np.concatenate(threads.for_each(of_block, blocks))
+    return tuple(map(np.concatenate, zip(*threads.for_each(of_block, blocks), strict=True)))
+
+
+def _noise(hyperparameters, table):
+    """The noise variances (N,) of a table; of rows without weight any."""
+    return np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
 
 
 @quick_jit
@@ -113,25 +163,38 @@ def _explained(kernel, x, X):
 
 @quick_jit
 def _covariances(kernel, x, X):
-    """Of values at X (B, K, D) with one another (B, K, K), and with those at x (B, D) (B, K)."""
+    """Of values at X (B, K, D) with one another (B, K, K), and with those at x (B, D) (B, K); variances there (B,)."""
     kernel = jax.tree.map(jnp.exp, kernel)
-    return jax.vmap(
+    among, across = jax.vmap(
         lambda x, X: (jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False), kernel(x[None], X)[0])
     )(x, X)
+    return among, across, kernel.diag(x)
 
 
-def _means(kernel, x, X, y, noise):
-    """Predictions (B, T) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
+def _moments(kernel, x, X, y, noise):
+    """Means (B, T) and variances (B,) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
     # Many factorisations by XLA, of programs that run at the same time, wait for one another without an end.
     # Solved in double precision, whatever that of the rows.
-    among, across = (np.array(each, float) for each in _covariances(kernel, x, X))
+    among, across, prior = (np.array(each, float) for each in _covariances(kernel, x, X))
     diagonal = np.arange(among.shape[1])
     among[:, diagonal, diagonal] += noise
     try:
-        return np.einsum("bk,bkt->bt", across, np.linalg.solve(among, y))
+        weights = np.linalg.solve(among, across[..., None])[..., 0]
     except np.linalg.LinAlgError:
         # Equal rows of huge weights, whose noise is lost in rounding: no prediction, and so no density.
-        return np.full((len(x), y.shape[-1]), np.nan)
+        weights = np.full_like(across, np.nan)
+    return np.einsum("bk,bkt->bt", weights, y), prior - (weights * across).sum(1)
+
+
+def _of_errors(errors):
+    """Log densities (B,) of errors (B,) as multiples of their deviation, calibrated."""
+
+    def log_densities(at):
+        return stats.t.logpdf(errors, np.exp(at[1]), scale=np.exp(at[0]))
+
+    start = np.clip(np.log(np.median(np.abs(errors)) + np.exp(_SCALES[0])), *_SCALES), np.log(2.0 * _DF[0])
+    found = optimize.minimize(lambda at: -log_densities(at).mean(), start, bounds=(_SCALES, tuple(np.log(_DF))))
+    return log_densities(found.x)
 
 
 def _of_classes(indicators):

@@ -106,8 +106,8 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
         )
     if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in ("auto", 0, table.n_rows):
         raise ValueError(
-            f"n_mean_inducing={plan.n_mean_inducing}, but this solver has none, or one at each of the {table.n_rows} "
-            "rows; use solver='ngd'."
+            f"n_mean_inducing={plan.n_mean_inducing}, but with Gaussian noise solver='evidence' has no further points, "
+            f"or every row that is no inducing point: give 0, or {table.n_rows} as there are rows, or use solver='ngd'."
         )
     if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
         raise ValueError(

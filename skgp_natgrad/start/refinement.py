@@ -40,8 +40,8 @@ class Found(NamedTuple):
         Mean log predictive density of rows that it was not fitted to; with ``evenly`` of some that it was fitted to.
     evenly : bool
         Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
-    of_labels : Densities, optional
-        Of some labels as their neighbours predict them.
+    by_neighbours : Densities, optional
+        Of some targets as their neighbours predict them.
     candidate : Candidate, optional
         What it is, as the search has it.
     rows : splits.Shuffled, optional
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     noise: float
     density: float
     evenly: bool = False
-    of_labels: Densities | None = None
+    by_neighbours: Densities | None = None
     candidate: Candidate | None = None
     rows: Shuffled | None = None
 
@@ -70,16 +70,16 @@ def refined(view, candidate, rows, n_iterations, judges=None):
         view.to_sklearn(make, kernel),
         float(np.exp(noise)),
         density,
-        of_labels=densities_of_labels(view, best.hyperparameters, judges),
+        by_neighbours=densities_by_neighbours(view, best.hyperparameters, judges),
         candidate=candidate._replace(best=(best,)),
     )
 
 
-def densities_of_labels(view, hyperparameters, judges):
-    """The `Densities` of labels of the rows ``judges`` as neighbours predict them, if any."""
+def densities_by_neighbours(view, hyperparameters, judges):
+    """The `Densities` of targets of the rows ``judges`` as neighbours predict them, if any."""
     if judges is None:
         return None
-    each = neighbours.label_densities(hyperparameters, view.table, judges)
+    each = neighbours.densities(hyperparameters, view.table, judges)
     return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
 
 
@@ -137,6 +137,6 @@ def on_more_labels(found, table, in_common_unit=False):
     else:
         some, others = rows.merged(view.table, _ROWS_OF_LABELS), rows.outside(_ROWS_OF_LABELS)
     judges = neighbours.Judges.of(table.X, others)
-    now = densities_of_labels(view, found.candidate.best[0].hyperparameters, judges)
+    now = densities_by_neighbours(view, found.candidate.best[0].hyperparameters, judges)
     more = refined(view, found.candidate, some, _ITERATIONS_OF_LABELS, judges)
-    return more._replace(evenly=found.evenly, rows=rows) if more.of_labels.mean > now.mean else found
+    return more._replace(evenly=found.evenly, rows=rows) if more.by_neighbours.mean > now.mean else found

@@ -4,9 +4,10 @@ Training moves hyperparameters by gradients, and ends near where it starts: at a
 far too long a wiggly function looks like noise, and of many columns those that matter are not found.
 So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
 table. They are compared by the density of rows outside that part, since repeated rows deceive the
-evidence: it explains them by a noise that is too small. Class labels of larger tables are predicted by their neighbours
-in the whole table, not by that part (`neighbours`). Of a small table each part is outside once: a kernel of many
-hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
+evidence: it explains them by a noise that is too small. Those of larger tables are predicted by their neighbours
+in the whole table, if the model will rest on all of it, not by that part (`neighbours`). Of a small table each part
+is outside once: a kernel of many hyperparameters fits every row of few so well that its own rows do not tell how
+little it predicts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .._backend import threads
 from . import evidence, neighbours
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .merged import in_random_order
-from .refinement import Candidate, densities_of_labels, refined
+from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, splits
 from .targets import standardised
@@ -68,7 +69,14 @@ _OF_MANY_COLUMNS = _Effort((0.3, np.inf), 30, 20)
 
 
 def best_kernels(
-    tables, random_state, n_best=1, coarse=False, noises=NOISE_BOUNDS, of_labels=False, in_common_unit=None
+    tables,
+    random_state,
+    n_best=1,
+    coarse=False,
+    noises=NOISE_BOUNDS,
+    of_labels=False,
+    in_common_unit=None,
+    on_all_rows=False,
 ):
     """The best kernels for each of the same rows under different scalings of X.
 
@@ -86,11 +94,12 @@ def best_kernels(
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
-        Whether targets are labels, of a model that rests on all rows. Then kernels are compared by `neighbours` where
-        there are many rows; and the best one is returned a second time, with the hyperparameters that rows of rare
-        labels say more of, if some are rare.
+        Whether targets are labels, of a model that rests on all rows. Then the best kernel is returned a second time,
+        with the hyperparameters that rows of rare labels say more of, if some are rare.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
+    on_all_rows : bool, default=False
+        Whether the model rests on all rows. Then kernels are compared by `neighbours` where there are many rows.
 
     Returns
     -------
@@ -115,8 +124,8 @@ def best_kernels(
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = threads.for_each(smooth_one, views)
     judges = None
-    if of_labels and rows.n_groups > _DENSE:
-        judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)))
+    if on_all_rows and rows.n_groups > _DENSE and tables[0].known is None and np.all(np.isfinite(tables[0].y)):
+        judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
     index = int(np.argmax([first.density for first in firsts]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
@@ -188,6 +197,6 @@ def _judged(make, tie, best, parts):
 
 
 def _near(view, candidate, judges):
-    """The candidate with the log density of labels as neighbours predict them, if any."""
-    densities = densities_of_labels(view, candidate.best[0].hyperparameters, judges)
+    """The candidate with the log density of targets as neighbours predict them, if any."""
+    densities = densities_by_neighbours(view, candidate.best[0].hyperparameters, judges)
     return candidate if densities is None else candidate._replace(density=densities.mean)

@@ -93,6 +93,11 @@ class Table(NamedTuple):
         return all(np.nanmin(y) == np.nanmax(y) for y in self.y)
 
     @property
+    def has_constant_y(self) -> bool:
+        """Whether some target has one value in all rows."""
+        return any(np.nanmin(y) == np.nanmax(y) for y in self.y)
+
+    @property
     def n_distinct(self) -> int:
         """Number of distinct rows of X."""
         return len(np.unique(self.X, axis=0))
