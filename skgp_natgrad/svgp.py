@@ -153,11 +153,15 @@ def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
 
 
 def choose_kernel(
-    plan: Plan, tables: Sequence[AnyTable], random_state: Seed = None, in_common_unit: Sequence[bool] | None = None
+    plan: Plan,
+    tables: Sequence[AnyTable],
+    random_state: Seed = None,
+    in_common_unit: Sequence[bool] | None = None,
+    n_rows: int | None = None,
 ) -> tuple[int, Plan]:
     """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
     with _device.computation(plan.device):
-        return choice.choose_kernel(plan, tables, check_random_state(random_state), in_common_unit)
+        return choice.choose_kernel(plan, tables, check_random_state(random_state), in_common_unit, n_rows)
 
 
 def init(

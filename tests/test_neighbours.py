@@ -11,7 +11,7 @@ from skgp_natgrad import kernels, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Gaussian, Softmax
-from skgp_natgrad.start import candidates, choice, neighbours, search, targets, view
+from skgp_natgrad.start import candidates, choice, neighbours, search, sizes, targets, view
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.training.batches import Table
 
@@ -28,6 +28,10 @@ def in_a_fit():
     """Rows are computed in threads, which take over the scope of a fit."""
     with device.computation("cpu"):
         yield
+
+
+def always(*_):
+    return True
 
 
 def moments(at, table, index, **options):
@@ -201,7 +205,7 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
         return (-1.0 if is_laplacian else -2.0) * table.weight[judges.index]
 
     monkeypatch.setattr(neighbours, "label_densities", densities)
-    _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True, on_all_rows=True)
+    _, found = search.best_kernels([table], np.random.RandomState(0), 5, of_labels=True, on_all_rows=always)
     assert all((each.by_neighbours is not None) == compares for each in found)
     if compares:
         assert "Laplacian" in repr(found[0].kernel)
@@ -209,12 +213,11 @@ def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, c
         assert found[0].by_neighbours.mean == pytest.approx(-np.average(weight, weights=weight))
 
 
-@pytest.mark.parametrize(("n_rows", "compares"), [(6000, False), (6001, True)])
-def test_neighbours_rank_the_kernels_of_measurements(rng, monkeypatch, n_rows, compares):
-    table = measurements(rng, n_rows)
+@pytest.fixture
+def ranks_laplacian_first(monkeypatch):
+    """By neighbours: what else is compared, and with which effort, does not matter."""
     monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 1, 1))
     monkeypatch.setattr(search, "_MORE", 100)
-
     monkeypatch.setattr(search, "CANDIDATES", candidates.CANDIDATES)
 
     def densities(hyperparameters, table, judges):
@@ -222,18 +225,35 @@ def test_neighbours_rank_the_kernels_of_measurements(rng, monkeypatch, n_rows, c
         return np.full(len(judges.index), -1.0 if "JaxLaplacian" in str(jax.tree.structure(hyperparameters)) else -2.0)
 
     monkeypatch.setattr(neighbours, "value_densities", densities)
-    monkeypatch.setattr(choice, "_density", None)
-    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
-    plan = svgp.Plan(None, Gaussian().prepare(table.y, 0), settings=settings)
-    if compares:
-        _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
-        assert "Laplacian" in repr(chosen.kernels)
-    _, found = search.best_kernels([table], np.random.RandomState(0), 2, on_all_rows=compares)
+
+
+@pytest.mark.parametrize(("n_rows", "compares"), [(6000, False), (6001, True)])
+@pytest.mark.usefixtures("ranks_laplacian_first")
+def test_neighbours_rank_the_kernels_of_measurements(rng, n_rows, compares):
+    _, found = search.best_kernels([measurements(rng, n_rows)], np.random.RandomState(0), 2, on_all_rows=always)
     assert all((each.by_neighbours is not None) == compares for each in found)
-    # Of targets that are missing, or of known noise, the neighbours do not tell.
-    for each in (table._replace(y=np.where(np.arange(n_rows) == 5, np.nan, table.y)), table._replace(known=table.y**2)):
-        _, (one,) = search.best_kernels([each], np.random.RandomState(0), on_all_rows=True)
-        assert one.by_neighbours is None
+    assert ("Laplacian" in repr(found[0].kernel)) or not compares
+
+
+@pytest.mark.usefixtures("ranks_laplacian_first")
+def test_neighbours_rank_where_the_model_will_rest_on_all_rows(rng, monkeypatch):
+    """Not where noise hides what they tell, nor where they do not tell all, nor beside points that were asked for."""
+    table = measurements(rng, 6001)
+    monkeypatch.setattr(choice, "_density", lambda plan, *_: 0.0 if "Laplacian" not in repr(plan.kernels) else -1.0)
+
+    def chooses_laplacian(table, worth=True, **options):
+        monkeypatch.setattr(sizes, "worth_all_rows", lambda *_: worth)
+        settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+        defaults = {"n_inducing": "auto", "n_mean_inducing": "auto", "settings": settings}
+        plan = svgp.Plan(None, Gaussian().prepare(table.y, 0), **(defaults | options))
+        return "Laplacian" in repr(choice.choose_kernel(plan, [table], np.random.RandomState(0))[1].kernels)
+
+    assert chooses_laplacian(table)
+    assert not chooses_laplacian(table, worth=False)
+    assert not chooses_laplacian(table, n_inducing=500)
+    assert not chooses_laplacian(table, n_mean_inducing=0)
+    assert not chooses_laplacian(table._replace(y=np.where(np.arange(6001) == 5, np.nan, table.y)))
+    assert not chooses_laplacian(table._replace(known=table.y**2))
 
 
 def test_equal_rows_of_huge_weights_end_in_no_density(rng):

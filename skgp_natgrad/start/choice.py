@@ -22,7 +22,7 @@ from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
 from .plan import Plan
-from .sized import sized
+from .sized import pays_on_all_rows, sized
 from .state import init
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
@@ -46,7 +46,7 @@ def complete(plan, table, random_state):
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     is_given = plan.kernels is not None
     if not is_given:
-        plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
+        plan = choose_kernel(plan, [some_rows(table, random_state)], random_state, n_rows=table.n_rows)[1]
     plan = with_priors(plan, table)
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     if one_step and is_given:
@@ -76,7 +76,7 @@ def some_rows(table, random_state):
     return table.rows(index)
 
 
-def choose_kernel(plan, tables, random_state, in_common_unit=None):
+def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     """Choose the default kernel, its initial hyperparameters, and the scaling of X.
 
     Parameters
@@ -88,6 +88,8 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     random_state : numpy.random.RandomState
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
+    n_rows : int, optional
+        Of the table of which these are some rows.
 
     Returns
     -------
@@ -111,7 +113,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             noises=noises,
             of_labels=one_step and plan.n_classes > 0,
             in_common_unit=in_common_unit,
-            on_all_rows=one_step,
+            on_all_rows=functools.partial(_rests_on_all_rows, plan, n_rows),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
@@ -126,6 +128,17 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     has_one_unit = in_common_unit is not None and in_common_unit[index]
     on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
     return index, _of_classes(plan, found, table, seed, on_more_labels)
+
+
+def _rests_on_all_rows(plan, n_rows, table, kernel, noise):
+    """Whether the model under such a kernel will rest on all rows, of which the table has some."""
+    if not SOLVERS[plan.settings.algorithm.solver].one_step:
+        return False
+    if not plan.likelihood.conjugate:
+        return True
+    is_open = plan.n_inducing == "auto" and plan.n_mean_inducing != 0
+    is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
+    return is_open and is_complete and pays_on_all_rows(plan, table, kernel, noise, n_rows)
 
 
 def _of_classes(plan, found, table, seed, on_more_labels):

@@ -76,7 +76,7 @@ def best_kernels(
     noises=NOISE_BOUNDS,
     of_labels=False,
     in_common_unit=None,
-    on_all_rows=False,
+    on_all_rows=None,
 ):
     """The best kernels for each of the same rows under different scalings of X.
 
@@ -98,8 +98,9 @@ def best_kernels(
         with the hyperparameters that rows of rare labels say more of, if some are rare.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
-    on_all_rows : bool, default=False
-        Whether the model rests on all rows. Then kernels are compared by `neighbours` where there are many rows.
+    on_all_rows : callable, optional
+        Called with a table, the first kernel and its noise: whether the model will rest on all rows. Then kernels are
+        compared by `neighbours` where there are many rows.
 
     Returns
     -------
@@ -124,7 +125,7 @@ def best_kernels(
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = threads.for_each(smooth_one, views)
     judges = None
-    if on_all_rows and rows.n_groups > _DENSE and tables[0].known is None and np.all(np.isfinite(tables[0].y)):
+    if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
     index = int(np.argmax([first.density for first in firsts]))
@@ -136,6 +137,13 @@ def best_kernels(
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked), rows=rows) for i, each in enumerate(found)]
+
+
+def _first_kernel(tables, views, firsts):
+    """The table, the kernel and the noise of the best of the first candidates."""
+    k = int(np.argmax([first.density for first in firsts]))
+    best = firsts[k].best[0].hyperparameters
+    return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
 def _ranked(view, parts, firsts, judges, n_iterations):

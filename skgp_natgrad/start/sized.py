@@ -56,13 +56,18 @@ def _for_labels(plan, table):
 
 def _may_rest_on_all_rows(plan, table):
     """Whether the mean of a regression is to be found on all rows as well."""
-    in_one_memory = table.sample is table and plan.n_devices is None
-    if not in_one_memory or len(plan.kernels) > 1 or not in_place.pays(sizes.OF_VARIANCE):
+    if table.sample is not table or len(plan.kernels) > 1:
         return False
-    kernel = plan.kernels[0]
+    return pays_on_all_rows(plan, table, plan.kernels[0], np.mean(plan.likelihood.variance))
+
+
+def pays_on_all_rows(plan, table, kernel, noise, n_rows=None):
+    """Whether the mean of a regression is to rest on all rows, of which there are ``n_rows`` if not all are here."""
+    if plan.n_devices is not None or not in_place.pays(sizes.OF_VARIANCE):
+        return False
     share = functools.partial(unexplained.share, kernel, table.X)
-    variance, noise = np.mean(kernel.diag(table.X[:1000])), np.mean(plan.likelihood.variance)
-    return sizes.worth_all_rows(table.n_rows, table.n_targets, memory.available(), share, variance, noise)
+    variance, n_rows = np.mean(kernel.diag(table.X[:1000])), n_rows or table.n_rows
+    return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
 
 
 def on_points_alone(plan, table):
