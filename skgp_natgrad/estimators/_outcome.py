@@ -115,7 +115,7 @@ def judge(estimator, fit, result):
     """
     # Compared with the bound that training saw: the exact mean changes the noise afterwards.
     # Beside others an output without variance would decide alone.
-    known = fit.posterior is None and (fit.some.n_targets == 1 or not fit.some.has_constant_y)
+    known = fit.posterior is None and (fit.some.n_targets == 1 or not fit.some.sample.has_constant_y)
     constant = svgp.bound_of_constants(result, fit.some, fit.plan) if known else None
     step_sizes = _arguments.step_sizes(estimator, fit.plan.settings.algorithm)
     try:
