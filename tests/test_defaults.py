@@ -68,6 +68,15 @@ def test_what_a_fit_of_one_step_says_of_itself(fitted, diabetes):
     )
 
 
+@pytest.mark.parametrize(
+    ("normalize_X", "said"),
+    [(True, "on standardised X;"), (False, "on X as it is;"), ("quantile", "on normal scores of X;")],
+)
+def test_the_plan_says_what_the_kernel_sees_of_X(normalize_X, said, rng):
+    X = rng.normal(size=(20, 2)) * [1.0, 3.0] + 5.0
+    assert said in NGDSVGPRegressor(RBF(), normalize_X=normalize_X, random_state=0).fit(X, X[:, 0]).plan_
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
     X, y, X_test, _ = diabetes

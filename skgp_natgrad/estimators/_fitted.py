@@ -90,7 +90,6 @@ def _paragraph(plan, scales, model, result, rest):
     """What was fitted, and how, for people."""
     settings, masks = plan.settings, result.constants.masks
     algorithm, n_further = settings.algorithm, n_points(masks.further)
-    scaling = "normal scores of X" if isinstance(scales.x, NormalScores) else "X, standardised or as it is"
     points = f"{n_points(masks.Z)} inducing points"
     if n_further:
         of_steps = not svgp.SOLVERS[algorithm.solver].one_step
@@ -105,8 +104,17 @@ def _paragraph(plan, scales, model, result, rest):
         "lbfgs": f"{n_iter} iterations of L-BFGS",
     }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
     kernels = ", ".join(map(_form, model.kernels))
-    found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {scaling}; {points}; {steps}"
+    found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
     return found + rest + _of_dispersion(model.dispersion) + "."
+
+
+def _scaling(scale):
+    """What the kernel sees of X."""
+    if isinstance(scale, NormalScores):
+        return "normal scores of X"
+    if np.all(scale.scale == 1.0) and np.all(scale.offset == 0.0):
+        return "X as it is"
+    return "X in one unit for all columns" if scale.in_common_unit else "standardised X"
 
 
 def noise_may_vanish(estimator, fit):
