@@ -106,7 +106,7 @@ def test_densities_of_measurements_are_those_of_the_best_errors(rng):
     """Student-t with the scale and the degrees of freedom that SciPy fits to each target's errors."""
     table, at, index = measurements(rng), hyperparameters_of(KERNELS["matern"], 0.02), np.arange(0, 400, 2)
     found = neighbours.value_densities(at, table, neighbours.Judges.of(table.X, index, of_labels=False))
-    means, variances = moments(at, table, index)
+    means, variances = moments(at, table, index, n_neighbours=400)
     deviations = np.sqrt(variances + 0.02 / table.weight[index])
     each = []
     for mean, y in zip(means.T, table.y[:, index], strict=True):

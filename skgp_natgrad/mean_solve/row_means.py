@@ -32,8 +32,8 @@ from .mean_system import covariances_of, points_of
 _POINTS, _BLOCK_ROWS = 2000, 2048
 # Parts of the rows left out, of which each is at most this share of all rows, and most of them.
 _SHARE, _MOST_FOLDS = 0.1, 5
-# The end of conjugate gradients. Pol takes 54 steps, kin40k 40; under a smooth kernel and next to no noise, where single
-# precision never ends, more of them were worse.
+# The end of conjugate gradients. Pol takes 54 steps, kin40k 40; under a smooth kernel and next to no noise, where
+# single precision never ends, more of them were worse.
 _TOLERANCE, _STEPS = 3e-3, 60
 
 

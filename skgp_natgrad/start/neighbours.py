@@ -19,8 +19,10 @@ from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.repeated import groups
 
-# Rows from which a target is predicted, and targets that are predicted at a time.
-_NEIGHBOURS, _BLOCK_ROWS = 100, 50
+# Rows from which a label and a measurement is predicted, how many of the latter are, and how many targets are predicted
+# at a time, of how many covariances at most. Of smooth functions without much noise a hundred rows tell too little.
+_NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 400
+_BLOCK_ROWS, _COVARIANCES = 50, 500_000
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
 # The noise variance of a row that is left out.
@@ -52,7 +54,9 @@ class Judges(NamedTuple):
 
     @classmethod
     def of(cls, X, index, of_labels=True):
-        """The rows of X (N, D) at these positions."""
+        """The rows of X (N, D) at these positions; of measurements some of them, from all over."""
+        if not of_labels:
+            index = index[np.linspace(0, len(index) - 1, min(len(index), _VALUES)).round().astype(int)]
         return cls(index, groups(X), of_labels)
 
 
@@ -114,14 +118,14 @@ def value_densities(hyperparameters, table, judges):
     return np.mean([_of_errors(each) for each in errors.T], axis=0) - np.log(deviations[:, 0])
 
 
-def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
+def predictions(hyperparameters, table, judges, n_neighbours=None):
     """The targets of some rows, each from the others that explain most of its prior variance.
 
     Parameters
     ----------
     hyperparameters, table, judges
         As in `label_densities`.
-    n_neighbours : int
+    n_neighbours : int, optional
         Rows from which a target is predicted, at most.
 
     Returns
@@ -130,14 +134,16 @@ def predictions(hyperparameters, table, judges, n_neighbours=_NEIGHBOURS):
     variances : ndarray of shape (B,)
         Without the noise.
     """
+    index, group, of_labels = judges
+    n_neighbours = n_neighbours or (_NEIGHBOURS_OF_LABELS if of_labels else _NEIGHBOURS_OF_VALUES)
     n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
-    index, group, _ = judges
-    blocks = [index[start : start + _BLOCK_ROWS] for start in range(0, len(index), _BLOCK_ROWS)]
+    n_rows = min(_BLOCK_ROWS, max(_COVARIANCES // n_neighbours**2, 1))
+    blocks = [index[start : start + n_rows] for start in range(0, len(index), n_rows)]
     noise = _noise(hyperparameters, table)
     X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
 
     def of_block(block):
-        rows = np.pad(block, (0, _BLOCK_ROWS - len(block)), mode="edge")
+        rows = np.pad(block, (0, n_rows - len(block)), mode="edge")
         explained = np.asarray(_explained(hyperparameters.kernel, table.X[rows], X))[:, : len(table.X)]
         is_other = (table.weight > 0.0) & (group[rows][:, None] != group)
         near = np.argpartition(-np.where(is_other, explained, -np.inf), n_neighbours - 1, axis=1)[:, :n_neighbours]
