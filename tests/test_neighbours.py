@@ -117,6 +117,34 @@ def test_densities_of_measurements_are_those_of_the_best_errors(rng):
     np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0.02, atol=0.01)
 
 
+def solved_in_long_double(covariance, b):
+    """L^-1 b by a Cholesky factorisation in NumPy's longest precision."""
+    L, x = covariance.astype(np.longdouble), b.astype(np.longdouble)
+    for i in range(len(L)):
+        L[i, i] = np.sqrt(L[i, i] - (L[i, :i] ** 2).sum())
+        L[i + 1 :, i] = (L[i + 1 :, i] - L[i + 1 :, :i] @ L[i, :i]) / L[i, i]
+        x[i] = (x[i] - L[i, :i] @ x[:i]) / L[i, i]
+    return x
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 2e-10])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])])
+def test_moments_of_measurements_are_exact_at_small_noise(kernel, noise, rng):
+    """N k / s^2 up to 1e12."""
+    X = rng.uniform(-1.0, 1.0, size=(200, 3))
+    table, index = Table(X, (np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2)[None], np.ones(200)), np.array([3, 120])
+    judges = neighbours.Judges.of(X, index, of_labels=False)
+    for row, mean, variance in zip(
+        index, *neighbours.predictions(hyperparameters_of(kernel, noise), table, judges), strict=True
+    ):
+        others = np.arange(200) != row
+        sides = np.column_stack([kernel(X[others], X[row : row + 1]), table.y[0, others]])
+        across, y = solved_in_long_double(kernel(X[others]) + noise * np.eye(199), sides).T
+        expected = kernel.diag(X[row : row + 1])[0] - across @ across
+        np.testing.assert_allclose(float(mean[0] - across @ y) / np.sqrt(float(expected) + noise), 0.0, atol=1e-4)
+        np.testing.assert_allclose(variance + noise, float(expected) + noise, rtol=1e-4)
+
+
 def test_densities_of_measurements_do_not_depend_on_the_scale_of_the_prior(rng):
     """It is calibrated, as that of the model's predictions will be."""
     table, index = measurements(rng), np.arange(0, 400, 2)
@@ -252,6 +280,7 @@ def test_neighbours_rank_where_the_model_will_rest_on_all_rows(rng, monkeypatch)
     assert not chooses_laplacian(table, worth=False)
     assert not chooses_laplacian(table, n_inducing=500)
     assert not chooses_laplacian(table, n_mean_inducing=0)
+    assert not chooses_laplacian(table, inducing_init=table.X[:50])
     assert not chooses_laplacian(table._replace(y=np.where(np.arange(6001) == 5, np.nan, table.y)))
     assert not chooses_laplacian(table._replace(known=table.y**2))
 

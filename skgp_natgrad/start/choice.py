@@ -136,7 +136,7 @@ def _rests_on_all_rows(plan, n_rows, table, kernel, noise):
         return False
     if not plan.likelihood.conjugate:
         return True
-    is_open = plan.n_inducing == "auto" and plan.n_mean_inducing != 0
+    is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
     is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
     return is_open and is_complete and pays_on_all_rows(plan, table, kernel, noise, n_rows)
 

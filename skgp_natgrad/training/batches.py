@@ -23,6 +23,11 @@ from .placed import placed
 _BUCKETS = (60, 304, 640, 1024)
 
 
+def _is_constant(y):
+    """Whether a target (N,) has one value where it is not missing."""
+    return np.nanmin(y) == np.nanmax(y)
+
+
 class Table(NamedTuple):
     """A weighted table in memory; `LongTable` is one that is read by blocks, and has the same methods.
 
@@ -90,12 +95,12 @@ class Table(NamedTuple):
     @property
     def y_is_constant(self) -> bool:
         """Whether each target has one value in all rows."""
-        return all(np.nanmin(y) == np.nanmax(y) for y in self.y)
+        return all(map(_is_constant, self.y))
 
     @property
     def has_constant_y(self) -> bool:
         """Whether some target has one value in all rows."""
-        return any(np.nanmin(y) == np.nanmax(y) for y in self.y)
+        return any(map(_is_constant, self.y))
 
     @property
     def n_distinct(self) -> int:
