@@ -141,6 +141,20 @@ def test_a_covariance_without_a_factor_is_no_maximum(rows):
     assert evidence.leave_one_out_density(at, rows) == evidence.held_out_density(at, rows, rows) == -np.inf
 
 
+def test_a_search_with_too_little_noise_for_a_factor_begins_with_more(rng):
+    """As the noise of few rows of a smooth function is for more of them."""
+    X = rng.normal(size=(200, 3))
+    rows = Table(X, np.sin(X @ [1.0, 0.5, 0.0])[None] + 1e-3 * rng.normal(size=(1, 200)), np.ones(200))
+    start, *bounds = hyperparameters_of(ConstantKernel() * RBF([5.0, 5.0, 5.0]), noise=1e-6)
+    bounds[0], without = (each._replace(noise=np.log(1e-17)) for each in (bounds[0], start))
+    assert evidence.value_and_gradient(without, rows)[0] == -np.inf
+    best, found = (evidence.maximise(each, bounds, rows, 200) for each in (start, without))
+    assert found.evidence == pytest.approx(best.evidence, abs=1e-2)
+    # A fixed noise stays.
+    fixed = [each._replace(noise=without.noise) for each in bounds]
+    assert evidence.maximise(without, fixed, rows, 200).evidence == -np.inf
+
+
 def test_the_first_step_stays_near_a_start_with_a_huge_gradient(rows, monkeypatch):
     """Of L-BFGS it would be the gradient itself, and lead to a corner of the bounds."""
     tried, value_and_gradient = [], evidence.value_and_gradient

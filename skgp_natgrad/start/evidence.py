@@ -34,6 +34,8 @@ _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128
 # The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
 _IMPOSSIBLE = 1e100
+# What is added to the logarithm of the noise with which a search begins, where there is no factor.
+_MORE_NOISE = np.log(10.0) * np.arange(13)
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
 _GRADIENT, _CHANGE = 1e-5, 2e-9
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -181,6 +183,7 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
     Parameters
     ----------
     start : Hyperparameters
+        With so little noise that the covariance has no factor, the search begins with more.
     bounds : tuple of Hyperparameters
         Lower and upper.
     rows : Table
@@ -204,18 +207,31 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
 
     options = {"maxiter": max_iter, "maxcor": 20}
     with blas.single_threaded(len(rows.X)):
-        x, value = _minimised(loss, x0, optimize.Bounds(low, high), options)
+        x, value = _minimised(loss, *_possible(loss, x0, high[-1]), optimize.Bounds(low, high), options)
     evidence = -np.inf if value >= 0.5 * _IMPOSSIBLE else -log_prior(x)[0] - value
     return Best(rebuilt(x, start), evidence)
 
 
-def _minimised(loss, x0, limits, options):
-    """The minimum by L-BFGS, and the loss there.
+def _possible(loss, x0, most_noise):
+    """A start with a factor, and the loss and its gradient there: the noise of few rows may be too little for more.
+
+    Of several noises it has the one with the largest evidence: at hardly enough for a factor each row seems to be a
+    function of its nearest ones, which is a maximum, too.
+    """
+    at_start = loss(x0)
+    if at_start[0] < _IMPOSSIBLE:
+        return x0, at_start
+    # The noise is the last of all logarithms.
+    starts = [np.append(x0[:-1], min(x0[-1] + more, most_noise)) for more in _MORE_NOISE]
+    return min(((start, loss(start)) for start in starts), key=lambda each: each[1][0])
+
+
+def _minimised(loss, x0, at_start, limits, options):
+    """The minimum by L-BFGS from ``x0`` with the loss and its gradient ``at_start``, and the loss there.
 
     Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
     than one.
     """
-    at_start = loss(x0)
     scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _IMPOSSIBLE)
     evaluated = {x0.tobytes(): at_start}
 
