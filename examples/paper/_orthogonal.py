@@ -86,7 +86,8 @@ def table_settings(task, dataset, method, iterations=None, max_rows=None):
     Only those that matter to the method: others may change without a new fit.
     """
     if method in OURS:
-        return {"max_rows": max_rows} | OURS[method]
+        trained = {"max_iter": iterations} if iterations and OURS[method] else {}
+        return {"max_rows": max_rows} | OURS[method] | trained
     iterations = iterations or ITERATIONS_OF_SET.get(dataset, ITERATIONS[task])
     factor = step_factor(iterations)
     steps = {name: round(factor * FULL[name], 6) for name in ("learning_rate", "gamma")}
@@ -187,7 +188,8 @@ def fit_cell(one, text, args, n_scores=0, max_seconds=None):
     estimator = NGDSVGPRegressor if regression else NGDSVGPClassifier
     score = (common.score_regression if regression else common.score_classification)(data)
     if one["method"] in OURS:
-        made = estimator(random_state=one["seed"], device=args.device, **OURS[one["method"]])
+        chosen = {name: value for name, value in settings.items() if name != "max_rows"}
+        made = estimator(random_state=one["seed"], device=args.device, **chosen)
         return Fit(made, data, common.fit_ours(made, data, score))
     if settings["batch_size"] is None:
         settings = settings | {"batch_size": len(data.X)}
