@@ -132,6 +132,14 @@ def test_every_class_names_its_parameters(name):
         assert not {each.name for each in arguments(cls)} - documented(cls.__doc__)
 
 
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_every_fitted_property_is_among_the_attributes(cls):
+    properties = {name for name, value in inspect.getmembers_static(cls) if isinstance(value, property)}
+    names = {name for name in properties if name[-1] == "_" != name[0]}
+    assert "feature_importances_" in names
+    assert not names - documented(cls.__doc__)
+
+
 @pytest.mark.parametrize("name", [each for each in LISTED if callable(found(each))])
 def test_every_signature_has_types(name):
     function = found(name)

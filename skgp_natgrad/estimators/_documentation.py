@@ -136,8 +136,8 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     "evidence" for these likelihoods as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
     ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
-    ``n_mean_inducing=0``), and "ngd" otherwise, for
-    a list of kernels for classes, and for ``partial_fit``. "ngd":
+    ``n_mean_inducing=0`` and ``train_inducing_points``), and "ngd" otherwise,
+    for a list of kernels for classes, and for ``partial_fit``. "ngd":
     natural gradient steps on the variational distribution q, and steps of
     ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
     "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
@@ -330,6 +330,7 @@ REFERENCES = r"""
 _ATTRIBUTES_IN_ORDER = (
     "classes_",
     "calibration_",
+    "error_df_",
     "mean_function_",
     "kernel_",
     "likelihood_",
@@ -373,9 +374,9 @@ def _sections(docstring):
 
 
 def _merged(shared, own, names):
-    """The entries of two texts in the order of ``names``; names that neither has are left out."""
+    """The entries of two texts in the order of ``names``, and then those that have no place in it."""
     entries = _entries(shared) | _entries(own)
-    return "\n".join(entries[name] for name in names if name in entries)
+    return "\n".join(entries[name] for name in dict.fromkeys([*names, *entries]) if name in entries)
 
 
 def _entries(text):

@@ -173,9 +173,9 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     ) -> Self:
         """Learn from further rows; the rows of earlier calls are not needed again.
 
-        On an unfitted estimator it is the same as `fit`. In later calls the earlier
-        rows enter through their posterior at its inducing points [1]_. The
-        inducing points are chosen anew from the old points and the new rows (if
+        On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In
+        later calls the earlier rows enter through their posterior at its inducing
+        points [1]_. The inducing points are chosen anew from the old points and the new rows (if
         ``inducing_init`` is an array, they stay where they are), and
         hyperparameters continue to be trained. The scale of X stays that of the
         first call, whose rows should therefore be typical.

@@ -63,7 +63,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     normalize_y : bool or "center", default=True
         Standardise each column of y. "center" subtracts its mean alone: then
         noise and amplitudes are given in the (squared) units of y, and with
-        ``normalize_X=False`` lengthscales in those of X. Used only by the
+        ``normalize_X=False`` lengthscales in those of X. False leaves y as it
+        is, with a prior mean of zero. Used only by the
         likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
         "censored"; the others see y on its original scale, and their prior mean is chosen from
         the data.
