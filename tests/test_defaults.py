@@ -12,11 +12,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.metrics import log_loss
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
-from skgp_natgrad.prediction import calibration
+from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets, unexplained
 from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
@@ -341,7 +341,9 @@ def test_a_cavity_times_the_label_is_the_posterior(likelihood, rng, x64):
     n_latent = 1 if isinstance(likelihood, Bernoulli) else 3
     mean, var = rng.normal(size=(n_latent, 8)), rng.uniform(0.05, 0.3, size=(n_latent, 8))
     y, weight = rng.integers(0, 2, size=(1, 8)).astype(float), rng.uniform(0.5, 2.0, size=8)
-    cavity_mean, cavity_var = map(np.asarray, calibration.cavities(likelihood, mean, var, y, weight))
+    rest = rng.uniform(0.0, 1.0, size=var.shape) * var
+    of_q = var - rest
+    cavity_mean, cavity_var = calibration.cavities(likelihood, mean, var, rest, y, weight)
 
     expected_log_prob = jax.jit(likelihood.expected_log_prob)
 
@@ -356,14 +358,40 @@ def test_a_cavity_times_the_label_is_the_posterior(likelihood, rng, x64):
     for k in range(n_latent):
         for i in range(8):
             g, h = slope(k, i, "mean"), -2.0 * slope(k, i, "var")
-            if 1.0 / var[k, i] - h < 0.02 / var[k, i]:
+            if h * of_q[k, i] > 0.98:
                 continue
-            precision = 1.0 / cavity_var[k, i] + h
+            left = cavity_var[k, i] - rest[k, i]
+            precision = 1.0 / left + h
             # Softmax averages its slope in the variance over points: not the slope of the average over points.
             rel = 5e-3 if isinstance(likelihood, Softmax) else 1e-5
-            assert precision == pytest.approx(1.0 / var[k, i], rel=rel)
-            together = (cavity_mean[k, i] / cavity_var[k, i] + h * mean[k, i] + g) / precision
+            assert precision == pytest.approx(1.0 / of_q[k, i], rel=rel)
+            together = (cavity_mean[k, i] / left + h * mean[k, i] + g) / precision
             assert together == pytest.approx(mean[k, i], rel=10.0 * rel, abs=rel)
+
+
+def test_cavities_are_fits_without_the_row(rng, x64):
+    """Also where few points leave much of the variance, of which no label says anything."""
+    X = rng.uniform(-4, 4, size=(150, 1))
+    y = (np.sin(2 * X.T) + 0.5 * rng.normal(size=(1, 150)) > 0).astype(float)
+    table = Table(X, y, np.ones(150))
+    # Steps on the full batch to the end, with nothing else trained.
+    algorithm = svgp.Algorithm(optimizer=None)
+    settings = svgp.Settings(algorithm=algorithm, gamma_schedule=Constant(1.0), max_iter=60, tol=0.0)
+    plan = svgp.Plan((ConstantKernel(20.0) * RBF(0.5),), Bernoulli(), 2, n_inducing=8, settings=settings)
+
+    def moments(weight, rows):
+        result = svgp.train(*svgp.init(plan, table, 0), table._replace(weight=weight), plan, random_state=0)
+        model, _ = svgp.condition(result.state, result.constants, plan)
+        return model, svgp.predict(model, X[rows])
+
+    model, (mean, var) = moments(np.ones(150), np.arange(150))
+    rest = posterior.unexplained(model.kernels, model.posterior, X)
+    assert np.median(rest) > 1.0
+    found = calibration.cavities(Bernoulli(), mean, var, rest, y, np.ones(150))
+    for row in rng.choice(150, 6, replace=False):
+        _, expected = moments(np.where(np.arange(150) == row, 1e-9, 1.0), [row])
+        for each, other in zip(found, expected, strict=True):
+            assert each[0, row] == pytest.approx(other[0, 0], rel=0.05, abs=0.05)
 
 
 def test_too_wide_latents_are_narrowed(rng, x64):

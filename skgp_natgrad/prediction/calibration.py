@@ -4,9 +4,10 @@ A mean-field q of several latent functions, or one that training has not yet mad
 variance than the labels leave open, and probabilities that are too even: the classifier is
 under-confident. Two numbers mend it: the latent mean times one, the deviation times the other, in
 class probabilities alone. They have the largest density of training labels, each predicted without
-itself: removing a row's own factor from q leaves its cavity,
+itself. A row's variance is r, what the inducing points leave unexplained, of which no label says
+anything, and s, that of q at the row. Removing the row's own factor from q leaves its cavity,
 
-    v_c = 1 / (1 / v - w h),    m_c = v_c (m / v - w h m - w g)
+    s_c = s / (1 - w h s),    m_c = m - w g s_c,    v_c = r + s_c
 
 with g = dE/dm and h = -2 dE/dv of its expected log-likelihood E and its weight w (the form of
 expectation propagation's cavity under a Gaussian approximation of the factor).
@@ -29,7 +30,7 @@ from .evaluate import filled_up
 _ROWS = 1000
 # Compiled programs are for so many rows, or this number times a power of two.
 _FEWEST = 64
-# The cavity is at most this many times as wide as q: no factor can narrow it by more without rounding.
+# The cavity of q is at most this many times as wide: no factor can narrow it by more without rounding.
 _WIDEST = 100.0
 # Largest logarithms of the scales, whose prior is standard normal: where both are large only their ratio counts. And
 # nats per row by which they must raise the density to be used.
@@ -105,9 +106,12 @@ class Calibrated:
         return self.likelihood.log_class_probabilities(*self._scaled(mean, var))
 
 
-def cavities(likelihood, mean, var, y, weight):
-    """Latent moments (K, B) of each row's prediction without its own label ``y`` (T, B) of weight (B,)."""
-    found = _cavities(likelihood, *map(_of_common_length, (mean, var, y, weight)))
+def cavities(likelihood, mean, var, unexplained, y, weight):
+    """Latent moments (K, B) of each row's prediction without its own label ``y`` (T, B) of weight (B,).
+
+    ``unexplained`` is the part of the variance ``var`` that the inducing points leave, (K, B).
+    """
+    found = _cavities(likelihood, *map(_of_common_length, (mean, var, unexplained, y, weight)))
     return tuple(np.asarray(each)[:, : len(weight)] for each in found)
 
 
@@ -130,14 +134,15 @@ def _of_common_length(array):
 
 
 @quick_jit
-def _cavities(likelihood, mean, var, y, weight):
+def _cavities(likelihood, mean, var, unexplained, y, weight):
     def total(mean, var):
         return (weight * likelihood.expected_log_prob(mean, var, y)).sum()
 
     g, v = jax.grad(total, argnums=(0, 1))(mean, var)
     h = -2.0 * v
-    cavity = 1.0 / jnp.maximum(1.0 / var - h, 1.0 / (_WIDEST * var))
-    return cavity * (mean / var - h * mean - g), cavity
+    of_q = jnp.maximum(var - unexplained, 0.0)
+    cavity = of_q / jnp.maximum(1.0 - h * of_q, 1.0 / _WIDEST)
+    return mean - g * cavity, unexplained + cavity
 
 
 @quick_jit
@@ -196,13 +201,13 @@ def density(likelihood, calibration, mean, var, y, weight, counts=1):
     return Average.of(each, weight, counts)
 
 
-def left_out(likelihood, mean, var, rows, counts):
+def left_out(likelihood, mean, var, unexplained, rows, counts):
     """The `Calibration` by training labels, each predicted without itself, and their `density` under it.
 
-    Of the rows, a table with these latent moments, one observation of ``counts`` each is left out.
+    Of the rows, a table with these latent moments, one observation of ``counts`` each is left out: see `cavities`.
     """
     y, weight = rows.y, rows.weight
-    moments = cavities(likelihood, mean, var, y, weight / counts)
+    moments = cavities(likelihood, mean, var, unexplained, y, weight / counts)
     found = calibrate(likelihood, *moments, y, weight)
     return found, density(likelihood, found, *moments, y, weight, counts)
 

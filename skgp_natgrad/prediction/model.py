@@ -288,9 +288,11 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
     """
     table = table.sample
     rows, counts = calibration_of.some_rows(table, check_random_state(random_state))
-    mean, var = predict(model, table.X[rows], device=device)
+    X = table.X[rows]
+    mean, var = predict(model, X, device=device)
+    unexplained = np.broadcast_to(_posterior.unexplained(model.kernels, model.posterior, X), var.shape)
     with _device.computation(device, required=False):
-        found, density = calibration_of.left_out(model.likelihood, mean, var, table.rows(rows), counts)
+        found, density = calibration_of.left_out(model.likelihood, mean, var, unexplained, table.rows(rows), counts)
     return model._replace(calibration=found), density
 
 

@@ -144,3 +144,9 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     else:
         var = xp.maximum(prior - squared_lengths(posterior.reduction, Kzx), SMALLEST_VARIANCE)
     return mean, xp.broadcast_to(var, mean.shape)
+
+
+def unexplained(kernels, posterior, X):
+    """The part of the prior variance of rows that the points leave, (1 or K, B); ``kernels`` are scikit-learn's."""
+    prior = np.stack([kernel.diag(X) for kernel in kernels])
+    return WhitenedRows.of(posterior.whiten @ covariances(kernels, posterior.Z, X, np), prior).residual
