@@ -269,7 +269,7 @@ def _in_one_step(state, constants, table, plan, random_state):
             on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates or on_all_rows else 0
             optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows)
-            other = on_points_alone(plan, table) if on_all_rows and optimum.means is None else plan
+            other = on_points_alone(plan) if on_all_rows and optimum.means is None else plan
             if other.n_inducing != plan.n_inducing:
                 state, constants = init(other, table, random_state)
                 return _in_one_step(state, constants, table, other, random_state)

@@ -294,6 +294,17 @@ def test_each_target_is_decided_alone(rng):
     assert dispersion_of(LeftOut(left_out.X, np.repeat(error, 20, axis=0), ones, 0.0 * ones, ones, ones)) is None
 
 
+def test_a_target_without_errors_keeps_its_deviation(rng):
+    """Of two targets one may be seen so rarely that none of its rows is left out."""
+    left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=2)
+    left_out.error[1] = np.nan
+    found = dispersion_of(left_out)
+    noise, var = np.ones((2, 1)), np.full((2, 1500), 0.5)
+    total = found.total(log_factors(found, left_out.X), noise, var)
+    np.testing.assert_array_equal(total[1], 1.5)
+    assert np.ptp(total[0]) > 1.0
+
+
 def test_the_factor_holds_up_to_the_largest_variance_seen(rng):
     left_out = left_out_of(rng, lambda X: X[:, 0])
     latent = rng.uniform(0.1, 0.4, size=(1, 1500))

@@ -5,11 +5,13 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPRegressor, kernels
+from skgp_natgrad._backend.turning_back import turning_back
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start import evidence
 from skgp_natgrad.start.candidates import CANDIDATES, laplacian
@@ -153,6 +155,45 @@ def test_a_search_with_too_little_noise_for_a_factor_begins_with_more(rng):
     # A fixed noise stays.
     fixed = [each._replace(noise=without.noise) for each in bounds]
     assert evidence.maximise(without, fixed, rows, 200).evidence == -np.inf
+
+
+def test_lbfgs_goes_on_beside_an_impossible_region():
+    """With an infinite or a huge value there it would end where it meets it first."""
+    visited = []
+
+    def loss(x):
+        visited.append(x[0])
+        if x[0] > 3.5:
+            return np.inf, np.full(2, np.nan)
+        away = x - [3.0, 0.7]
+        value = 10.0 * np.log1p(50.0 * away @ away) + away[0] ** 2
+        return value, 1000.0 * away / (1.0 + 50.0 * away @ away) + [2.0 * away[0], 0.0]
+
+    found = optimize.minimize(turning_back(loss), [-2.0, -4.0], jac=True, method="L-BFGS-B", bounds=[(-10, 10)] * 2)
+    assert max(visited) > 3.5
+    np.testing.assert_allclose(found.x, [3.0, 0.7], atol=1e-4)
+    assert turning_back(loss)(np.array([4.0, 0.0]))[0] == np.finfo(float).max
+
+
+def test_a_search_turns_back_from_where_there_is_no_factor(rng, monkeypatch):
+    """Of heavy rows of a function without noise, whose evidence rises towards a noise that leaves no factor."""
+    X = rng.uniform(size=(300, 5))
+    y = 10.0 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20.0 * (X[:, 2] - 0.5) ** 2 + 10.0 * X[:, 3] + 5.0 * X[:, 4]
+    table = Table(3.5 * (X - 0.5), ((y - y.mean()) / y.std())[None], np.full(300, 1e4))
+    logs = [jax.tree.map(np.log, each) for each in kernels.from_sklearn(ConstantKernel() * RBF(np.ones(5)), 5)]
+    start, *bounds = map(Hyperparameters, logs, np.log([0.1, 1e-8, 1e3]))
+    values, value_and_gradient = [], evidence.value_and_gradient
+
+    def recorded(at, rows):
+        found = value_and_gradient(at, rows)
+        values.append(found[0])
+        return found
+
+    monkeypatch.setattr(evidence, "value_and_gradient", recorded)
+    found = evidence.maximise(start, bounds, table, 30)
+    first = int(np.argmin(values))
+    assert values[first] == -np.inf
+    assert found.evidence > max(values[:first]) + 100.0
 
 
 def test_the_first_step_stays_near_a_start_with_a_huge_gradient(rows, monkeypatch):

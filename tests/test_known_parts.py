@@ -424,3 +424,18 @@ def test_class_labels_take_no_offset_in_one_step():
     table = svgp.Table(X, (Y > 10.0)[None].astype(float), np.ones(50), offset=np.zeros((1, 50)))
     with pytest.raises(ValueError, match="no offset"):
         svgp.check_plan(plan, table)
+
+
+def test_a_target_that_the_rows_of_the_evidence_lack_keeps_its_kernel(rng):
+    """Of several kernels each is fitted to its own target; here three rows of 3000 have the second."""
+    X = rng.uniform(-2.0, 2.0, size=(3000, 1))
+    y = np.column_stack([np.sin(X[:, 0]), np.cos(X[:, 0])]) + 0.1 * rng.normal(size=(3000, 2))
+    y[3:, 1] = np.nan
+    kernels = [ConstantKernel(1.0) * RBF(1.0), ConstantKernel(1.0) * RBF(1.7)]
+    options = {"missing_targets": "ignore", "n_inducing": 20, "solver": "evidence"}
+    kept = []
+    for seed in range(4):
+        model = NGDSVGPRegressor(kernels, random_state=seed, **options).fit(X, y)
+        assert np.all(np.isfinite(model.predict(X[:5], return_std=True)))
+        kept.append(model.kernel_[1].k2.length_scale == 1.7)
+    assert any(kept)

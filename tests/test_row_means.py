@@ -10,12 +10,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad._backend import tiles
+from skgp_natgrad._backend import processes, tiles
 from skgp_natgrad._backend.tiles import Tiles
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import conjugate_gradients, row_means
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.start import dispersion, placement, sizes
+from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential
 
 KERNEL, NOISE = ConstantKernel(1.7, "fixed") * Matern(0.4, "fixed", nu=1.5), 0.05
@@ -223,9 +224,13 @@ def test_rows_left_out_are_predicted_from_the_others(optima):
     np.testing.assert_array_equal(after.left_out.latent, before.left_out.latent)
 
     def density(left_out):
-        told = np.isfinite(after.left_out.error)
-        each = stats.norm.logpdf(left_out.error[told], scale=np.sqrt(left_out.variance[told]))
-        return np.average(each, weights=left_out.weight[told])
+        """Of both targets together."""
+        total = 0.0
+        for k in range(2):
+            told = np.isfinite(after.left_out.error[k])
+            each = stats.norm.logpdf(left_out.error[k, told], scale=np.sqrt(left_out.variance[k, told]))
+            total += np.average(each, weights=left_out.weight[k, told])
+        return total
 
     gain = density(after.left_out) - density(before.left_out)
     assert after.held_out.mean - before.held_out.mean == pytest.approx(gain, rel=1e-8)
@@ -245,14 +250,14 @@ def test_the_bound_is_that_of_the_better_mean(optima):
 
 def test_a_mean_that_predicts_no_better_is_not_used(optima, monkeypatch):
     _, before, after, problem = optima
-    quadratic, random_state = np.zeros(2), np.random.RandomState(0)
+    quadratic, share, random_state = np.zeros(2), np.ones(2), np.random.RandomState(0)
     error = np.where(np.isnan(before.left_out.error[:, :24]), 0.0, 1.01 * before.left_out.error[:, :24])
     found = row_means.RowMeans(after.means, error, quadratic)
     for worse in (found, found._replace(error=np.full_like(error, np.nan)), None):
         monkeypatch.setattr(row_means, "solve", lambda *_, worse=worse: worse)
-        assert row_means.improved(before, problem, quadratic, random_state) is before
+        assert row_means.improved(before, problem, quadratic, share, random_state) is before
     monkeypatch.setattr(row_means, "solve", lambda *_: found._replace(error=0.99 / 1.01 * error))
-    assert row_means.improved(before, problem, quadratic, random_state).means is found.means
+    assert row_means.improved(before, problem, quadratic, share, random_state).means is found.means
 
 
 def test_what_is_left_out_is_divided_into_folds_of_a_tenth(rng):
@@ -302,6 +307,30 @@ def test_steps_on_all_rows_have_all_rows_or_none(rng):
     table = table_of(rng)
     with pytest.raises(ValueError, match=r"n_mean_inducing=30.*240.*solver='ngd'"):
         svgp.init(plan_of(1, 30), table, random_state=0)
+
+
+def test_a_mean_on_all_rows_is_for_one_kernel_and_one_process(rng, monkeypatch):
+    plan = plan_of(2, 240)._replace(kernels=(KERNEL, ConstantKernel(1.0) * RBF(0.5)))
+    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*kernel is a list of 2.*n_mean_inducing=0"):
+        svgp.init(plan, table_of(rng, 2), random_state=0)
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*n_devices='all' shares them.*n_mean_inducing=0"):
+        check_plan(plan_of(1, 240)._replace(n_devices="all"), table_of(rng))
+
+
+def test_the_bound_is_that_of_a_mean_before_conjugate_gradients_have_converged(rng, monkeypatch, in_parts):
+    """Of the rows' part and the prior's at the mean that is returned, which then is not y^T alpha."""
+    in_double(monkeypatch)
+    monkeypatch.setattr(row_means, "_STEPS", 16)
+    table, found, solve = table_of(rng), [], row_means.solve
+    monkeypatch.setattr(row_means, "solve", lambda *a: found.append(solve(*a)) or found[-1])
+    plan = plan_of(1, table.n_rows)
+    result = trained(plan, table)
+    mean = svgp.predict(svgp.condition(result.state, result.constants, plan)[0], table.X)[0][0]
+    alpha = np.linalg.solve(KERNEL(table.X), mean)
+    expected = (table.weight * (table.y[0] - mean) ** 2).sum() / NOISE + alpha @ mean
+    assert found[0].quadratic[0] == pytest.approx(expected, rel=1e-6)
+    assert abs(table.y[0] @ alpha / expected - 1.0) > 1e-3
 
 
 @pytest.fixture
@@ -391,3 +420,12 @@ def test_further_points_where_every_row_is_an_inducing_point_change_nothing(rng)
         warnings.simplefilter("error")
         found = [model.fit(X, y).predict(X, return_std=True) for model in models]
     np.testing.assert_array_equal(*found)
+
+
+def test_a_number_of_points_that_was_asked_for_stays(small_sizes, monkeypatch, rng):
+    """Also where it is that of a plan whose mean rests on all rows, and the mean turns out no better."""
+    monkeypatch.setattr(row_means, "solve", lambda *_: None)
+    table = table_of(rng, n=700, noise=0.001)
+    given = {"n_inducing": 30, "n_mean_inducing": 700, "solver": "evidence"}
+    model = NGDSVGPRegressor(ConstantKernel(1.0) * Matern(0.3, nu=0.5), random_state=0, **given)
+    assert len(model.fit(table.X, table.y[0]).inducing_points_) == 30

@@ -27,6 +27,7 @@ from .._backend import in_place
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.placement import ONE_DEVICE
+from .._backend.turning_back import turning_back
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
@@ -258,9 +259,7 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
 
     def loss(t):
         value, gradient, _ = _loss(t.reshape(shape), *system)
-        value, gradient = float(value), np.asarray(gradient).ravel()
-        # A huge value, from which the line search turns back.
-        return (value, gradient) if np.isfinite(value) else (np.finfo(float).max, 0.0 * gradient)
+        return float(value), np.asarray(gradient).ravel()
 
     t = minimised(loss, (w @ np.asarray(covariance.root)).ravel(), precision).reshape(shape)
     value, _, mean = _loss(t, *system)
@@ -270,7 +269,7 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
 def minimised(loss, start, precision):
     """Where ``loss``, of one vector, with its gradient, is least; its relative change ends the search."""
     options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
-    return optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+    return optimize.minimize(turning_back(loss), start, jac=True, method="L-BFGS-B", options=options).x
 
 
 def gaussian_of(fit):

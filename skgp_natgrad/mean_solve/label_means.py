@@ -203,9 +203,7 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision):
         slope = w - wide.adjoint(g)
         slope[:, :n_points] = slope[:, :n_points] @ inverse_root.T
         slope[:, n_points:] *= deviation
-        value = 0.5 * float((w * w).sum()) - float(value)
-        # A huge value, from which the line search turns back.
-        return (value, slope.ravel()) if np.isfinite(value) else (np.finfo(float).max, 0.0 * slope.ravel())
+        return 0.5 * float((w * w).sum()) - float(value), slope.ravel()
 
     start = np.zeros(shape)
     start[:, : w.shape[1]] = w

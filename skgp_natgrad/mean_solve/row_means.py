@@ -46,7 +46,8 @@ class RowMeans(NamedTuple):
     error : ndarray of shape (K, B)
         Of the rows left out: y less its prediction from the others.
     quadratic : ndarray of shape (K,)
-        y^T alpha.
+        (y - f)^T S^-1 (y - f) + alpha^T K alpha for the mean f = K alpha: y^T alpha where conjugate gradients have
+        converged.
     """
 
     means: Means
@@ -115,16 +116,17 @@ def solve(problem, random_state):
     alpha = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, _TOLERANCE, _STEPS)
     if alpha is None:
         return None
-    mean = (K @ alpha)[problem.index]
+    mean = K @ alpha
     error = np.full((n_targets, len(fold)), np.nan)
     for i in range(n_folds):
-        of_fold = mean[fold == i, (1 + i) * n_targets : (2 + i) * n_targets].T
+        of_fold = mean[problem.index[fold == i], (1 + i) * n_targets : (2 + i) * n_targets].T
         error[:, fold == i] = problem.y[:, problem.index[fold == i]] - of_fold
-    alpha = alpha[:, :n_targets].T
-    return RowMeans(_of_basis(problem, alpha), error, (problem.y * alpha).sum(1))
+    alpha, mean = alpha[:, :n_targets].T, mean[:, :n_targets].T
+    quadratic = (problem.weight * (problem.y - mean) ** 2).sum(1) / problem.noise + (alpha * mean).sum(1)
+    return RowMeans(_of_basis(problem, alpha), error, quadratic)
 
 
-def improved(optimum, problem, quadratic, random_state):
+def improved(optimum, problem, quadratic, share, random_state):
     """The optimum with the mean on all rows, if that predicts the rows left out better.
 
     Parameters
@@ -133,7 +135,9 @@ def improved(optimum, problem, quadratic, random_state):
         With the rows left out, first those of the problem.
     problem : Problem
     quadratic : ndarray of shape (K,)
-        What y^T alpha is at the optimum's own mean.
+        That of the optimum's own mean: see `RowMeans`.
+    share : ndarray of shape (K,)
+        Of the targets in the density of all of them together: their weights over that of the rows.
     random_state : numpy.random.RandomState
 
     Returns
@@ -150,7 +154,8 @@ def improved(optimum, problem, quadratic, random_state):
     with np.errstate(invalid="ignore"):
         fall = np.where(counts, left_out.error**2 - error**2, 0.0) / left_out.variance
     # In nats a unit of weight, under the same variances.
-    gain = 0.5 * float(np.where(weight > 0.0, weight * fall, 0.0).sum() / max(weight.sum(), np.finfo(float).tiny))
+    total = np.maximum(weight.sum(1), np.finfo(float).tiny)
+    gain = 0.5 * float((share * np.where(weight > 0.0, weight * fall, 0.0).sum(1) / total).sum())
     if not gain > 0.0:
         return optimum
     return optimum._replace(

@@ -141,7 +141,8 @@ def fit(left_out, random_state):
         found[k] = _calibrated(left_out, each, k)
     if np.all(found == _NORMAL):
         return None
-    return process.dispersion(found, told, np.nanmax(np.where(seen, left_out.latent, -np.inf), axis=1))
+    # Of a target without errors nothing is known, and its factor is one.
+    return process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
 
 
 class _Process:

@@ -24,6 +24,7 @@ from scipy import linalg, optimize
 from .._backend import blas
 from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt
+from .._backend.turning_back import turning_back
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
@@ -32,12 +33,12 @@ _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
 # Of more rows than the first number, as many as the second are pulled back at a time, whose matrices stay in the cache:
 # the larger sizes are multiples of it.
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128
-# The value of a loss at which the covariance has no factor: L-BFGS then takes a shorter step.
-_IMPOSSIBLE = 1e100
 # What is added to the logarithm of the noise with which a search begins, where there is no factor.
 _MORE_NOISE = np.log(10.0) * np.arange(13)
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
 _GRADIENT, _CHANGE = 1e-5, 2e-9
+# The largest slope by which a loss is divided.
+_STEEPEST = 1e100
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -144,9 +145,11 @@ def value_and_gradient(hyperparameters, rows):
     Returns
     -------
     value : float
-        Minus infinity if the covariance has no Cholesky factor in double precision.
+        Minus infinity if the covariance has no Cholesky factor in double precision; zero of no target at all.
     gradient : Hyperparameters
     """
+    if not np.any(np.isfinite(rows.y)):
+        return 0.0, jax.tree.map(np.zeros_like, hyperparameters)
     values, gradients = zip(*(_of_group(hyperparameters, group) for (group,) in _groups(rows)), strict=True)
     return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
 
@@ -201,15 +204,17 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
     def loss(x):
         value, gradient = value_and_gradient(rebuilt(x, start), rows)
         if not np.isfinite(value):
-            return _IMPOSSIBLE, np.zeros_like(x)
+            return np.inf, np.zeros_like(x)
         prior, slope = log_prior(x)
         return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
 
     options = {"maxiter": max_iter, "maxcor": 20}
     with blas.single_threaded(len(rows.X)):
-        x, value = _minimised(loss, *_possible(loss, x0, high[-1]), optimize.Bounds(low, high), options)
-    evidence = -np.inf if value >= 0.5 * _IMPOSSIBLE else -log_prior(x)[0] - value
-    return Best(rebuilt(x, start), evidence)
+        x0, at_start = _possible(loss, x0, high[-1])
+        if not np.isfinite(at_start[0]):
+            return Best(rebuilt(x0, start), -np.inf)
+        x, value = _minimised(loss, x0, at_start, optimize.Bounds(low, high), options)
+    return Best(rebuilt(x, start), -log_prior(x)[0] - value)
 
 
 def _possible(loss, x0, most_noise):
@@ -219,7 +224,7 @@ def _possible(loss, x0, most_noise):
     function of its nearest ones, which is a maximum, too.
     """
     at_start = loss(x0)
-    if at_start[0] < _IMPOSSIBLE:
+    if np.isfinite(at_start[0]):
         return x0, at_start
     # The noise is the last of all logarithms.
     starts = [np.append(x0[:-1], min(x0[-1] + more, most_noise)) for more in _MORE_NOISE]
@@ -232,7 +237,7 @@ def _minimised(loss, x0, at_start, limits, options):
     Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
     than one.
     """
-    scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _IMPOSSIBLE)
+    scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _STEEPEST)
     evaluated = {x0.tobytes(): at_start}
 
     def scaled(x):
@@ -240,7 +245,7 @@ def _minimised(loss, x0, at_start, limits, options):
         return scale * value, scale * slope
 
     options = {**options, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
-    found = optimize.minimize(scaled, x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    found = optimize.minimize(turning_back(scaled), x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     return found.x, float(found.fun) / scale
 
 

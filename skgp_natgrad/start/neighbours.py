@@ -109,7 +109,8 @@ def value_densities(hyperparameters, table, judges):
         In nats; minus infinity if a prediction is no number.
     """
     means, variances = predictions(hyperparameters, table, judges)
-    noise = _noise(hyperparameters, table)[judges.index]
+    # That of one target, whatever the row's weight, as in `evidence.held_out_density`.
+    noise = np.exp(hyperparameters.noise)
     # Rounding may leave less than nothing of a latent variance.
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
     errors = (table.y[:, judges.index].T - means) / deviations

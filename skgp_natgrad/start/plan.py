@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from sklearn.gaussian_process.kernels import Kernel
 
+from .._backend import processes
 from .._backend.types import Device, Devices, Floats
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
@@ -35,6 +36,8 @@ class Plan(NamedTuple):
     n_mean_inducing : int or "auto"
         `sized.sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``,
         and else none.
+    n_inducing_alone : int or None
+        Inducing points where a mean on all rows predicts no better; None for ``n_inducing``.
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, or points in the units of the table.
     train_points : bool
@@ -64,6 +67,7 @@ class Plan(NamedTuple):
     hyperparameter_prior: object = None
     n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int | Literal["auto"] = 0
+    n_inducing_alone: int | None = None
     inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True
     jitter: float = 1e-8
@@ -109,6 +113,8 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
             f"n_mean_inducing={plan.n_mean_inducing}, but with Gaussian noise solver='evidence' has no further points, "
             f"or every row that is no inducing point: give 0, or {table.n_rows} as there are rows, or use solver='ngd'."
         )
+    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in ("auto", 0):
+        _check_all_rows(plan)
     if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
         raise ValueError(
             "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, and "
@@ -120,3 +126,18 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
     requirements.require(plan, table)
+
+
+def _check_all_rows(plan: Plan) -> None:
+    """Refuse a mean on all rows where it cannot be found."""
+    here = f"n_mean_inducing={plan.n_mean_inducing} with solver='evidence' finds the mean on all rows"
+    if len(plan.kernels or ()) > 1:
+        raise ValueError(
+            f"{here} under one kernel, but kernel is a list of {len(plan.kernels)}: give one for all targets, or "
+            "n_mean_inducing=0."
+        )
+    if processes.sharing(plan.n_devices) > 1:
+        raise ValueError(
+            f"{here} in one process, but n_devices={plan.n_devices!r} shares them among several: give n_devices=None, "
+            "or n_mean_inducing=0."
+        )

@@ -37,7 +37,8 @@ def _for_numbers(plan, table):
     if n_mean == "auto":
         pays = sizes.OF_VARIANCE <= n_inducing < table.n_rows and _may_rest_on_all_rows(plan, table)
         n_mean = table.n_rows if pays else 0
-    return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean)
+    n_alone = n_inducing if n_mean else None
+    return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
 
 
 def _for_labels(plan, table):
@@ -70,12 +71,6 @@ def pays_on_all_rows(plan, table, kernel, noise, n_rows=None):
     return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
 
 
-def on_points_alone(plan, table):
-    """The plan of a regression whose mean on all rows is no better: with as many inducing points as time allows.
-
-    A number of points that was asked for stays.
-    """
-    n_inducing = plan.n_inducing
-    if n_inducing == sizes.OF_VARIANCE:
-        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
-    return plan._replace(n_inducing=n_inducing, n_mean_inducing=0)
+def on_points_alone(plan):
+    """The plan of a regression whose mean on all rows is no better; a number of points that was asked for stays."""
+    return plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)

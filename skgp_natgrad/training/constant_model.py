@@ -13,6 +13,7 @@ from scipy import optimize
 
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
+from .._backend.turning_back import turning_back
 from ..variational.bound import data_term
 from ..variational.model import Parameters
 from .batches import padded
@@ -51,9 +52,7 @@ def best_log_likelihood(raw_likelihood, constants, rows):
 
     def loss(x):
         value, gradient = _loss(*rebuilt(x, at), seen, batch)
-        value, gradient = float(value), flat(gradient)
-        # A huge value, from which the line search turns back.
-        return (value, gradient) if np.isfinite(value + gradient.sum()) else (np.finfo(float).max, 0.0 * gradient)
+        return float(value), flat(gradient)
 
     lower, upper = (
         flat((np.full_like(at[0], infinity), bounds[1]))
@@ -61,7 +60,7 @@ def best_log_likelihood(raw_likelihood, constants, rows):
     )
     options = {"maxiter": _MAX_ITERATIONS}
     bounds = optimize.Bounds(lower, upper)
-    found = optimize.minimize(loss, flat(at), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = optimize.minimize(turning_back(loss), flat(at), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return -found.fun if found.fun < np.finfo(float).max else -np.inf
 
 

@@ -20,6 +20,7 @@ from .._backend import blas
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.linalg import definite_cholesky, one_by_one
+from .._backend.turning_back import turning_back
 from ..step.algorithm import is_collapsed
 from ..step.state import best_of
 from ..step.step import bound as bound_of
@@ -53,20 +54,11 @@ def minimise(state, constants, batches, settings, monitor):
             value, gradient = jax.block_until_ready(found)
         return -float(value) / weight, -flat(gradient)[free] / weight
 
-    lowest = evaluate(start[free])[0]
-    if not np.isfinite(lowest):
+    at_start = evaluate(start[free])[0]
+    if not np.isfinite(at_start):
         raise FloatingPointError(
-            f"The ELBO is not finite ({-lowest * weight}) at the start of L-BFGS; rescale X and y."
+            f"The ELBO is not finite ({-at_start * weight}) at the start of L-BFGS; rescale X and y."
         )
-
-    def loss(x):
-        nonlocal lowest
-        value, gradient = evaluate(x)
-        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            # A huge value, from which the line search turns back.
-            return lowest + 1e3 + 10.0 * abs(lowest), np.zeros_like(gradient)
-        lowest = min(lowest, value)
-        return value, gradient
 
     def state_at(x, bound):
         q, parameters = solution(whole(x), state.q, constants, batch, algorithm)
@@ -82,8 +74,10 @@ def minimise(state, constants, batches, settings, monitor):
     if not free.any():
         # Only q is free, and its optimum is known.
         monitor.converged = True
-        return state_at(start[free], -lowest * weight)
-    found = _minimised(loss, start[free], (lower[free], upper[free]), after_iteration, settings.max_iter)
+        return state_at(start[free], -at_start * weight)
+    found = _minimised(
+        turning_back(evaluate, at_start), start[free], (lower[free], upper[free]), after_iteration, settings.max_iter
+    )
     # Status 2: the line search found no improvement beyond rounding.
     monitor.converged |= found.status in (0, 2)
     return state_at(found.x, -float(found.fun) * weight)
