@@ -120,3 +120,16 @@ def test_single_precision_is_that_of_the_rows_in_a_step_too():
     double = float(svgp.step(state, constants, svgp.batch(TABLE), plan_of(), 0.1, 0.0)[1].elbo)
     assert 0.0 < abs(single - double) < 1e-3 * abs(double)
     assert all(leaf.dtype == "float64" for leaf in jax.tree.leaves(state.parameters))
+
+
+@pytest.mark.parametrize("kernels", [None, (1.0 * RBF(1.0),)])
+def test_rows_of_weight_zero_say_nothing_of_the_kernel(rng, kernels):
+    X = rng.uniform(-2.0, 2.0, size=(80, 1))
+    y, weight = np.sin(5.0 * X.T) + 0.05 * rng.normal(size=(1, 80)), np.where(np.arange(80) < 10, 0.0, 1.0)
+    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.Plan(kernels=kernels, n_inducing=20, settings=settings)
+    table = svgp.Table(X, y, weight)
+    found, expected = (svgp.complete(plan, each, random_state=0) for each in (table, table.rows(np.arange(10, 80))))
+    assert_allclose(found.kernels[0].theta, expected.kernels[0].theta, rtol=1e-6)
+    assert found.likelihood.variance == pytest.approx(expected.likelihood.variance, rel=1e-6)
+    assert found.likelihood.variance < 0.02

@@ -67,13 +67,19 @@ def with_priors(plan, table):
 
 
 def some_rows(table, random_state):
-    """The rows from which the kernel and the scaling of X are chosen: all, or a random part of many."""
-    table = table.sample
+    """The rows from which the kernel and the scaling of X are chosen: all with weight, or a random part of many."""
+    table = _with_weight(table.sample)
     n_rows = table.n_rows
     if n_rows <= _ROWS:
         return table
     index = np.sort(random_state.choice(n_rows, _ROWS, replace=False))
     return table.rows(index)
+
+
+def _with_weight(table):
+    """The table without rows of weight zero, whose noise would be infinite."""
+    seen = table.weight > 0.0
+    return table if np.all(seen) else table.rows(np.flatnonzero(seen))
 
 
 def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
@@ -279,7 +285,7 @@ def maximise_evidence(plan, table, random_state):
     The search starts at the given values and stays within their bounds, as in scikit-learn's
     GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
     """
-    table, n_targets = table.sample, table.n_targets
+    table, n_targets = _with_weight(table.sample), table.n_targets
     if not plan.likelihood.conjugate:
         return _of_labels(plan, table, random_state)
     # With a prior the noise stays that of the evidence, which the targets of equal X tell.
