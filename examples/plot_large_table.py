@@ -97,8 +97,8 @@ path = np.tile(rng.uniform(-1, 1, size=N_JOINTS), (200, 1))
 path[:, 0] = np.linspace(-np.pi / 2, np.pi / 2, 200)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.4), width_ratios=[3, 2], layout="constrained")
 degrees = np.degrees(path[:, 0])
-mean, std = gp.predict(path, return_std=True)
-left.fill_between(degrees, mean - 1.96 * std, mean + 1.96 * std, color="#0072B2", alpha=0.2, linewidth=0)
+mean = gp.predict(path)
+left.fill_between(degrees, *gp.predict_interval(path, coverage=0.95), color="#0072B2", alpha=0.2, linewidth=0)
 lines = {
     "NGDSVGPRegressor": (mean, "#0072B2", "-"),
     "HistGradientBoosting": (models["HistGradientBoosting"].predict(path), "#D55E00", "-"),

@@ -151,8 +151,8 @@ def test_fit_leaves_jax_as_it_was():
     assert jax.numpy.ones(1).dtype == "float32"
 
 
-def test_the_guide_names_tests_that_exist():
-    guide = (PACKAGE.parent / "doc" / "user_guide.rst").read_text()
+def test_the_page_on_reliability_names_tests_that_exist():
+    guide = (PACKAGE.parent / "doc" / "reliability.rst").read_text()
     named = set(re.findall(r"``(test_\w+)``", guide[guide.index("What you can rely on") :]))
     text = "".join(path.read_text() for path in (PACKAGE.parent / "tests").glob("test_*.py"))
     assert len(named) > 10
