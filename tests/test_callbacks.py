@@ -189,3 +189,9 @@ def test_a_score_is_told_of_weights_and_offsets():
     given = _hooks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
     assert list(given["metadata"]) == ["offset"]
     assert _hooks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None
+
+
+@pytest.mark.parametrize("stop", [True, np.True_])
+def test_a_callback_ends_training_by_any_truth(stop):
+    assert regressor(callback=lambda n_iter, model: stop).fit(X, Y).n_iter_ == 20
+    assert regressor(callback=lambda n_iter, model: 1).fit(X, Y).n_iter_ == 50

@@ -1045,3 +1045,15 @@ def test_a_deviation_that_is_no_number_is_its_rows_own(bad):
     assert not np.isfinite(all_[1])
     assert_allclose([value, all_[2]], values(mean[::2], deviation[::2]), rtol=1e-9)
     assert np.isfinite(slope[0])
+
+
+@pytest.mark.parametrize("link", ["probit", "logit"])
+@pytest.mark.parametrize(("mean", "var"), [(-60.0, 36.0), (-100.0, 100.0), (-200.0, 400.0), (0.0, 1.0), (3.0, 25.0)])
+def test_probabilities_of_labels_far_out_keep_their_precision(link, mean, var, x64):
+    """Where the integrand's peak is a whole deviation of the latent function from its mean."""
+    z = np.linspace(-40.0, 40.0, 200_001)
+    of_link = special.log_ndtr if link == "probit" else special.log_expit
+    integrand = of_link(mean + np.sqrt(var) * z) + stats.norm.logpdf(z)
+    expected = special.logsumexp(integrand) + np.log(z[1] - z[0])
+    found = Bernoulli(link).log_class_probabilities(np.full((1, 1), mean), np.full((1, 1), var))
+    assert_allclose(found[1, 0], expected, rtol=1e-7)

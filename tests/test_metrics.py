@@ -18,7 +18,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, QuantileTransformer, StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, metrics
+from skgp_natgrad.likelihoods import Censored
 from skgp_natgrad.metrics import DistributionScorer
+from skgp_natgrad.metrics.predictions import predictions_of
 
 RNG = np.random.default_rng(11)
 Y, MEAN, STD = RNG.normal(size=(3, 20, 2))
@@ -337,3 +339,39 @@ def test_a_classifier_without_log_probabilities_is_scored(rng):
     y = (X[:, 0] > 0).astype(int)
     model = KNeighborsClassifier(10).fit(X, y)
     assert_allclose(metrics.nlpd_scorer(model, X, y), -log_loss(y, model.predict_proba(X)))
+
+
+@pytest.mark.parametrize("metric", ["nlpd", "crps", "interval_score", "coverage_error", "calibration_error"])
+def test_more_successes_than_trials_are_refused_by_every_metric(metric):
+    """As in a search that passes ``trials`` to its fits alone."""
+    trials = np.full(60, 10)
+    successes = np.random.default_rng(0).binomial(trials, 0.5)
+    model = regressor(likelihood="binomial", max_iter=5).fit(X[:, :1], successes, trials=trials)
+    assert np.isfinite(DistributionScorer(metric)(model, X[:, :1], successes, trials=trials))
+    with pytest.raises(ValueError, match="is more than its number of trials, 1"):
+        DistributionScorer(metric)(model, X[:, :1], successes)
+
+
+@pytest.mark.parametrize("likelihood", ["censored", "tweedie"])
+def test_densities_beside_probabilities_have_no_normal_baseline(likelihood):
+    """Their difference depends on the units of y."""
+    y = np.maximum(TARGET - 95.0, 0.0)
+    given = Censored(lower=0.0) if likelihood == "censored" else likelihood
+    model = regressor(likelihood=given, max_iter=5).fit(X[:, :1], y)
+    with pytest.raises(ValueError, match=rf"metric='msll'.*likelihood='{likelihood}'.*use 'nlpd' or 'crps'"):
+        metrics.msll_scorer(model, X[:, :1], y)
+    # Where all scored targets have a probability, none of them has any below it.
+    at, below = predictions_of(model, X[y == 0.0][:, :1]).cdf(y[y == 0.0])
+    assert np.all(at > 0.0)
+    assert_allclose(below, 0.0, atol=1e-9)
+
+
+def test_weights_of_a_search_with_several_metrics():
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, size=60)
+    cheap = make_pipeline(StandardScaler(), BayesianRidge()).fit(X, TARGET)
+    several = {"nlpd": metrics.nlpd_scorer, "r2": "r2"}
+    found = permutation_importance(cheap, X, TARGET, scoring=several, n_repeats=2, random_state=0, sample_weight=weight)
+    alone = permutation_importance(
+        cheap, X, TARGET, scoring=metrics.nlpd_scorer, n_repeats=2, random_state=0, sample_weight=weight
+    )
+    assert_allclose(found["nlpd"].importances, alone.importances, rtol=1e-12)

@@ -103,6 +103,17 @@ def test_a_shorter_training_takes_larger_steps_in_all_methods_alike():
                 assert short.get("gamma", factor * 0.005) == pytest.approx(factor * 0.005)
 
 
+def test_given_points_are_trained_as_long_as_the_paper_s_methods():
+    """In regression, where one length is that of all sets; nothing set has no iterations."""
+    for task, dataset, length in (
+        ("regression", "pol", orthogonal.ITERATIONS["regression"]),
+        ("classification", "magic", None),
+    ):
+        assert orthogonal.table_settings(task, dataset, "300+700").get("max_iter") == length
+        assert orthogonal.table_settings(task, dataset, "300+700", 7)["max_iter"] == 7
+        assert orthogonal.table_settings(task, dataset, "nothing set", 7) == {"max_rows": None}
+
+
 # -- the fits -----------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ from scipy import special, stats
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import mean_tweedie_deviance
 
-from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad.likelihoods import Gamma, Tweedie
+from skgp_natgrad.likelihoods.tweedie import _log_poisson
 
 OPTIONS = {"normalize_X": False, "random_state": 0, "n_inducing": 12, "max_iter": 120, "tol": 0.1}
 
@@ -158,3 +159,35 @@ def test_power_is_trained_or_fixed(fitted):
         NGDSVGPRegressor(likelihood=Tweedie(2.0)).fit(rows, y)
     with pytest.raises(ValueError, match="Tweedie: y must hold numbers of at least zero"):
         fixed.fit(rows, -y)
+
+
+@pytest.mark.parametrize("rate", [0.3, 5.0, 40.0, 900.0, 1200.0, 1e5])
+def test_probabilities_of_numbers_of_jumps_are_those_of_scipy(rate):
+    number = np.unique(np.maximum(np.floor(rate + np.sqrt(rate) * np.linspace(-8.0, 8.0, 50)), 1.0))
+    assert_allclose(_log_poisson(rate, number - rate), stats.poisson.logpmf(number, rate), rtol=1e-10, atol=2e-9)
+
+
+@pytest.mark.parametrize("log_mean", [25.0, 30.0, 35.0, 40.0])
+def test_the_distribution_of_many_jumps_is_normal(log_mean):
+    """Of 1e11 to 1e17 jumps."""
+    likelihood = Tweedie(1.1, 0.05).value_and_bounds(1)[0]
+    mean, level = np.exp(log_mean), np.array([-2.0, 0.0, 2.0])
+    y = mean + level * np.sqrt(0.05) * mean**0.55
+    found = likelihood.conditional_cdf(np.full((1, 3), log_mean), y[None])
+    assert_allclose(found[0], stats.norm.cdf(level), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("power", "dispersion", "mean", "var"),
+    [(1.1, 0.05, 10.2, 12.0), (1.1, 0.05, 5.0, 25.0), (1.05, 1e-3, 10.0, 9.0), (1.5, 1e-5, 10.0, 25.0)],
+)
+def test_predictions_far_from_the_data_have_quantiles(power, dispersion, mean, var, rng):
+    """Where nine deviations of the latent function are more jumps than have digits, and the mean decides."""
+    likelihood = Tweedie(power, dispersion).value_and_bounds(1)[0]
+    levels = np.array([0.05, 0.5, 0.95])
+    y = np.exp(mean + np.sqrt(var) * stats.norm.ppf(levels))[None]
+    found = likelihood.predictive_cdf(np.full((1, 3), mean), np.full((1, 3), var), y)[0]
+    draws = likelihood.sample(mean + np.sqrt(var) * rng.normal(size=(1, 200_000)), np.random.RandomState(0))
+    assert_allclose(found, (draws <= y.T).mean(1), atol=5e-3)
+    quantiles = [svgp.quantiles(likelihood, np.full((1, 1), mean), np.full((1, 1), var), [level]) for level in levels]
+    assert_allclose(np.log(np.ravel(quantiles)), np.log(np.quantile(draws, levels)), atol=0.1)

@@ -34,7 +34,8 @@ from ._documentation import GROUPS
 from ._targets import likelihood_of
 
 # Arguments whose values may be objects with parameters of their own.
-_OBJECTS = ("kernel", "likelihood", "objective", "gamma_schedule", "learning_rate")
+_OBJECTS = {"kernel", "likelihood", "objective", "gamma_schedule", "learning_rate", "hyperparameter_prior"}
+_OBJECTS |= {"mean_function"}
 
 
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
@@ -131,13 +132,14 @@ def _solver(estimator, likelihood, by_parts, n_rows):
         return "ngd"
     # No further points are none with every solver.
     given = _OF_STEPS - {"n_mean_inducing"} if _is_default(estimator.n_mean_inducing, 0) else _OF_STEPS
-    as_default = (_is_default(getattr(estimator, name), defaults[name].default) for name in given)
+    values = {name: getattr(estimator, name) for name in given} | {"dtype": dtype(estimator)}
+    as_default = (_is_default(value, defaults[name].default) for name, value in values.items())
     return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
 
 
 def _is_default(value, default):
     """Whether an argument has its default, under whatever name."""
-    if isinstance(value, objectives.ELBO) or value is np.float64 or value is float:
+    if isinstance(value, objectives.ELBO):
         return True
     return value is default or (isinstance(value, (str, int, float, np.number, np.bool_)) and value == default)
 
@@ -393,5 +395,5 @@ def check_names(estimator, params):
         if nested and name in _OBJECTS and not hasattr(value, "set_params"):
             raise ValueError(
                 f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
-                "such as kernel=RBF(), likelihood=StudentT(), objective=Predictive(), gamma_schedule=LogLinear()."
+                "such as kernel=RBF(), likelihood=StudentT(), gamma_schedule=LogLinear(), mean_function=Ridge()."
             )

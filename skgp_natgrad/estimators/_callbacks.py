@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 
+import numpy as np
+
 from .. import svgp
 from .._backend import processes
 from . import _fitted, _progress
@@ -68,7 +70,13 @@ def _users(estimator, models):
     """The user's callback; None if there is none."""
     if estimator.callback is None:
         return None
-    return lambda monitor, state: estimator.callback(monitor.n_iter, models.at(monitor, state)) is True
+
+    def callback(monitor, state):
+        found = estimator.callback(monitor.n_iter, models.at(monitor, state))
+        # Comparisons of NumPy's numbers are truths of a type of their own.
+        return isinstance(found, (bool, np.bool_)) and bool(found)
+
+    return callback
 
 
 def _of_scikit_learn(hooks, models):

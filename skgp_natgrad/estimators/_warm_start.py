@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 
 import jax
+import joblib
 import numpy as np
+from sklearn.base import BaseEstimator, clone
 
 from ..svgp import Parameters, specification
 from ._arguments import one_or_each
@@ -56,7 +58,7 @@ def check(before, now, streams):
         # Its hyperparameters are compared one by one; None stands for a default kernel that would be made anew.
         "kernel": now["kernel"] is not None or before["kernel"] is None,
         "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
-        "mean_function": repr(now["mean_function"]) == repr(before.get("mean_function")),
+        "mean_function": _is_same(now["mean_function"], before.get("mean_function")),
         "mean_solver": trained_mean_points[0] == trained_mean_points[1] or not _one_is_exact(before, now),
         "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
         # New parameters of the objective apply from now on.
@@ -68,6 +70,14 @@ def check(before, now, streams):
         unchanged = same[name] if name in same else np.array_equal(now[name], before[name])
         if not unchanged:
             raise _changed(name, before, now, streams)
+
+
+def _is_same(mean_function, other):
+    """Whether two functions of X are one, or two regressors have equal parameters."""
+    if isinstance(mean_function, BaseEstimator) and type(mean_function) is type(other):
+        # Unlike a repr it has long arrays whole.
+        return joblib.hash(mean_function.get_params()) == joblib.hash(other.get_params())
+    return repr(mean_function) == repr(other)
 
 
 def _formula(likelihood):
@@ -115,8 +125,11 @@ def recorded(arguments, likelihood, objective, normalize_y):
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {name: same for name, same in _OF_AUTO.items() if record[name] == "auto"}
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
-    # Classifiers have none. It may hold a model, of which one copy is enough.
-    return {**copy.deepcopy(record), "mean_function": arguments.get("mean_function")}
+    # Classifiers have none. A frozen model is not copied: one is enough.
+    mean_function = arguments.get("mean_function")
+    if isinstance(mean_function, BaseEstimator):
+        mean_function = clone(mean_function)
+    return {**copy.deepcopy(record), "mean_function": mean_function}
 
 
 def continued(previous, plan, before, now, n_features, n_targets, streams):

@@ -67,7 +67,9 @@ def expected(function, mean, deviation):
     u = 0.5 * (high + low) + 0.5 * (high - low) * nodes
     z = centre + width * np.sinh(u)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    return (at(z) * density * width * np.cosh(u) * weights * 0.5 * (high - low)).sum(-1)
+    weights = density * width * np.cosh(u) * weights * 0.5 * (high - low)
+    # Of weights that add up to one the mean of values in [0, 1] is there, too.
+    return (at(z) * weights).sum(-1) / weights.sum(-1)
 
 
 def _step(at, shape):

@@ -7,11 +7,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from .._backend.linalg import normal_nodes
-from ._base import PREDICTION_NODES, ScalarLikelihood
+from ._base import ScalarLikelihood
 from ._classes import ClassLikelihood
 from ._normal import log_ndtr
-from ._quadrature import expectation
+from ._quadrature import expectation, log_expectation
 
 LINKS = ("probit", "logit")
 
@@ -65,9 +64,8 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
         """log E[link(f)], elementwise."""
         if self.link == "probit":
             return log_ndtr(mean / jnp.sqrt(1.0 + var))
-        nodes, weights = normal_nodes(PREDICTION_NODES)
-        f = mean[..., None] + jnp.sqrt(var)[..., None] * nodes
-        return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(f), b=weights, axis=-1)
+        # Far out the integrand's peak is beyond fixed nodes.
+        return log_expectation(self._log_link, mean, var)
 
     def log_class_probabilities(self, mean, var):
         return jnp.concatenate([self._log_proba(-mean, var), self._log_proba(mean, var)])

@@ -27,6 +27,10 @@ _POWER = Transform(
 # sum is an integral, whose trapezoidal rule converges geometrically. Beyond so many deviations terms are negligible.
 _TERMS = 100
 _REACH = 8.5
+# Of so many jumps the sum is around their rate; Stirling's series has one term beyond a number, and so has the deviance
+# of a relative distance a few below another.
+_MANY, _FEW, _SMALL = 1e6, 1e3, 1e-4
+_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
 def _numbers(centre, deviation, xp):
@@ -34,6 +38,21 @@ def _numbers(centre, deviation, xp):
     spacing = xp.maximum(1.0, 2.0 * _REACH * deviation / (_TERMS - 1))
     first = xp.maximum(1.0, xp.floor(centre - 0.5 * spacing * (_TERMS - 1)))
     return first[..., None] + spacing[..., None] * np.arange(_TERMS), spacing
+
+
+def _log_poisson(rate, distance):
+    """Logarithms of Poisson probabilities at the numbers rate + distance, which are one or more.
+
+    By the saddle point (Loader 2000): no large terms are subtracted from each other.
+    """
+    number, x = rate + distance, distance / rate
+    small = np.clip(x, -_SMALL, _SMALL)
+    series = small**2 * (1.0 / 2.0 - small / 6.0 + small**2 / 12.0)
+    deviance = np.where(x == small, series, (1.0 + x) * np.log1p(x) - x)
+    few = np.minimum(number, _FEW)
+    of_few = log_gamma(few + 1.0) - (few + 0.5) * np.log(few) + few - _HALF_LOG_2PI
+    stirling = np.where(number > _FEW, 1.0 / (12.0 * number), of_few)
+    return -rate * deviance - _HALF_LOG_2PI - 0.5 * np.log(number) - stirling
 
 
 class Tweedie(LogLinkLikelihood):
@@ -154,8 +173,10 @@ class Tweedie(LogLinkLikelihood):
         y = np.maximum(y, -1.0)
         jumps = np.maximum(y, 0.0) * _distribution.bounded_exp(self._log_inverse_scale(f, np))
         j, spacing = _numbers(rate, np.sqrt(rate), np)
-        log_weight = j * np.log(rate)[..., None] - rate[..., None] - log_gamma(j + 1.0)
-        weight = np.exp(log_weight) * spacing[..., None]
+        rates, spacing = rate[..., None], spacing[..., None]
+        # Of many jumps the numbers around the rate have fewer digits than their distances from it.
+        around = spacing * (np.arange(_TERMS) - 0.5 * (_TERMS - 1))
+        weight = np.exp(_log_poisson(rates, np.where(rates > _MANY, around, j - rates))) * spacing
         shape = np.broadcast_to(self._shape(), rate.shape)[..., None]
         positive_part = (weight * gammainc(j * shape, jumps[..., None])).sum(-1)
         return np.where(y < 0.0, 0.0, np.minimum(np.exp(-rate) + positive_part, 1.0))

@@ -109,6 +109,11 @@ class RegressionPredictions:
             z = np.asarray(transformer.inverse_transform(z.reshape(len(z), -1)))
         return z.reshape(len(z), -1)
 
+    def check_possible(self, y):
+        """ValueError where what is known of a row excludes its target, such as more successes than trials."""
+        if hasattr(self.regressor, "_possible_targets"):
+            self.regressor._possible_targets(self._forward(y), trials=self.known.get("trials"))
+
     def log_density(self, y):
         """log p(y) (N,), summed over the outputs."""
         found = self.regressor.predict_log_density(self.X, self._forward(y), **self.known)
@@ -144,11 +149,13 @@ class RegressionPredictions:
         """P(Y <= y), and P(Y < y) if some y have a probability or None, for the targets as the regressor sees them."""
         z = self._forward(y)
         self._check_single("Distribution functions", z)
+        self.check_possible(y)
         at = self.regressor.predict_cdf(self.X, z, **self.known)
         if self.mixed is not None:
             z = self.mixed.observed(np.asarray(z, float).T).T
-            # Of a density so small a step is nothing.
-            step = _NEXT * (np.abs(z) + np.std(z, axis=0))
+            # Of a density so small a step is nothing. Scored targets may all be equal.
+            std = np.reshape(self.regressor.predict(self.X, return_std=True, **self.known)[1], z.shape)
+            step = _NEXT * (np.abs(z) + std)
         elif self.is_discrete:
             step = 1.0
         else:

@@ -29,6 +29,11 @@ def _nlpd(found, y, weight, scorer):
 
 
 def _msll(found, y, weight, scorer):
+    if found.mixed is not None:
+        raise ValueError(
+            f"metric='msll' compares densities, and with likelihood={found.mixed.name!r} some targets have a "
+            "probability in place of one, whose unit is another; use 'nlpd' or 'crps'."
+        )
     return _nlpd(found, y, weight, scorer) + row_average(baseline_log_density(*columns(y=y), None, weight), weight)
 
 
@@ -99,7 +104,8 @@ class DistributionScorer(BaseEstimator):
     ----------
     metric : str, default="nlpd"
         "nlpd", negative log predictive density in nats for each row, in the units of y; of a classifier the log loss.
-        "msll", the same minus that of a normal distribution with the moments of the scored y.
+        "msll", the same minus that of a normal distribution with the moments of the scored y; not for likelihoods of
+        values some of which have a probability ("censored", "tweedie").
         "crps", continuous ranked probability score; in closed form for normal predictions, else of draws.
         "interval_score", that of the central interval.
         "interval_width", the mean width of this interval; to be read beside its coverage.
@@ -144,6 +150,10 @@ class DistributionScorer(BaseEstimator):
         self.metric = metric
         self.coverage = coverage
         self.n_draws = n_draws
+
+    def _accept_sample_weight(self) -> bool:
+        """Of scikit-learn's scorers, to which it passes the weights of a search with several metrics."""
+        return True
 
     def __call__(
         self,
@@ -197,6 +207,7 @@ class DistributionScorer(BaseEstimator):
             y = np.asarray(y, dtype=float)
             # A single column is a vector, as estimators take it.
             y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+            found.check_possible(y)
             return -_OF_REGRESSORS[self.metric](found, y, sample_weight, self)
         if self.metric not in _OF_CLASSIFIERS:
             raise ValueError(

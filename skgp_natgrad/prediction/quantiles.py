@@ -118,7 +118,8 @@ def _quantile(likelihood, mean, var, known, level):
     if likelihood.atom is None:
         return _root(excess, row, likelihood.support, mean, var)
     found = np.full(len(row), likelihood.atom)
-    rest = np.flatnonzero(excess(found, row) < 0.0)
+    # Not a number is no probability of the atom: the search for a root refuses it.
+    rest = np.flatnonzero(~(excess(found, row) >= 0.0))
     found[rest] = _root(excess, row[rest], likelihood.support, mean[:, rest], var[:, rest])
     return found
 
