@@ -133,3 +133,22 @@ def test_rows_of_weight_zero_say_nothing_of_the_kernel(rng, kernels):
     assert_allclose(found.kernels[0].theta, expected.kernels[0].theta, rtol=1e-6)
     assert found.likelihood.variance == pytest.approx(expected.likelihood.variance, rel=1e-6)
     assert found.likelihood.variance < 0.02
+
+
+@pytest.mark.parametrize("parameterization", ["natural_log", "mean_var_log"])
+def test_steps_of_a_logarithm_end_where_the_next_can_start(rng, parameterization):
+    """From the prior the curvature times a step may be a logarithm of hundreds, and still raise the bound."""
+    X = rng.uniform(-2.0, 2.0, size=(200, 1))
+    table = svgp.Table(X, np.sin(2.0 * X.T), np.ones(200))
+    algorithm = svgp.Algorithm(parameterization=parameterization, optimizer=None)
+    plan = svgp.Plan((1.0 * RBF(0.7),), Gaussian(0.01, "fixed"), n_inducing=20, settings=SETTINGS)
+    plan = plan._replace(settings=SETTINGS._replace(algorithm=algorithm))
+    state, constants = svgp.init(plan, table, random_state=0)
+    bounds = []
+    for _ in range(6):
+        state, report = svgp.step(state, constants, svgp.batch(table), plan, gamma=0.3, rate=0.0)
+        bounds.append(float(report.elbo))
+        eigenvalues = np.linalg.eigvalsh(np.asarray(state.q.precision)[0])
+        assert eigenvalues[0] > 0.0
+        assert eigenvalues[-1] < 1e16 * eigenvalues[0]
+    assert np.all(np.diff(bounds) > 0.0)

@@ -46,7 +46,11 @@ def _from_logarithm(first, log_precision, of_gaussian):
     log_precision = symmetrize(log_precision)
     precision, cov = symmetric_exp(log_precision), symmetric_exp(-log_precision)
     nat1, mean = of_gaussian(first, precision, cov)
-    return gaussian.Gaussian(nat1, precision, mean, cov, -jnp.trace(log_precision, axis1=-2, axis2=-1))
+    log_det_cov = -jnp.trace(log_precision, axis1=-2, axis2=-1)
+    # Of a wider range a matrix has no logarithm in double precision: the next step could not start there.
+    condition = jnp.abs(precision).max((-2, -1)) * jnp.abs(cov).max((-2, -1))
+    log_det_cov = jnp.where(condition < 1.0 / jnp.finfo(float).eps, log_det_cov, jnp.nan)
+    return gaussian.Gaussian(nat1, precision, mean, cov, log_det_cov)
 
 
 def _apply(A, x):
