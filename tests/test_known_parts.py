@@ -5,14 +5,16 @@ import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.linear_model import PoissonRegressor
-from sklearn.model_selection import cross_validate
+from sklearn.metrics import r2_score
+from sklearn.model_selection import cross_val_score, cross_validate
 
 from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.metrics import DistributionScorer
+from skgp_natgrad.metrics import DistributionScorer, nlpd_scorer
 from skgp_natgrad.start import evidence, targets
 
 from .conftest import all_likelihoods, targets_for
@@ -439,3 +441,27 @@ def test_a_target_that_the_rows_of_the_evidence_lack_keeps_its_kernel(rng):
         assert np.all(np.isfinite(model.predict(X[:5], return_std=True)))
         kept.append(model.kernel_[1].k2.length_scale == 1.7)
     assert any(kept)
+
+
+def test_models_of_missing_targets_are_scored_by_those_that_are_there(rng):
+    X = rng.uniform(-3.0, 3.0, size=(120, 1))
+    y = np.column_stack([np.sin(X[:, 0]), 5.0 * np.cos(X[:, 0])]) + 0.1 * rng.normal(size=(120, 2))
+    gappy, weight = y.copy(), rng.uniform(0.5, 2.0, size=120)
+    gappy[rng.uniform(size=y.shape) < 0.3] = np.nan
+    gappy[:4] = np.nan
+    model = NGDSVGPRegressor(1.0 * RBF(), missing_targets="ignore", random_state=0).fit(X, gappy)
+    mean, seen, alone = model.predict(X), ~np.isnan(gappy), []
+    for k in range(2):
+        rows, other = seen[:, k], np.full((120, 2), np.nan)
+        other[:, k] = y[:, k]
+        alone.append(np.where(rows, model.predict_log_density(X, other), 0.0))
+    found = model.predict_log_density(X, gappy)
+    assert_allclose(found, np.sum(alone, axis=0), rtol=1e-10, atol=1e-12)
+    assert_allclose(model.predict_log_density(X, y)[seen.all(1)], found[seen.all(1)], rtol=1e-10)
+    some = seen.any(1)
+    assert_allclose(nlpd_scorer(model, X, gappy, weight), np.average(found[some], weights=weight[some]), rtol=1e-10)
+    expected = [r2_score(y[rows, k], mean[rows, k], sample_weight=weight[rows]) for k, rows in enumerate(seen.T)]
+    assert model.score(X, gappy, weight) == pytest.approx(np.mean(expected), rel=1e-10)
+    assert model.score(X, y) == pytest.approx(r2_score(y, mean), rel=1e-10)
+    found = cross_val_score(clone(model), X, gappy, cv=2, scoring=nlpd_scorer, error_score="raise")
+    assert np.all(np.isfinite(found))

@@ -37,7 +37,8 @@ class TargetDistribution(TargetRows):
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(y | X) in nats, in the units of y, summed over the outputs.
+            log p(y | X) in nats, in the units of y, summed over the outputs; with ``missing_targets="ignore"`` over
+            those that are not NaN.
             Of counts, levels and censored y log p(y | X) is that of a probability. Minus its mean is the negative
             log predictive density (NLPD).
 
@@ -53,14 +54,16 @@ class TargetDistribution(TargetRows):
         True
         """
         X = self._check_rows(X)
-        y = self._check_targets(X, y)
+        y = self._check_targets(X, y, self.missing_targets == "ignore")
         known = self._known(X, offset, alpha=alpha, trials=trials)
-        self.likelihood_.check_targets(y.T)
+        seen = ~np.isnan(y.T)
+        self.likelihood_.check_targets(y.T if np.all(seen) else y.T[seen][None])
         standardised = self._y_scale.forward(y).T
         likelihood = _fitted.model_of(self).likelihood.given(known["known"])
         likelihood.check_rows(standardised)
         # A probability has no unit.
-        log_scale = np.where(likelihood.has_mass(standardised), 0.0, np.log(self._y_scale.scale)[:, None])
+        has_no_unit = likelihood.has_mass(standardised) | ~seen
+        log_scale = np.where(has_no_unit, 0.0, np.log(self._y_scale.scale)[:, None])
         return self._predict("log_density", X, standardised, **known) - log_scale.sum(0)
 
     @by_blocks("y", "offset", "alpha", "trials")

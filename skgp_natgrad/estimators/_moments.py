@@ -253,7 +253,7 @@ class TargetMoments(TargetDistribution):
         Returns
         -------
         score : float
-            R^2, averaged over the outputs.
+            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each of the rows that have it.
 
         Examples
         --------
@@ -267,4 +267,16 @@ class TargetMoments(TargetDistribution):
         True
         """
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
-        return r2_score(self._possible_targets(y, trials=trials), mean, sample_weight=sample_weight)
+        y = self._possible_targets(y, trials=trials)
+        if self.missing_targets == "ignore":
+            return _r2_of_seen(y, mean, sample_weight)
+        return r2_score(y, mean, sample_weight=sample_weight)
+
+
+def _r2_of_seen(y, mean, weight):
+    """R^2 of each output (N,) or (N, T) in the rows whose target is not NaN, averaged over the outputs."""
+    y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))
+    weight = np.ones(len(mean)) if weight is None else np.asarray(weight)
+    outputs = [(target, found, ~np.isnan(target)) for target, found in zip(y.T, mean.T, strict=True)]
+    scores = [r2_score(target[seen], found[seen], sample_weight=weight[seen]) for target, found, seen in outputs]
+    return float(np.mean(scores))

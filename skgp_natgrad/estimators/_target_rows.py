@@ -14,10 +14,13 @@ from ._table import latent_offset
 class TargetRows(LatentDistribution):
     """Rows and targets in the units of the model, and back."""
 
-    def _check_targets(self, X, y):
-        """Validate y (N,) or (N, T) beside the rows ``X``; return it with two axes."""
-        with _inputs.locate(y=y):
-            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    def _check_targets(self, X, y, may_lack=False):
+        """Validate y (N,) or (N, T) beside the rows ``X``; return it with two axes. With ``may_lack`` some are NaN."""
+        if may_lack:
+            y = _inputs.targets(y, True)
+        else:
+            with _inputs.locate(y=y):
+                y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         check_consistent_length(X, y)
         y = y.reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):

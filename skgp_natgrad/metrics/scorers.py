@@ -25,6 +25,10 @@ _SMALLEST = np.finfo(float).tiny
 
 
 def _nlpd(found, y, weight, scorer):
+    # A row without any target, where these may be missing, is none.
+    seen = np.any(~np.isnan(np.reshape(y, (len(y), -1))), axis=1)
+    if not np.all(seen):
+        weight = np.where(seen, 1.0 if weight is None else weight, 0.0)
     return -row_average(found.log_density(y), weight)
 
 
