@@ -267,16 +267,15 @@ class TargetMoments(TargetDistribution):
         True
         """
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
-        y = self._possible_targets(y, trials=trials)
-        if self.missing_targets == "ignore":
-            return _r2_of_seen(y, mean, sample_weight)
+        return _r2(self._possible_targets(y, trials=trials), mean, sample_weight, self.missing_targets == "ignore")
+
+
+def _r2(y, mean, sample_weight, may_lack):
+    """R^2 of outputs (N,) or (N, T), averaged over them; if they ``may_lack`` each in the rows where it is not NaN."""
+    if not may_lack:
         return r2_score(y, mean, sample_weight=sample_weight)
-
-
-def _r2_of_seen(y, mean, weight):
-    """R^2 of each output (N,) or (N, T) in the rows whose target is not NaN, averaged over the outputs."""
     y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))
-    weight = np.ones(len(mean)) if weight is None else np.asarray(weight)
+    weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
     outputs = [(target, found, ~np.isnan(target)) for target, found in zip(y.T, mean.T, strict=True)]
     scores = [r2_score(target[seen], found[seen], sample_weight=weight[seen]) for target, found, seen in outputs]
     return float(np.mean(scores))
