@@ -9,6 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.estimators._summary import terms_of
 from skgp_natgrad.kernels import Columns
 
 RNG = np.random.default_rng(3)
@@ -125,3 +126,21 @@ def test_classifiers_and_unfitted_estimators(fitted):
     assert "Bernoulli" in repr(model.summary())
     constant = NGDSVGPRegressor(1.0 * RBF(), **FIXED).fit(X, np.ones(90))
     assert_allclose(constant.feature_importances_.sum(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "forms", "by_column"),
+    [
+        (RBF(2.0) ** 2, ["RBF ** 2"], [{"a": 20.0, "b": 200.0}]),
+        ((2.0 * RBF(2.0)) ** 2, ["RBF ** 2"], [{"a": 20.0, "b": 200.0}]),
+        (Columns(RBF(3.0), [0]) ** 2 + Columns(RBF(), [1]), ["RBF ** 2", "RBF"], [{"a": 30.0}, {"b": 100.0}]),
+        ((RBF() + 2.0 * Matern(nu=1.5)) ** 2, ["(RBF + ConstantKernel * Matern(nu=1.5)) ** 2"], [{}]),
+    ],
+)
+def test_a_summary_of_powers_has_the_units_of_its_columns(kernel, forms, by_column, rng):
+    X = rng.normal(size=(5, 2))
+    found = terms_of(kernel, ["a", "b"], np.array([10.0, 100.0]), X, 1.0)
+    factors = [factor for term in found for factor in term.factors]
+    assert [factor.kernel for factor in factors] == forms
+    assert [factor.by_column for factor in factors] == by_column
+    assert sum(term.amplitude**2 for term in found) == pytest.approx(np.mean(kernel.diag(X)))

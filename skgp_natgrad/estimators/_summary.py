@@ -106,7 +106,7 @@ def terms_of(kernel, names, units, points, scale, latent=None):
         for each, columns in product:
             seen = points if columns is None else points[:, columns]
             variance = variance * each.diag(seen)
-            if not isinstance(each, sklearn_kernels.ConstantKernel):
+            if not isinstance(_base(each), sklearn_kernels.ConstantKernel):
                 columns = np.arange(len(names)) if columns is None else np.asarray(columns)
                 factors.append(_factor(each, [names[i] for i in columns], units[columns]))
         amplitude = scale * np.sqrt(np.mean(variance))
@@ -123,13 +123,34 @@ def _summands(kernel, columns=None):
         return _summands(kernel.k1, columns) + _summands(kernel.k2, columns)
     if isinstance(kernel, sklearn_kernels.Product):
         return [a + b for a in _summands(kernel.k1, columns) for b in _summands(kernel.k2, columns)]
+    if isinstance(kernel, sklearn_kernels.Exponentiation):
+        # The power of a product is a product of powers; that of a sum stays whole.
+        found = _summands(kernel.kernel, columns)
+        if len(found) == 1:
+            return [[(each**kernel.exponent, own) for each, own in found[0]]]
     return [[(kernel, columns)]]
 
 
-def _factor(kernel, names, units):
-    form = type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
+def _base(kernel):
+    """The kernel of which this is a power, or itself."""
+    return _base(kernel.kernel) if isinstance(kernel, sklearn_kernels.Exponentiation) else kernel
+
+
+def _form(kernel):
+    """The name of a kernel without its numbers, but for those that make it another kernel."""
     if isinstance(kernel, sklearn_kernels.Exponentiation):
-        return _factor(kernel.kernel, names, units)._replace(kernel=repr(kernel))
+        return f"{_form(kernel.kernel)} ** {kernel.exponent:g}"
+    if isinstance(kernel, sklearn_kernels.Sum):
+        return f"({_form(kernel.k1)} + {_form(kernel.k2)})"
+    if isinstance(kernel, sklearn_kernels.Product):
+        return f"{_form(kernel.k1)} * {_form(kernel.k2)}"
+    if isinstance(kernel, Columns):
+        return _form(kernel.kernel)
+    return type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
+
+
+def _factor(kernel, names, units):
+    form, kernel = _form(kernel), _base(kernel)
     # A periodic kernel's lengthscale has no unit.
     quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
     if quantity is None:
