@@ -395,5 +395,5 @@ def check_names(estimator, params):
         if nested and name in _OBJECTS and not hasattr(value, "set_params"):
             raise ValueError(
                 f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
-                "such as kernel=RBF(), likelihood=StudentT(), gamma_schedule=LogLinear(), mean_function=Ridge()."
+                "such as kernel=RBF(), likelihood=StudentT(), objective=Predictive(), gamma_schedule=LogLinear()."
             )
