@@ -25,6 +25,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import RobustMax, StudentT
+from skgp_natgrad.priors import LogNormal
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -183,11 +184,18 @@ def test_a_likelihood_of_the_other_task_names_its_estimator(estimator, likelihoo
         estimator(likelihood=likelihood).fit(np.zeros((4, 1)), [0, 1, 0, 1])
 
 
-@pytest.mark.parametrize("key", ["likelihood__df", "gamma_schedule__final", "kernel__length_scale"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("likelihood__df", "gamma_schedule__final", "kernel__length_scale"),
+        *("hyperparameter_prior__sigma", "mean_function__alpha"),
+    ],
+)
 def test_nested_parameters_of_a_name_are_explained(key):
     with pytest.raises(ValueError, match=f"{key} cannot be set.*Pass an object"):
         NGDSVGPRegressor(likelihood="student_t").set_params(**{key: 2.0})
     objects = {"likelihood": StudentT(), "gamma_schedule": LogLinear(), "kernel": RBF()}
+    objects |= {"hyperparameter_prior": LogNormal(sigma=1.0), "mean_function": Ridge()}
     model = NGDSVGPRegressor(likelihood="student_t").set_params(**objects, **{key: 0.5})
     assert model.get_params()[key] == 0.5
 

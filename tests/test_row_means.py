@@ -333,6 +333,23 @@ def test_the_bound_is_that_of_a_mean_before_conjugate_gradients_have_converged(r
     assert abs(table.y[0] @ alpha / expected - 1.0) > 1e-3
 
 
+@pytest.mark.parametrize("noise", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("nu", [0.5, 1.5])
+def test_single_precision_leaves_the_bound_its_digits(rng, monkeypatch, noise, nu):
+    """At the mean that is returned, of 600 rows; N k / s^2 up to 6e10, where conjugate gradients end far from y."""
+    kernel = ConstantKernel(1.0, "fixed") * Matern(1.0, "fixed", nu=nu)
+    monkeypatch.setattr(dispersion, "n_rows", lambda n_points: 60)
+    table, found, solve = table_of(rng, n=600, noise=noise), [], row_means.solve
+    monkeypatch.setattr(row_means, "solve", lambda *a: found.append(solve(*a)) or found[-1])
+    plan = plan_of(1, table.n_rows, kernel, noise)
+    result = trained(plan, table)
+    assert len(result.state.parameters.points.Z_mean) > 0
+    mean = svgp.predict(svgp.condition(result.state, result.constants, plan)[0], table.X)[0][0]
+    fit = (table.weight * (table.y[0] - mean) ** 2).sum() / noise
+    expected = fit + mean @ np.linalg.solve(kernel(table.X), mean)
+    assert found[0].quadratic[0] == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.fixture
 def small_sizes(monkeypatch):
     monkeypatch.setattr(sizes, "_MOST", 60)

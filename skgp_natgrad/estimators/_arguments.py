@@ -33,11 +33,6 @@ from . import _checks, _inputs
 from ._documentation import GROUPS
 from ._targets import likelihood_of
 
-# Arguments whose values may be objects with parameters of their own.
-_OBJECTS = {"kernel", "likelihood", "objective", "gamma_schedule", "learning_rate", "hyperparameter_prior"}
-_OBJECTS |= {"mean_function"}
-
-
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
 _NOT_OF_STEPS = {"solver", "random_state", "train_inducing_points"}
 _OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - _NOT_OF_STEPS
@@ -392,7 +387,7 @@ def check_names(estimator, params):
         if name not in names:
             raise ValueError(_checks.unknown(f"{type(estimator).__name__} parameter", name, names))
         value = params.get(name, getattr(estimator, name, None))
-        if nested and name in _OBJECTS and not hasattr(value, "set_params"):
+        if nested and not hasattr(value, "set_params"):
             raise ValueError(
                 f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
                 "such as kernel=RBF(), likelihood=StudentT(), objective=Predictive(), gamma_schedule=LogLinear()."

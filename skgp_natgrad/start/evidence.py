@@ -34,7 +34,7 @@ _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
 # the larger sizes are multiples of it.
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128
 # What is added to the logarithm of the noise with which a search begins, where there is no factor.
-_MORE_NOISE = np.log(10.0) * np.arange(13)
+_MORE_NOISE = np.log(10.0) * np.arange(1, 13)
 # Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
 _GRADIENT, _CHANGE = 1e-5, 2e-9
 # The largest slope by which a loss is divided.
@@ -224,11 +224,12 @@ def _possible(loss, x0, most_noise):
     function of its nearest ones, which is a maximum, too.
     """
     at_start = loss(x0)
-    if np.isfinite(at_start[0]):
-        return x0, at_start
     # The noise is the last of all logarithms.
+    if np.isfinite(at_start[0]) or x0[-1] >= most_noise:
+        return x0, at_start
     starts = [np.append(x0[:-1], min(x0[-1] + more, most_noise)) for more in _MORE_NOISE]
-    return min(((start, loss(start)) for start in starts), key=lambda each: each[1][0])
+    tried = [(x0, at_start), *((start, loss(start)) for start in starts)]
+    return min(tried, key=lambda each: each[1][0])
 
 
 def _minimised(loss, x0, at_start, limits, options):
