@@ -84,6 +84,18 @@ def chosen(contenders, args, optional=()):
     return {name: contenders[name] for name in names}
 
 
+def placed(contenders, device):
+    """Those that can compute on a device, told which: on a GPU this package, its floor and GPyTorch."""
+    if device == "cpu":
+        return contenders
+    found = {name: one for name, one in contenders.items() if one.library in ("skgp_natgrad", "gpytorch")}
+    for one in found.values():
+        one.settings["device"] = device
+        if "arguments" in one.settings:
+            one.settings["arguments"]["device"] = device
+    return found
+
+
 def interpreter(library, entries):
     """The interpreter that has a library, from the values of ``--peer-python``."""
     given = dict(entry.split("=", 1) if "=" in entry else ("", entry) for entry in entries)

@@ -19,7 +19,7 @@ import os
 
 import numpy as np
 import step_time
-from _common import chosen, contest_parser, machine, number, run_alone, say, show, where, written
+from _common import chosen, contest_parser, machine, number, placed, run_alone, say, show, where, written
 
 # As XLA and NVIDIA's libraries name them; the first that is found in a name counts.
 PARTS = {
@@ -42,19 +42,13 @@ def parse_arguments(argv=None):
     p.add_argument("--dtypes", nargs="+", choices=["float64", "float32"], default=["float64", "float32"])
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--blocks", type=int, default=1, help="of 20 iterations, for each contender and round")
+    p.set_defaults(before=None)  # `step_time.contenders` asks
     return p.parse_args(argv)
 
 
 def contenders(args):
     """Those of ``step_time.py`` that have a GPU version, told the device."""
-    found = {
-        name: one for name, one in step_time.contenders(args).items() if one.library in ("skgp_natgrad", "gpytorch")
-    }
-    for one in found.values():
-        one.settings["device"] = args.device
-        if "arguments" in one.settings:
-            one.settings["arguments"]["device"] = args.device
-    return found
+    return placed(step_time.contenders(args), args.device)
 
 
 def has_gpu():

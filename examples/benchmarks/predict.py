@@ -14,7 +14,7 @@ the calls after one that warms up; a table longer than ``--rows-in-all`` is pred
 
 from __future__ import annotations
 
-from _common import Contender, Results, chosen, contest_parser, machine, number, prepared, run_alone, show, where
+from _common import Contender, Results, chosen, contest_parser, machine, number, placed, prepared, run_alone, show, where
 
 DATASETS = {"regression": "kin40k", "classification": "magic"}
 LIKELIHOODS = {"regression": "gaussian", "classification": "bernoulli"}
@@ -30,6 +30,7 @@ def parse_arguments(argv=None):
     p.add_argument("--max-iter", type=int, default=40)
     p.add_argument("--rows-a-call", type=int, default=10_000, help="of the peers")
     p.add_argument("--rows-in-all", type=int, default=20_000, help="of the calls that a median is taken of")
+    p.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="with gpu: ours, its floor and GPyTorch")
     return p.parse_args(argv)
 
 
@@ -61,7 +62,7 @@ def contenders(task, args):
         found["gpjax"] = Contender("gpjax", "gpjax_svgp:train", peer)
     exact = parts | {"n_rows_trained": args.exact_rows, "ard": False, "noise_variance": 0.1}
     found["sklearn exact"] = Contender("sklearn", "sklearn_gp:train", exact)
-    return found
+    return placed(found, args.device)
 
 
 def ours(common, args, n_mean_inducing):

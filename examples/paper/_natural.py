@@ -84,6 +84,7 @@ def arguments(settings, data, seed, device="auto"):
         "max_iter": settings["max_iter"],
         "tol": 0.0,
         "jitter": settings["jitter"],
+        "calibrate": False,  # what q says, as in the paper
         "normalize_X": False,
         "normalize_y": False,
         "random_state": seed,

@@ -110,6 +110,8 @@ def method_settings(method, task, settings):
         unused |= {"gamma_initial", "gamma_steps"}
     else:
         unused |= {"noise"}
+        # The paper's methods predict what q says: the estimator's own calibration is not theirs.
+        settings = settings | {"calibrate": False}
     return {name: value for name, value in settings.items() if name not in unused}
 
 
@@ -150,6 +152,7 @@ def arguments(method, task, data, seed, settings, device="auto"):
         "normalize_X": False,
         "normalize_y": False,
         "jitter": settings["jitter"],
+        "calibrate": False,
         "random_state": seed,
         "device": device,
     }

@@ -86,7 +86,7 @@ def train(data, settings, report):
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    train_in_blocks(run, lambda: _predictor(model, likelihood), settings, report)
+    train_in_blocks(run, lambda: _predictor(model, likelihood, device), settings, report)
 
 
 def _likelihood(settings):
@@ -113,19 +113,19 @@ def _optimizers(model, likelihood, settings, n_rows):
     return optimizers, torch.optim.lr_scheduler.LambdaLR(adam, part)
 
 
-def _predictor(model, likelihood):
-    """Prediction with the caches of evaluation mode."""
+def _predictor(model, likelihood, device):
+    """Prediction with the caches of evaluation mode; rows and answers are NumPy's."""
     model.eval()
     likelihood.eval()
 
     @torch.no_grad()
     def mean(X):
-        return model(torch.from_numpy(X)).mean.numpy()
+        return model(torch.from_numpy(X).to(device)).mean.cpu().numpy()
 
     @torch.no_grad()
     def moments(X):
-        predicted = likelihood(model(torch.from_numpy(X)))
-        return predicted.mean.numpy(), predicted.variance.numpy()
+        predicted = likelihood(model(torch.from_numpy(X).to(device)))
+        return predicted.mean.cpu().numpy(), predicted.variance.cpu().numpy()
 
     def proba(X):
         mean, _ = moments(X)
