@@ -33,6 +33,25 @@ def cells(rng, shape, n, n_classes=2):
     return X, p, index, (rng.random(n)[:, None] > p[index].cumsum(1)).sum(1)
 
 
+@pytest.mark.parametrize("numbers", [None, lambda X: np.zeros(len(X), np.uint64)], ids=["", "without numbers"])
+def test_rows_are_grouped_to_the_bit(numbers, rng, monkeypatch):
+    """Equal rows together and in their order, others apart, even if all had the same number."""
+    if numbers is not None:
+        monkeypatch.setattr(repeated, "_numbers", numbers)
+    for X in (
+        rng.integers(0, 3, (300, 3)) / 7.0,
+        rng.integers(0, 2, (300, 2)).astype("float32"),
+        rng.normal(size=(50, 100)),
+        np.where(rng.random((40, 2)) < 0.5, 0.0, -0.0),
+        np.ones((1, 2)),
+    ):
+        order, start = repeated.grouped(X)
+        found = np.empty(len(X), int)
+        found[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(X)))
+        np.testing.assert_array_equal(found[:, None] == found, (X[:, None] == X).all(-1))
+        assert all(np.all(np.diff(group) > 0) for group in np.split(order, start[1:]))
+
+
 def brute_force(X, y):
     same = (X[:, None] == X[None]).all(-1)
     return [[any(y[k, same[i]] != y[k, i]) for i in range(len(X))] for k in range(len(y))]

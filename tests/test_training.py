@@ -6,12 +6,14 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import solve_triangular
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, Schedule
-from skgp_natgrad._backend.linalg import jittered_cholesky, normal_nodes, triangular_inverse
+from skgp_natgrad._backend import inverse_by_products, linalg
+from skgp_natgrad._backend.linalg import jittered_cholesky, normal_nodes
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.start import inducing_points
@@ -118,9 +120,10 @@ def test_jitter_is_raised_as_far_as_needed():
 
 
 @pytest.mark.parametrize(("dtype", "jitter"), [("float64", 1e-12), ("float32", 1e-5)])
-@pytest.mark.parametrize("size", [1, 128, 129, 301])
+@pytest.mark.parametrize("size", [1, 64, 65, 128, 129, 301])
+@pytest.mark.parametrize("triangular_inverse", [linalg.triangular_inverse, inverse_by_products.triangular_inverse])
 @pytest.mark.usefixtures("x64")
-def test_triangular_inverse_has_the_residual_of_a_solve(size, dtype, jitter, rng):
+def test_triangular_inverse_has_the_residual_of_a_solve(triangular_inverse, size, dtype, jitter, rng):
     """Columns solve their equations to the last digits, however ill-conditioned the matrix is."""
     x = np.sort(rng.normal(size=(2, size)))
     K = np.exp(-0.5 * (x[:, :, None] - x[:, None]) ** 2) + jitter * np.eye(size)
@@ -130,6 +133,14 @@ def test_triangular_inverse_has_the_residual_of_a_solve(size, dtype, jitter, rng
     assert_array_equal(inverse, np.tril(inverse))
     L, inverse = L.astype(float), inverse.astype(float)
     assert np.all(np.abs(L @ inverse - np.eye(size)) <= 20.0 * np.finfo(dtype).eps * np.abs(L) @ np.abs(inverse))
+
+
+@pytest.mark.usefixtures("x64")
+def test_inverses_of_a_stack_are_those_of_its_matrices(rng):
+    L = np.tril(rng.normal(size=(3, 150, 150)), -1) / 10.0 + 2.0 * np.eye(150)
+    expected = [solve_triangular(each, np.eye(150), lower=True) for each in L]
+    for module in (linalg, inverse_by_products):
+        assert_allclose(jax.jit(module.triangular_inverse)(L), expected, rtol=0, atol=1e-14)
 
 
 def test_normal_nodes_are_exact_for_polynomials():

@@ -30,6 +30,8 @@ ENVIRONMENTS = {
     # XLA and OpenBLAS would take the cores from each other, as the developer's notes say of ours.
     "gpjax": {"JAX_ENABLE_X64": "1", "OPENBLAS_NUM_THREADS": "1"},
 }
+# Letters of an event that are shown; the results have all of it.
+_LONGEST_LINE = 300
 # What is compiled is part of what is measured.
 _CACHES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 
@@ -209,7 +211,7 @@ def run_alone(name, contender, kind, data, args):
     for event in worker.events():
         events.setdefault(event.pop("event"), []).append(event)
         if "failed" not in events and events.keys() - {"imported"}:
-            say(f"{name}: {json.dumps(event)}")
+            say(f"{name}: {json.dumps(event)[:_LONGEST_LINE]}")
     worker.finish()
     if worker.failure:
         say(f"{name}: LEFT OUT: {worker.failure}")

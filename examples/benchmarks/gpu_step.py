@@ -23,7 +23,15 @@ from _common import chosen, contest_parser, machine, number, placed, run_alone, 
 
 # As XLA and NVIDIA's libraries name them; the first that is found in a name counts.
 PARTS = {
-    "factorisations and triangular solves": ("cholesky", "potrf", "triangular_solve", "trsm", "trtri", "cusolver"),
+    "factorisations and triangular solves": (
+        "cholesky",
+        "potrf",
+        "getrf",
+        "triangular_solve",
+        "trsm",
+        "trtri",
+        "cusolver",
+    ),
     "products": ("gemm", "gemv", "dot", "matmul", "cutlass", "xmma", "cublas", "ynn_fusion"),
 }
 # One process each on the same device: none may take all of its memory.

@@ -14,7 +14,19 @@ the calls after one that warms up; a table longer than ``--rows-in-all`` is pred
 
 from __future__ import annotations
 
-from _common import Contender, Results, chosen, contest_parser, machine, number, placed, prepared, run_alone, show, where
+from _common import (
+    Contender,
+    Results,
+    chosen,
+    contest_parser,
+    machine,
+    number,
+    placed,
+    prepared,
+    run_alone,
+    show,
+    where,
+)
 
 DATASETS = {"regression": "kin40k", "classification": "magic"}
 LIKELIHOODS = {"regression": "gaussian", "classification": "bernoulli"}

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from . import inverse_by_products, placement
+
 JITTER_GROWTH = 10.0
 JITTER_ATTEMPTS = 10
 # How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.
@@ -64,15 +66,19 @@ def cholesky(A):
     return jnp.linalg.cholesky(A.T, symmetrize_input=False)
 
 
-@one_by_one
 def triangular_inverse(L):
     """Return the inverse of the lower triangular matrices ``L`` (..., M, M).
 
-    It is computed by halves: a solve for all columns of the identity would spend as much
+    On a CPU it is computed by halves: a solve for all columns of the identity would spend as much
     time again on its zeros. The lower left block is found by a solve: a product with the
     inverse of the block below loses digits if L is ill-conditioned (Du Croz and Higham
-    1992, "Stability of methods for matrix inversion", section 3).
+    1992, "Stability of methods for matrix inversion", section 3). Elsewhere: see `inverse_by_products`.
     """
+    return _by_halves(L) if placement.on_cpu() else inverse_by_products.triangular_inverse(L)
+
+
+@one_by_one
+def _by_halves(L):
     return _triangular_inverse(L, _HALVINGS)
 
 
