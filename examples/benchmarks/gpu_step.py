@@ -95,30 +95,24 @@ def parts(milliseconds):
     return total
 
 
-def measure(args):
-    """Step times of all contenders in turn, and profiles of ours."""
-    wanted = chosen(contenders(args), args)
-    with written(**data(args)) as path:
-        times = step_time.alternating(wanted, path, args)
-        common = {"device": args.device, "n_rows": args.n_rows} | machine()
-        profiles = []
-        for name, one in wanted.items():
-            if name.startswith("ours"):
-                events = run_alone(f"{name}, profile", one._replace(target="ours:profile"), "profile", path, args)
-                if events is not None:
-                    profiles.append({"contender": name, **events["profiled"][0]} | common)
-    return [one | common for one in times], profiles
+def profiles(wanted, path, args):
+    """Of ours, one after the other."""
+    for name, one in wanted.items():
+        if name.startswith("ours"):
+            events = run_alone(f"{name}, profile", one._replace(target="ours:profile"), "profile", path, args)
+            if events is not None:
+                yield {"contender": name, **events["profiled"][0]}
 
 
-def show_profiles(profiles, rst):
+def show_profiles(found, rst):
     """The device's milliseconds a step by part."""
     header = ["contender", *(f"{part}, ms" for part in (*PARTS, "all else")), "share of the first two"]
     rows = []
-    for one in profiles:
+    for one in found:
         values = list(parts(one["milliseconds"]).values())
         share = sum(values[:-1]) / max(sum(values), 1e-12)
         rows.append([one["contender"], *(number(value, ".2f") for value in values), f"{share:.2f}"])
-    show(header, rows, rst, [f"{where(profiles)} Device: {profiles[0]['kind']}."])
+    show(header, rows, rst, [f"{where(found)} Device: {found[0]['kind']}."])
 
 
 def main(argv=None):
@@ -128,13 +122,22 @@ def main(argv=None):
         say("JAX sees no GPU here (pip install jax[cuda] where there is one). What would be run:")
         print("\n".join(plan(chosen(contenders(args), args), args)))
         return
-    times, profiles = measure(args)
-    if times:
+    wanted = chosen(contenders(args), args)
+    common = {"device": args.device, "n_rows": args.n_rows} | machine()
+    with written(**data(args)) as path:
+        times = [one | common for one in step_time.alternating(wanted, path, args)]
+        keep(times, args)
         step_time.table(times, args.rst)
-    if profiles:
-        show_profiles(profiles, args.rst)
+        found = [one | common for one in profiles(wanted, path, args)]
+    keep(found, args)
+    if found:
+        show_profiles(found, args.rst)
+
+
+def keep(records, args):
+    """Add them to the file."""
     with args.output.open("a") as file:
-        file.writelines(json.dumps(one) + "\n" for one in (*times, *profiles))
+        file.writelines(json.dumps(one) + "\n" for one in records)
 
 
 if __name__ == "__main__":

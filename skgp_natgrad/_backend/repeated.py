@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-
 # Odd, without a pattern in its bits.
 _FACTOR, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 # Of X: as many as fit into a cache.
