@@ -19,6 +19,8 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
+# Elsewhere than on a CPU, where a call takes as long for as many, and whose memory all calls that wait take of.
+_WIDE_CHUNK_ROWS, _FEW_IN_FLIGHT = 4096, 2
 # Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
 _FEW_CHUNKS = 2
 # Chunks whose values wait to be fetched, at most.
@@ -105,10 +107,15 @@ def filled_up(table, size, axis=-1):
     return np.pad(table, widths, mode="edge")
 
 
+def chunk_rows():
+    """Rows of a chunk on this computation's device: of all tables the same number."""
+    return CHUNK_ROWS if placement.on_cpu() else _WIDE_CHUNK_ROWS
+
+
 def _chunks(X, *targets):
-    """Slices of at most `CHUNK_ROWS` rows a device, and the tables' rows there, filled up, on the devices."""
+    """Slices of at most `chunk_rows` rows a device, and the tables' rows there, filled up, on the devices."""
     where = placement.current()
-    size = where.block_size(len(X), CHUNK_ROWS)
+    size = where.block_size(len(X), chunk_rows())
     for start in range(0, len(X), size):
         rows = slice(start, min(start + size, len(X)))
         chunk = [filled_up(X[rows], size, axis=0), *(filled_up(y[:, rows], size) for y in targets)]
@@ -181,7 +188,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     """
     read = posterior.read_by(needs_variance(function, likelihood))
     # What few chunks read is sent with them.
-    several = len(X) > _FEW_CHUNKS * CHUNK_ROWS
+    several = len(X) > _FEW_CHUNKS * chunk_rows()
     model = placement.current().replicated((kernels, likelihood, read), now=several)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
 
@@ -218,8 +225,9 @@ def over_chunks(program, X, *targets):
     Its values, of shape (..., chunk), are put together to shape (..., N).
     """
     pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(X, *targets))
+    n_waiting = min(device.n_cores(), _MOST_IN_FLIGHT) if placement.on_cpu() else _FEW_IN_FLIGHT
     values = None
-    for rows, piece in _in_flight(pieces, min(device.n_cores(), _MOST_IN_FLIGHT)):
+    for rows, piece in _in_flight(pieces, n_waiting):
         if values is None:
             values = jax.tree.map(lambda part: np.empty((*part.shape[:-1], len(X))), piece)
         for whole, part in zip(jax.tree.leaves(values), jax.tree.leaves(piece), strict=True):

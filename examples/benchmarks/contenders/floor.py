@@ -23,7 +23,7 @@ from skgp_natgrad._backend.linalg import (
     upper_product,
     weighted_gram,
 )
-from skgp_natgrad.prediction.evaluate import CHUNK_ROWS
+from skgp_natgrad.prediction.evaluate import chunk_rows
 from skgp_natgrad.step.chunk import STEPS_PER_CALL
 
 
@@ -118,10 +118,12 @@ def predict(data, settings, report):
     reduction = np.tril(rng.normal(size=(n_inducing, n_inducing)))
     alpha, Z, reduction = jax.device_put((alpha, Z, reduction))
 
+    size = chunk_rows()
+
     def in_chunks(function, X):
-        if len(X) > CHUNK_ROWS:
-            X = np.pad(X, ((0, -len(X) % CHUNK_ROWS), (0, 0)))
-        parts = [function(X[start : start + CHUNK_ROWS]) for start in range(0, len(X), CHUNK_ROWS)]
+        if len(X) > size:
+            X = np.pad(X, ((0, -len(X) % size), (0, 0)))
+        parts = [function(X[start : start + size]) for start in range(0, len(X), size)]
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     def mean(X):
