@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators import _hooks
 from skgp_natgrad.training import loop
 
@@ -195,3 +195,28 @@ def test_a_score_is_told_of_weights_and_offsets():
 def test_a_callback_ends_training_by_any_truth(stop):
     assert regressor(callback=lambda n_iter, model: stop).fit(X, Y).n_iter_ == 20
     assert regressor(callback=lambda n_iter, model: 1).fit(X, Y).n_iter_ == 50
+
+
+def test_class_probabilities_are_calibrated_for_callbacks_that_ask(monkeypatch):
+    """None for one that does not look; for others as if training had ended there; the fit is the same for all."""
+    rows = np.random.default_rng(1).normal(size=(1300, 2))  # of which a thousand are drawn
+    labels = (rows[:, 0] + 0.5 * RNG.normal(size=len(rows)) > 0).astype(int)
+
+    def classifier(**options):
+        return NGDSVGPClassifier(400.0 * RBF(0.3), optimizer=None, **OPTIONS | {"batch_size": 100} | options)
+
+    counted, original = [], svgp.calibrated
+    monkeypatch.setattr(svgp, "calibrated", lambda *arguments: counted.append(1) or original(*arguments))
+    without = classifier().fit(rows, labels).predict_proba(rows)
+    assert len(counted) == 1
+    assert_array_equal(classifier(callback=lambda n_iter, model: None).fit(rows, labels).predict_proba(rows), without)
+    assert len(counted) == 2
+
+    kept = {}
+    last = classifier(callback=lambda n_iter, model: kept.update({n_iter: (model, model.predict_proba(rows))}))
+    assert_array_equal(last.fit(rows, labels).predict_proba(rows), without)
+    model, probabilities = kept[20]
+    assert model.calibration_ != (1.0, 1.0)
+    assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(rows), probabilities)
+    ended = classifier(callback=lambda n_iter, model: n_iter == 20).fit(rows, labels)
+    assert_array_equal(ended.predict_proba(rows), probabilities)

@@ -61,7 +61,7 @@ class _Models:
         if self._n_iter != monitor.n_iter:
             result = svgp.interim(state, self.constants, monitor.report, self.fit.plan)
             model = copy.copy(self.estimator)
-            _fitted.store(model, self.fit, result)
+            _fitted.show(model, self.fit, result)
             self._n_iter, self._model = monitor.n_iter, model
         return self._model
 

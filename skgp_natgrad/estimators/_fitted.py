@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from inspect import signature
@@ -15,12 +16,23 @@ from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
 from ._arguments import by_position, one_or_each
 from ._bounds import without_noise
+from ._calibration import Later, calibration_of
 
 # So many degrees of freedom are not told from a normal distribution.
 _NEARLY_NORMAL = 100.0
 
 
-def store(estimator, fit, result):
+def show(estimator, fit, result):
+    """As `store`, of a copy that a callback sees while training goes on, whose random numbers are its own."""
+    fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
+    store(estimator, fit, result, _calibrated_later if fit.plan.n_classes else _calibrated)
+
+
+def _calibrated_later(estimator, fit, result, model):
+    return model._replace(calibration=Later(lambda: _calibrated(estimator, fit, result, model)[0].calibration)), None
+
+
+def store(estimator, fit, result, calibrate=None):
     """Set the fitted attributes if all values are finite.
 
     Parameters
@@ -28,6 +40,8 @@ def store(estimator, fit, result):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : _preparation.Fit
     result : svgp.Result
+    calibrate : callable, optional
+        Instead of `_calibrated`.
 
     Returns
     -------
@@ -36,7 +50,7 @@ def store(estimator, fit, result):
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
-    model, left_out = _calibrated(estimator, fit, result, model)
+    model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, model.kernels)
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -220,5 +234,5 @@ def model_of(estimator):
         everywhere = likelihood.known_in_units(everywhere, offset, scale)
     likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
     kernels = one_or_each(by_position(estimator.kernel_, estimator))
-    found = (getattr(estimator, name, None) for name in ("_calibration", "_dispersion"))
+    found = calibration_of(vars(estimator)), getattr(estimator, "_dispersion", None)
     return svgp.Model(kernels, likelihood, estimator._posterior, *found)

@@ -21,6 +21,7 @@ from ..start.normal_scores import NormalScores
 from ..start.scale import Scale
 from . import _warm_start
 from ._arguments import one_or_each
+from ._calibration import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
 FORMAT = 8
@@ -41,8 +42,8 @@ def plain(state):
         state.pop("_skl_callbacks", None)
         state["_posterior"] = dict(state["_posterior"]._asdict())
         state["_warm_state"] = _plain_previous(state["_warm_state"])
-        if state.get("_calibration") is not None:
-            state["_calibration"] = dict(state["_calibration"]._asdict())
+        calibration = calibration_of(state)
+        state["_calibration"] = None if calibration is None else dict(calibration._asdict())
         if state.get("_dispersion") is not None:
             fields = state["_dispersion"]._asdict()
             state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}

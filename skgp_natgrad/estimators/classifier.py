@@ -14,6 +14,7 @@ from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
 from ..likelihoods import Likelihood
 from . import _inputs, _labels, _long
 from ._base import BaseNGDSVGP
+from ._calibration import calibration_of
 from ._class_distribution import ClassDistribution
 from ._documentation import documented
 from ._misspelled import suggesting
@@ -280,4 +281,4 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     def calibration_(self) -> tuple[float, float]:
         """What the latent mean and deviation are multiplied by; ones without ``calibrate``."""
         check_is_fitted(self)
-        return tuple(self._calibration or (1.0, 1.0))
+        return tuple(calibration_of(vars(self)) or (1.0, 1.0))
