@@ -112,6 +112,8 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
     targets = Targets(np.zeros((5, 1)), None, [np.dtype(float)], "gaussian", 0, True, {})
     plan = _arguments.read(NGDSVGPRegressor(**arguments), targets)
     assert plan.settings.algorithm.solver == solver
+    # Means rest on all rows on a CPU alone, also where there is a GPU.
+    assert plan.device == ("cpu" if solver == "evidence" else "auto")
     assert _arguments.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
 
 

@@ -68,11 +68,17 @@ def computation(device="auto", n_devices=None, required=True, in_fork=False):
             _watch_forks()
         _start_backend()
         if device != "auto":
-            found = _devices(device, required)
-            stack.enter_context(contextlib.nullcontext() if found is None else jax.default_device(found[0]))
+            stack.enter_context(_on(_devices(device, required)))
         several = () if n_devices is None or in_fork else _several(device, n_devices, required)
         stack.enter_context(_entered_by(functools.partial(computation, device, n_devices, required, in_fork)))
         yield stack.enter_context(placement.using(placement.Placement(several)))
+
+
+def _on(found):
+    """Context manager: arrays are on the first of these devices; nothing where they would be, as by "auto"."""
+    # To JAX's cache of programs another context is another program.
+    is_default = found is None or (jax.config.jax_default_device is None and found[0] == jax.local_devices()[0])
+    return contextlib.nullcontext() if is_default else jax.default_device(found[0])
 
 
 def _devices(device, required):

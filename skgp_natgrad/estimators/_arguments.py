@@ -71,7 +71,7 @@ def read(estimator, targets, by_parts=False):
         train_points=_checks.boolean("train_inducing_points", estimator.train_inducing_points),
         jitter=_jitter(estimator, likelihood, solver),
         calibrate=_calibrates(estimator, likelihood, solver),
-        device=estimator.device,
+        device=_device(estimator, solver),
         n_devices=estimator.n_devices,
         settings=settings,
     )
@@ -83,6 +83,12 @@ def _calibrates(estimator, likelihood, solver):
         return bool(estimator.calibrate)
     is_fixed = any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
     return SOLVERS[solver].one_step and not is_fixed
+
+
+def _device(estimator, solver):
+    """Where to compute; "auto" is the CPU for a solution in one step, whose means rest on all rows there alone."""
+    in_one_step = SOLVERS[solver].one_step and estimator.n_devices is None
+    return "cpu" if in_one_step and estimator.device == "auto" else estimator.device
 
 
 def _jitter(estimator, likelihood, solver):

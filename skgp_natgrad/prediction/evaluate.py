@@ -19,8 +19,9 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
-# Elsewhere than on a CPU, where a call takes as long for as many, and whose memory all calls that wait take of.
-_WIDE_CHUNK_ROWS, _FEW_IN_FLIGHT = 4096, 2
+# Elsewhere than on a CPU, where a call takes as long for as many, up to so many points; and all calls that wait take of
+# its memory.
+_WIDE_CHUNK_ROWS, _FEW_POINTS, _FEW_IN_FLIGHT = 4096, 5000, 2
 # Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
 _FEW_CHUNKS = 2
 # Chunks whose values wait to be fetched, at most.
@@ -107,15 +108,15 @@ def filled_up(table, size, axis=-1):
     return np.pad(table, widths, mode="edge")
 
 
-def chunk_rows():
-    """Rows of a chunk on this computation's device: of all tables the same number."""
-    return CHUNK_ROWS if placement.on_cpu() else _WIDE_CHUNK_ROWS
+def chunk_rows(n_points):
+    """Rows of a chunk on this computation's device, for a model of so many points: of all tables the same number."""
+    return CHUNK_ROWS if placement.on_cpu() or n_points > _FEW_POINTS else _WIDE_CHUNK_ROWS
 
 
-def _chunks(X, *targets):
-    """Slices of at most `chunk_rows` rows a device, and the tables' rows there, filled up, on the devices."""
+def _chunks(n_rows, X, *targets):
+    """Slices of at most ``n_rows`` rows a device, and the tables' rows there, filled up, on the devices."""
     where = placement.current()
-    size = where.block_size(len(X), chunk_rows())
+    size = where.block_size(len(X), n_rows)
     for start in range(0, len(X), size):
         rows = slice(start, min(start + size, len(X)))
         chunk = [filled_up(X[rows], size, axis=0), *(filled_up(y[:, rows], size) for y in targets)]
@@ -188,9 +189,9 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     """
     read = posterior.read_by(needs_variance(function, likelihood))
     # What few chunks read is sent with them.
-    several = len(X) > _FEW_CHUNKS * chunk_rows()
-    model = placement.current().replicated((kernels, likelihood, read), now=several)
-    return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets)
+    n_rows = chunk_rows(len(read.Z) + len(read.Z_mean))
+    model = placement.current().replicated((kernels, likelihood, read), now=len(X) > _FEW_CHUNKS * n_rows)
+    return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets, n_rows=n_rows)
 
 
 def at_moments(function, likelihood, mean, var, *targets, known=None):
@@ -219,12 +220,12 @@ def at_moments(function, likelihood, mean, var, *targets, known=None):
     return over_chunks(program, mean.T, mean, var, *targets, *of_rows)
 
 
-def over_chunks(program, X, *targets):
-    """Call a compiled program at chunks of the rows of ``X`` (N, D) and of ``targets`` (T, N).
+def over_chunks(program, X, *targets, n_rows=CHUNK_ROWS):
+    """Call a compiled program at chunks of ``n_rows`` rows of ``X`` (N, D) and of ``targets`` (T, N).
 
     Its values, of shape (..., chunk), are put together to shape (..., N).
     """
-    pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(X, *targets))
+    pieces = ((rows, program(*chunk)) for rows, chunk in _chunks(n_rows, X, *targets))
     n_waiting = min(device.n_cores(), _MOST_IN_FLIGHT) if placement.on_cpu() else _FEW_IN_FLIGHT
     values = None
     for rows, piece in _in_flight(pieces, n_waiting):

@@ -118,7 +118,7 @@ def predict(data, settings, report):
     reduction = np.tril(rng.normal(size=(n_inducing, n_inducing)))
     alpha, Z, reduction = jax.device_put((alpha, Z, reduction))
 
-    size = chunk_rows()
+    size = chunk_rows(n_inducing)
 
     def in_chunks(function, X):
         if len(X) > size:
