@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import joblib
 import numpy as np
 import pytest
+import threadpoolctl
 from numpy.testing import assert_array_equal
 
 from skgp_natgrad import NGDSVGPRegressor
-from skgp_natgrad._backend import device, threads
+from skgp_natgrad._backend import blas, device, threads
 from skgp_natgrad.start import search
 from skgp_natgrad.start.candidates import CANDIDATES
 
@@ -58,6 +59,59 @@ def test_an_error_waits_for_the_others(monkeypatch):
     with device.computation(), pytest.raises(ZeroDivisionError):
         threads.for_each(work, [0, 1])
     assert ended == [1]
+
+
+def n_threads():
+    """Of SciPy's own BLAS libraries, and of the others."""
+    return [sorted(each["num_threads"] for each in blas._libraries(own).info()) for own in (True, False)]
+
+
+def set_threads(libraries, numbers):
+    # In a thread that ends: while one that has set a number lives, no other can.
+    for each, n in zip(libraries, numbers, strict=True):
+        thread = threading.Thread(target=each.set_num_threads, args=(n,))
+        thread.start()
+        thread.join()
+
+
+@pytest.fixture
+def three_threads():
+    """All BLAS libraries have three threads."""
+    libraries = [each for own in (True, False) for each in blas._libraries(own).lib_controllers]
+    before = [each.num_threads for each in libraries]
+    set_threads(libraries, [3] * len(libraries))
+    yield
+    set_threads(libraries, before)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_blas_has_its_threads_again_whoever_leaves_first():
+    """SciPy's BLAS and NumPy's are held apart, by any number of callers in any order."""
+    before = n_threads()
+    assert set(before[0] + before[1]) == {3}
+    one = [[1] * len(each) for each in before]
+    of_scipy, of_all, again = blas.scipy_single_threaded(), blas.single_threaded(0), blas.scipy_single_threaded()
+    of_scipy.__enter__()
+    assert n_threads() == [one[0], before[1]]
+    of_all.__enter__()
+    assert n_threads() == one
+    of_scipy.__exit__(None, None, None)
+    assert n_threads() == one
+    again.__enter__()
+    of_all.__exit__(None, None, None)
+    assert n_threads() == [one[0], before[1]]
+    again.__exit__(None, None, None)
+    assert n_threads() == before
+    with blas.single_threaded(blas.LARGEST_OF_ONE_THREAD + 1):
+        assert n_threads() == before
+
+
+def test_wheels_have_a_blas_of_scipys_own():
+    if not any("scipy.libs" in each["filepath"] for each in threadpoolctl.threadpool_info()):
+        pytest.skip("SciPy is no wheel, or shares its BLAS")
+    own, others = (blas._libraries(of_scipy).info() for of_scipy in (True, False))
+    assert len(own) == 1
+    assert all("scipy.libs" not in each["filepath"] for each in others)
 
 
 def test_an_outer_loop_over_threads_has_the_cores():

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import optimize
 
 from .._backend import in_place
+from .._backend.blas import scipy_single_threaded
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.placement import ONE_DEVICE
@@ -269,7 +270,8 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
 def minimised(loss, start, precision):
     """Where ``loss``, of one vector, with its gradient, is least; its relative change ends the search."""
     options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
-    return optimize.minimize(turning_back(loss), start, jac=True, method="L-BFGS-B", options=options).x
+    with scipy_single_threaded():
+        return optimize.minimize(turning_back(loss), start, jac=True, method="L-BFGS-B", options=options).x
 
 
 def gaussian_of(fit):

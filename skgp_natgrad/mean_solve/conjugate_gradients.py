@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import in_place
+from .._backend.blas import scipy_single_threaded
 
 
 class Preconditioner(NamedTuple):
@@ -62,6 +63,8 @@ def _changed(gram, A, change):
     return gram
 
 
+# Its small solves between products by NumPy.
+@scipy_single_threaded()
 def solve(K, noise, weight, Y, preconditioner, tol, n_steps):
     """The solutions of (K + S) x = y on the rows with weight.
 
