@@ -22,7 +22,7 @@ def script(name):
 
 
 common, orthogonal, tables, report = map(script, ("_common", "_orthogonal", "tables", "_tables"))
-paper, figures = script("_paper_numbers"), script("figures")
+paper, figures, natural = map(script, ("_paper_numbers", "figures", "_natural"))
 
 
 def rows_of(text, title):
@@ -112,6 +112,17 @@ def test_given_points_are_trained_as_long_as_the_paper_s_methods():
         assert orthogonal.table_settings(task, dataset, "300+700").get("max_iter") == length
         assert orthogonal.table_settings(task, dataset, "300+700", 7)["max_iter"] == 7
         assert orthogonal.table_settings(task, dataset, "nothing set", 7) == {"max_rows": None}
+
+
+def test_the_papers_methods_are_not_calibrated():
+    """Their tables have the densities of q; the estimators' own calibration changes those of labels."""
+    data = common.Split(np.zeros((5, 2)), np.zeros(5), np.zeros((1, 2)), np.zeros(1), 2)
+    for task, dataset in (("regression", "pol"), ("classification", "magic")):
+        for method in orthogonal.methods_of(task):
+            settings = orthogonal.table_settings(task, dataset, method)
+            assert orthogonal.arguments(method, task, data, 0, settings)["calibrate"] is False
+    settings = natural.BASE | {"max_iter": 5, "likelihood": "bernoulli"} | natural.method_settings("adam", True, 0.01)
+    assert natural.arguments(settings, data, 0)["calibrate"] is False
 
 
 # -- the fits -----------------------------------------------------------------------------
