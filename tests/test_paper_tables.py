@@ -57,7 +57,7 @@ def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tables, "run_one", run)
     file = tmp_path / "results.jsonl"
-    arguments = ["--results", str(file), "--table", "3", "4", "--sets", "pol", "bike"]
+    arguments = ["--results", str(file), "--table", "3", "4", "--sets", "pol", "bike", "--splits", "0"]
     assert tables.main([*arguments, "--methods", "orth", "coupled"]) == 0
     # All methods of one set before the next, in the paper's order.
     first = [(dataset, method, 0) for dataset in ("pol", "bike") for method in ("coupled", "orth")]
@@ -74,6 +74,14 @@ def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
     assert len(lines) == len(seen) == 10
     for key in ("version", "commit", "date", "processor", "cpus", "seconds", "log_density", "rmse"):
         assert all(key in line for line in lines)
+
+
+def test_each_set_has_its_splits(tmp_path):
+    """Those that were asked for, or its own."""
+    for more, expected in (((), {"pol": [0, 1, 2], "kin40k": [0]}), (("--splits", "3"), {"pol": [3], "kin40k": [3]})):
+        wanted = list(tables.cells("regression", options(*more, results=tmp_path / "none")))
+        for dataset, seeds in expected.items():
+            assert [one["seed"] for one in wanted if (one["dataset"], one["method"]) == (dataset, "orth")] == seeds
 
 
 def test_a_fit_that_fails_is_counted_and_leaves_no_line(tmp_path, monkeypatch):
@@ -150,6 +158,7 @@ def test_every_method_of_the_regression_tables_trains(small, capsys):
     """All eight and ours, through the script; then the report finds nothing missing."""
     file = small / "results.jsonl"
     arguments = ["--data-dir", str(small), "--results", str(file), "--table", "3", "1", "--sets", "pol"]
+    arguments += ["--splits", "0"]
     assert tables.main([*arguments, "--iterations", "2"]) == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["method"] for line in lines] == [*orthogonal.METHODS, *orthogonal.OURS]

@@ -34,7 +34,12 @@ def parse(argv=None):
     p.add_argument("--table", nargs="+", type=int, choices=list(_tables.TASKS), default=list(_tables.TASKS))
     p.add_argument("--sets", nargs="+", choices=[s for sets in orthogonal.SETS.values() for s in sets])
     p.add_argument("--methods", nargs="+", choices=[*orthogonal.METHODS, *orthogonal.OURS])
-    p.add_argument("--splits", nargs="+", type=int, default=[0], help="seeds of the permutation of the rows")
+    p.add_argument(
+        "--splits",
+        nargs="+",
+        type=int,
+        help="seeds of the permutation of the rows; default: _orthogonal.py has those of each set",
+    )
     p.add_argument("--iterations", type=int, help="of every fit; default: _orthogonal.py has one for each set")
     p.add_argument("--max-rows", type=int, help="use a random part of each table, for a trial")
     p.add_argument("--results", type=Path, default=RESULTS, help="a file of JSON lines, added to")
@@ -56,11 +61,12 @@ def tasks(args):
 
 def cells(task, args):
     """The fits of a task: one split after the other, set by set, and in it method by method."""
-    chosen = args.methods or [*orthogonal.methods_of(task), *orthogonal.OURS]
-    for seed in args.splits:
-        for dataset in orthogonal.SETS[task]:
-            for method in [*orthogonal.methods_of(task), *orthogonal.OURS]:
-                if method in chosen and dataset in (args.sets or orthogonal.SETS[task]):
+    every = [*orthogonal.methods_of(task), *orthogonal.OURS]
+    splits = {name: args.splits or orthogonal.SPLITS_OF_SET.get(name, (0,)) for name in orthogonal.SETS[task]}
+    for seed in sorted({seed for own in splits.values() for seed in own}):
+        for dataset in [name for name, own in splits.items() if seed in own]:
+            for method in every:
+                if method in (args.methods or every) and dataset in (args.sets or splits):
                     settings = orthogonal.table_settings(task, dataset, method, args.iterations, args.max_rows)
                     yield common.cell(task, dataset, method, seed, **settings)
 

@@ -40,57 +40,63 @@ class _Holds:
     """
 
     def __init__(self):
-        self._lock, self._n_holders = threading.Lock(), {True: 0, False: 0}
+        self._lock, self._holders = threading.Lock(), {}
         self._keeper, self._requests = None, None
 
     @contextlib.contextmanager
     def of(self, *groups):
         """Context manager: SciPy's own libraries (True), the others (False) have one thread."""
-        groups = [(of_scipy, _libraries(of_scipy)) for of_scipy in groups]
-        self._add(groups, 1)
+        holder = object()
         try:
+            self._holders[holder] = groups
+            self._tell()
             yield
         finally:
-            self._add(groups, -1)
+            self._holders.pop(holder, None)
+            self._tell()
 
-    def _add(self, groups, change):
-        """Return once each library has the number of threads that its holders want."""
+    def _tell(self):
+        """Return once each library has the number of threads that all holders together want.
+
+        What they want is told as a whole: if an interrupt prevents it, the next call makes up for it.
+        """
         with self._lock:
-            try:
-                self._count(groups, change).wait()
-            except BaseException:
-                if change > 0:
-                    self._count(groups, -change)
-                raise
-
-    def _count(self, groups, change):
-        """Ask the keeper for what the holders want now; returns the event of its answer."""
-        # A forked process has no threads.
-        if self._keeper is None or not self._keeper.is_alive():
-            self._n_holders, self._requests = {True: 0, False: 0}, queue.SimpleQueue()
-            self._keeper = threading.Thread(target=_keep, args=(self._requests,), daemon=True)
-            self._keeper.start()
-        for of_scipy, _ in groups:
-            self._n_holders[of_scipy] += change
-        done, is_last = threading.Event(), not any(self._n_holders.values())
-        self._keeper = None if is_last else self._keeper
-        self._requests.put(([(each, self._n_holders[each[0]] > 0) for each in groups], done, is_last))
-        return done
+            wanted = {of_scipy for groups in list(self._holders.values()) for of_scipy in groups}
+            # A forked process has no threads.
+            if self._keeper is None or not self._keeper.is_alive():
+                if not wanted:
+                    return
+                self._requests = queue.SimpleQueue()
+                self._keeper = threading.Thread(target=_keep, args=(self._requests,), daemon=True)
+                self._keeper.start()
+            keeper, done = self._keeper, threading.Event()
+            self._keeper = keeper if wanted else None
+            self._requests.put((wanted, done))
+            done.wait()
+            if not wanted:
+                # While it lives no other thread can set a number.
+                keeper.join()
 
 
 def _keep(requests):
-    """Hold and release groups of libraries as requested, until the last one is released."""
-    held, is_last = {}, False
-    while not is_last:
-        wanted, done, is_last = requests.get()
+    """Set and restore the numbers of threads of groups as requested, until none is wanted."""
+    before, wanted = {}, {True, False}
+    while wanted:
+        wanted, done = requests.get()
         try:
-            for (of_scipy, libraries), is_wanted in wanted:
-                if is_wanted and of_scipy not in held:
-                    held[of_scipy] = libraries.limit(limits=1)
-                elif not is_wanted and of_scipy in held:
-                    held.pop(of_scipy).restore_original_limits()
+            for of_scipy in wanted - set(before):
+                libraries = _libraries(of_scipy).lib_controllers
+                before[of_scipy] = libraries, [each.num_threads for each in libraries]
+                _set(libraries, [1] * len(libraries))
+            for of_scipy in set(before) - wanted:
+                _set(*before.pop(of_scipy))
         finally:
             done.set()
+
+
+def _set(libraries, numbers):
+    for library, n in zip(libraries, numbers, strict=True):
+        library.set_num_threads(n)
 
 
 _holds = _Holds()
