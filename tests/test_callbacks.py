@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import time
 import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators import _hooks
+from skgp_natgrad.estimators._calibration import Later, calibration_of
 from skgp_natgrad.training import loop
 
 sklearn_callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
@@ -199,8 +203,9 @@ def test_a_callback_ends_training_by_any_truth(stop):
 
 def test_class_probabilities_are_calibrated_for_callbacks_that_ask(monkeypatch):
     """None for one that does not look; for others as if training had ended there; the fit is the same for all."""
-    rows = np.random.default_rng(1).normal(size=(1300, 2))  # of which a thousand are drawn
-    labels = (rows[:, 0] + 0.5 * RNG.normal(size=len(rows)) > 0).astype(int)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(1300, 2))  # of which a thousand are drawn
+    labels = (rows[:, 0] + 0.5 * rng.normal(size=len(rows)) > 0).astype(int)
 
     def classifier(**options):
         return NGDSVGPClassifier(400.0 * RBF(0.3), optimizer=None, **OPTIONS | {"batch_size": 100} | options)
@@ -220,3 +225,26 @@ def test_class_probabilities_are_calibrated_for_callbacks_that_ask(monkeypatch):
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(rows), probabilities)
     ended = classifier(callback=lambda n_iter, model: n_iter == 20).fit(rows, labels)
     assert_array_equal(ended.predict_proba(rows), probabilities)
+
+
+def test_a_calibration_that_is_asked_for_later_is_one():
+    """By several threads, after an interrupt, and of copies; what it was found from is let go."""
+    draws, rows = np.random.RandomState(0), np.zeros(3)
+    calls, kept = [], weakref.ref(rows)
+
+    def find(rows=rows):
+        calls.append(len(rows))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.02)
+        return draws.rand()
+
+    later = Later(find)
+    del rows, find
+    with pytest.raises(KeyboardInterrupt):
+        later.found()
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda each: calibration_of({"_calibration": each}), [later, copy.deepcopy(later)] * 4))
+    assert len(found) == 1
+    assert calls == [3, 3]
+    assert kept() is None

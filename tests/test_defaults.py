@@ -113,7 +113,9 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
     plan = _arguments.read(NGDSVGPRegressor(**arguments), targets)
     assert plan.settings.algorithm.solver == solver
     # Means rest on all rows on a CPU alone, also where there is a GPU.
-    assert plan.device == ("cpu" if solver == "evidence" else "auto")
+    assert _arguments.read(NGDSVGPRegressor(**arguments, device="gpu"), targets).device == "gpu"
+    assert _arguments.read(NGDSVGPRegressor(**arguments, n_devices=1), targets).device == "auto"
+    assert plan.device == ("host" if solver == "evidence" else "auto")
     assert _arguments.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
 
 

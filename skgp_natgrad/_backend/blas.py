@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import queue
 import threading
+from concurrent import futures
 from pathlib import Path
 
 import scipy
@@ -27,8 +29,9 @@ def _libraries(of_scipy):
     found = threadpoolctl.ThreadpoolController().select(user_api="blas")
     paths = [one["filepath"] for one in found.info()]
     # Wheels hold them in ``scipy.libs`` or ``scipy/.dylibs``; elsewhere both call one library.
-    own = str(Path(scipy.__file__).parent)
-    return found.select(filepath=[path for path in paths if path.startswith(own) == of_scipy])
+    own = Path(scipy.__file__).resolve().parent
+    folders = f"{own}{os.sep}", f"{own}.libs{os.sep}"
+    return found.select(filepath=[path for path in paths if path.startswith(folders) == of_scipy])
 
 
 class _Holds:
@@ -69,10 +72,10 @@ class _Holds:
                 self._requests = queue.SimpleQueue()
                 self._keeper = threading.Thread(target=_keep, args=(self._requests,), daemon=True)
                 self._keeper.start()
-            keeper, done = self._keeper, threading.Event()
+            keeper, answer = self._keeper, futures.Future()
             self._keeper = keeper if wanted else None
-            self._requests.put((wanted, done))
-            done.wait()
+            self._requests.put((wanted, answer))
+            answer.result()
             if not wanted:
                 # While it lives no other thread can set a number.
                 keeper.join()
@@ -82,7 +85,7 @@ def _keep(requests):
     """Set and restore the numbers of threads of groups as requested, until none is wanted."""
     before, wanted = {}, {True, False}
     while wanted:
-        wanted, done = requests.get()
+        wanted, answer = requests.get()
         try:
             for of_scipy in wanted - set(before):
                 libraries = _libraries(of_scipy).lib_controllers
@@ -90,8 +93,10 @@ def _keep(requests):
                 _set(libraries, [1] * len(libraries))
             for of_scipy in set(before) - wanted:
                 _set(*before.pop(of_scipy))
-        finally:
-            done.set()
+        except BaseException as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(None)
 
 
 def _set(libraries, numbers):

@@ -18,6 +18,8 @@ import numpy as np
 from . import placement, processes
 
 DEVICES = ("auto", "cpu", "gpu")
+# The CPU, if JAX was not told to leave it out.
+HOST = "host"
 DTYPES = ("float64", "float32")
 # The settings of JAX under which the package is written. All but the first two are JAX's defaults: a host program that
 # has others, to find mistakes of its own, gets the same bits. Steps that give no number are undone by the package.
@@ -76,17 +78,18 @@ def computation(device="auto", n_devices=None, required=True, in_fork=False):
 
 def _on(found):
     """Context manager: arrays are on the first of these devices; nothing where they would be, as by "auto"."""
+    at = jax.config.jax_default_device or jax.local_devices()[0]
     # To JAX's cache of programs another context is another program.
-    is_default = found is None or (jax.config.jax_default_device is None and found[0] == jax.local_devices()[0])
+    is_default = found is None or getattr(at, "platform", at) == found[0].platform
     return contextlib.nullcontext() if is_default else jax.default_device(found[0])
 
 
 def _devices(device, required):
     """This process's devices of a kind; None where there are none and none is required."""
     try:
-        return jax.local_devices(backend=None if device == "auto" else device)
+        return jax.local_devices(backend={"auto": None, HOST: "cpu"}.get(device, device))
     except RuntimeError as error:
-        if not required:
+        if not required or device == HOST:
             return None
         present = ", ".join(sorted({d.platform for d in jax.devices()}))
         raise RuntimeError(

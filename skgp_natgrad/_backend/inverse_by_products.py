@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-# Rows of the blocks that are inverted by solves.
+# Rows of the blocks that are inverted by solves, at most.
 _BLOCK = 64
 
 
@@ -23,8 +23,9 @@ def triangular_inverse(L):
     n_rows = L.shape[-1]
     if n_rows <= _BLOCK:
         return _of_blocks(L)
-    size, n_blocks = _BLOCK, 2 ** int.bit_length((n_rows - 1) // _BLOCK)
-    padded = _padded(L, size * n_blocks)
+    n_blocks = 2 ** int.bit_length((n_rows - 1) // _BLOCK)
+    size = -(-n_rows // (8 * n_blocks)) * 8
+    padded = _padded(jnp.tril(L), size * n_blocks)
     inverse = _of_blocks(_on_diagonal(padded, size))
     while n_blocks > 1:
         size, n_blocks = 2 * size, n_blocks // 2

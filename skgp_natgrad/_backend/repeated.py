@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Odd, without a pattern in its bits.
-_FACTOR, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+_HALF = np.uint64(32)
 # Of X: as many as fit into a cache.
 _NUMBERS_AT_ONCE = 2**16
 
@@ -35,7 +34,7 @@ def _numbers(X):
         bits = (X[start : start + n_rows].astype(float, order="C") + 0.0).view(np.uint64)
         # Short numbers end in zeros: shifted twice, all bits have a part in all others.
         bits = (bits ^ (bits >> _HALF)) * factors
-        found[start : start + n_rows] = ((bits ^ (bits >> _HALF)) * _FACTOR).sum(1)
+        found[start : start + n_rows] = (bits ^ (bits >> _HALF)).sum(1)
     return found
 
 

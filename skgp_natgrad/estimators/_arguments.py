@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import objectives
 from .._backend import processes, rows
-from .._backend.device import DEVICES, DTYPES
+from .._backend.device import DEVICES, DTYPES, HOST
 from ..kernels import columns
 from ..priors import Prior
 from ..svgp import (
@@ -88,7 +88,7 @@ def _calibrates(estimator, likelihood, solver):
 def _device(estimator, solver):
     """Where to compute; "auto" is the CPU for a solution in one step, whose means rest on all rows there alone."""
     in_one_step = SOLVERS[solver].one_step and estimator.n_devices is None
-    return "cpu" if in_one_step and estimator.device == "auto" else estimator.device
+    return HOST if in_one_step and estimator.device == "auto" else estimator.device
 
 
 def _jitter(estimator, likelihood, solver):

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 
 
 class Later:
-    """A calibration that is found when it is first asked for: of models that callbacks are shown, few are."""
+    """A calibration that is found when it is first asked for: of models that callbacks are shown, few are.
+
+    Parameters
+    ----------
+    find : callable
+        What it holds on to is let go once the calibration is found.
+    """
 
     def __init__(self, find):
-        self.found = functools.cache(find)
+        self._find, self._found, self._lock = find, None, threading.Lock()
+
+    def found(self):
+        """The `svgp.Calibration`, the same for all who ask."""
+        with self._lock:
+            if self._find is not None:
+                self._found = self._find()
+                self._find = None
+            return self._found
+
+    def __deepcopy__(self, memo):
+        return self
 
 
 def calibration_of(state):

@@ -215,9 +215,10 @@ jitter : float or "auto", default="auto"
     1e-10 for a regression that is solved in one step: what jitter adds is
     unexplained, which matters where there is hardly any noise.
 device : {"auto", "cpu", "gpu"}, default="auto"
-    Where to compute; "auto" is JAX's default, a GPU where there is one, but
-    the CPU for solutions in one step (``solver="evidence"``), where their
-    means rest on all rows, and which are the same with and without a GPU.
+    Where to compute; "auto" is JAX's default, a GPU where there is one.
+    Solutions in one step (``solver="evidence"``, which "auto" is with
+    nothing set) then still stay on the CPU, unless ``n_devices`` is given:
+    only there their means rest on all rows.
 n_devices : int, "all" or None, default=None
     Devices of this kind that share the rows, in training, in closed form
     for Gaussian noise, in the mean solver "exact" and in predictions: each

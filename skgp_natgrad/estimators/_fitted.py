@@ -25,11 +25,24 @@ _NEARLY_NORMAL = 100.0
 def show(estimator, fit, result):
     """As `store`, of a copy that a callback sees while training goes on, whose random numbers are its own."""
     fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
-    store(estimator, fit, result, _calibrated_later if fit.plan.n_classes else _calibrated)
+    store(estimator, fit, result, _calibrated_later if _by_cavities(fit.plan) else _calibrated)
 
 
-def _calibrated_later(estimator, fit, result, model):
-    return model._replace(calibration=Later(lambda: _calibrated(estimator, fit, result, model)[0].calibration)), None
+def _by_cavities(plan):
+    """Whether class probabilities are calibrated by labels left out of q; without expected log-likelihoods none can."""
+    by_steps = not svgp.SOLVERS[plan.settings.algorithm.solver].one_step
+    return by_steps and plan.n_classes > 0 and plan.calibrate and plan.objective.closed_form
+
+
+def _calibrated_later(estimator, fit, _, model):
+    # Neither the estimator, which would hold itself, nor the state of training.
+    rows, random_state, device = fit.some, fit.random_state, estimator.device
+
+    def find():
+        # After an interrupt the same numbers are drawn again.
+        return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
+
+    return model._replace(calibration=Later(find)), None
 
 
 def store(estimator, fit, result, calibrate=None):
@@ -92,8 +105,7 @@ def _calibrated(estimator, fit, result, model):
         return model, None
     if svgp.SOLVERS[plan.settings.algorithm.solver].one_step:
         return model._replace(calibration=result.calibration, dispersion=result.dispersion), None
-    # Without expected log-likelihoods q has no factors that could be left out.
-    if classifies and plan.objective.closed_form:
+    if _by_cavities(plan):
         return svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
     if not classifies and plan.objective.closed_form and plan.likelihood.conjugate:
         return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None

@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
             # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
             return self
         model = _fitted.model_of(self.estimator)
-        return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.estimator.device))
+        return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.fit.plan.device))
 
     def warn(self, stacklevel):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""

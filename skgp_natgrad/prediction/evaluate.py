@@ -19,8 +19,8 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
-# Elsewhere than on a CPU, where a call takes as long for as many, up to so many points; and all calls that wait take of
-# its memory.
+# On a GPU a call takes as long for many rows as for few, if the model has no more than so many points. Of the programs
+# that were called there, and whose values wait to be fetched, each has its memory.
 _WIDE_CHUNK_ROWS, _FEW_POINTS, _FEW_IN_FLIGHT = 4096, 5000, 2
 # Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
 _FEW_CHUNKS = 2
@@ -109,7 +109,7 @@ def filled_up(table, size, axis=-1):
 
 
 def chunk_rows(n_points):
-    """Rows of a chunk on this computation's device, for a model of so many points: of all tables the same number."""
+    """Rows of a chunk on this computation's device, for a model of so many points, whatever the length of the table."""
     return CHUNK_ROWS if placement.on_cpu() or n_points > _FEW_POINTS else _WIDE_CHUNK_ROWS
 
 
