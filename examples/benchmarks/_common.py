@@ -87,9 +87,7 @@ def chosen(contenders, args, optional=()):
 
 
 def placed(contenders, device):
-    """Those that can compute on a device, told which: on a GPU this package, its floor and GPyTorch."""
-    if device == "cpu":
-        return contenders
+    """Those that can be told a device, this package, its floor and GPyTorch, told which."""
     found = {name: one for name, one in contenders.items() if one.library in ("skgp_natgrad", "gpytorch")}
     for one in found.values():
         one.settings["device"] = device
