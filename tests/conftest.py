@@ -37,6 +37,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
+from skgp_natgrad._backend import programs
 from skgp_natgrad.start import search
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
@@ -59,25 +60,11 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log)
 
 
-# Linux allows a process 65530 memory maps; a compiled program takes three or more.
-_MOST_MAPS = 45_000
-
-
-def n_maps():
-    """Number of memory maps of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/maps") as maps:
-            return sum(1 for _ in maps)
-    except OSError:
-        return 0
-
-
 @pytest.fixture(autouse=True)
 def _bounded_cache():
-    """Drop compiled programs before the process runs out of memory maps."""
+    """Tests of the numerics call programs where no computation of the package begins, which would drop them."""
     yield
-    if n_maps() > _MOST_MAPS:
-        jax.clear_caches()
+    programs.drop_if_many()
 
 
 # Files, and a test, that show how good the default kernel is, or where other processes fit too. Elsewhere a shorter

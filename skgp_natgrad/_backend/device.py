@@ -15,7 +15,7 @@ import jax
 import joblib
 import numpy as np
 
-from . import placement, processes
+from . import placement, processes, programs
 
 DEVICES = ("auto", "cpu", "gpu")
 # The CPU, if JAX was not told to leave it out.
@@ -37,7 +37,8 @@ _SETTINGS = {
 }
 
 # How the `computation` that this thread is in was entered.
-_scope = contextvars.ContextVar("scope", default=contextlib.nullcontext)
+_OUTSIDE = contextlib.nullcontext
+_scope = contextvars.ContextVar("scope", default=_OUTSIDE)
 
 
 @contextlib.contextmanager
@@ -66,6 +67,8 @@ def computation(device="auto", n_devices=None, required=True, in_fork=False):
             stack.enter_context(getattr(jax, setting)(value))
         if not in_fork:
             refuse_forked()
+            if _scope.get() is _OUTSIDE:
+                programs.drop_if_many()
         if not in_fork or device != "auto":
             _watch_forks()
         _start_backend()
