@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
-# Of the maps that are allowed: the others are for what one call compiles, a few thousand, and for other packages.
-_SHARE = 0.7
+# Of the maps that are allowed: some hundred fits of different structures, whose programs and traces take 20 MiB each.
+_SHARE = 0.3
 # Maps are counted once in so many seconds at most: to read a full list takes some hundredths of a second, in which
 # hardly a program is compiled.
 _SECONDS = 1.0
