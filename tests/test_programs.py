@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.fixture
 def full(monkeypatch):
     """As if every computation began with too many memory maps."""
-    monkeypatch.setattr(programs, "_SHARE", 0.0)
+    monkeypatch.setattr(programs, "most_maps", lambda n_others: 0)
     monkeypatch.setattr(programs, "_SECONDS", 0.0)
 
 
@@ -42,9 +42,10 @@ def test_maps_are_counted_and_limited(monkeypatch, tmp_path):
         assert abs(programs.n_maps() - len(file.readlines())) < 20
     (tmp_path / "limit").write_text("1000\n")
     monkeypatch.setattr(programs, "_LIMIT", tmp_path / "limit")
-    assert programs.most_maps() == pytest.approx(300)
+    assert programs.most_maps(100) == pytest.approx(400)
+    assert programs.most_maps(700) == pytest.approx(800)
     monkeypatch.setattr(programs, "_LIMIT", tmp_path / "no file")
-    assert programs.most_maps() == np.inf
+    assert programs.most_maps(0) == np.inf
     monkeypatch.setattr(programs, "_MAPS", tmp_path / "no file")
     assert programs.n_maps() == 0
 
@@ -67,7 +68,7 @@ def test_maps_do_not_grow_with_the_number_of_different_fits(rng, monkeypatch, dr
     fitted(rng, 2)
     start = programs.n_maps()
     monkeypatch.setattr(programs, "_SECONDS", 0.0)
-    monkeypatch.setattr(programs, "most_maps", lambda: start + 50)
+    monkeypatch.setattr(programs, "most_maps", lambda n_others: start + 50)
     counts = []
     for n_features in range(3, 7):
         fitted(rng, n_features)
@@ -80,7 +81,7 @@ def test_maps_do_not_grow_with_the_number_of_different_fits(rng, monkeypatch, dr
 @pytest.mark.slow
 def test_nothing_is_dropped_where_there_are_few(rng, monkeypatch, drops):
     monkeypatch.setattr(programs, "_SECONDS", 0.0)
-    monkeypatch.setattr(programs, "most_maps", lambda: np.inf)
+    monkeypatch.setattr(programs, "most_maps", lambda n_others: np.inf)
     fitted(rng)
     assert not drops
 
@@ -93,6 +94,17 @@ def test_maps_are_counted_once_a_second_at_most(monkeypatch):
     for _ in range(5):
         programs.drop_if_many()
     assert len(counted) == 1
+
+
+def test_maps_of_others_are_not_counted(monkeypatch, drops):
+    """A process whose own maps are many does not compile anew once a second."""
+    monkeypatch.setattr(programs, "_SECONDS", 0.0)
+    monkeypatch.setattr(programs, "_others", None)
+    monkeypatch.setattr(programs, "most_maps", lambda n_others: n_others + 100)
+    for n_maps, n_drops in [(5000, 0), (5100, 0), (5101, 1), (5201, 1), (5202, 2)]:
+        monkeypatch.setattr(programs, "n_maps", lambda n_maps=n_maps: n_maps)
+        programs.drop_if_many()
+        assert len(drops) == n_drops
 
 
 @pytest.mark.slow

@@ -14,13 +14,16 @@ from pathlib import Path
 import jax
 
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
-# Of the maps that are allowed: some hundred fits of different structures, whose programs and traces take 20 MiB each.
-_SHARE = 0.3
+# Of the maps that are allowed, for programs: some hundred fits of different structures, whose programs and traces take
+# 20 MiB each; and for all maps, which others may have taken as well.
+_SHARE, _SHARE_OF_ALL = 0.3, 0.8
 # Maps are counted once in so many seconds at most: to read a full list takes some hundredths of a second, in which
 # hardly a program is compiled.
 _SECONDS = 1.0
 _counting = threading.Lock()
 _counted = 0.0
+# Maps that are no programs: those before the first computation, and those that were left when programs were dropped.
+_others = None
 
 
 def n_maps():
@@ -31,12 +34,19 @@ def n_maps():
         return 0
 
 
-def most_maps():
-    """Number of memory maps above which programs are dropped; infinite where the system has no limit."""
+def most_maps(n_others):
+    """Number of memory maps above which programs are dropped; infinite where the system has no limit.
+
+    Parameters
+    ----------
+    n_others : int
+        Maps that are no programs.
+    """
     try:
-        return _SHARE * int(_LIMIT.read_text())
+        limit = int(_LIMIT.read_text())
     except (OSError, ValueError):
         return float("inf")
+    return min(n_others + _SHARE * limit, _SHARE_OF_ALL * limit)
 
 
 def drop_if_many():
@@ -44,12 +54,15 @@ def drop_if_many():
 
     A program that is needed again is compiled again, to the same bits.
     """
-    global _counted
+    global _counted, _others
     if time.monotonic() - _counted < _SECONDS or not _counting.acquire(blocking=False):
         return
     try:
-        if n_maps() > most_maps():
+        found = n_maps()
+        _others = found if _others is None else _others
+        if found > most_maps(_others):
             jax.clear_caches()
+            _others = n_maps()
         _counted = time.monotonic()
     finally:
         _counting.release()
