@@ -206,9 +206,9 @@ warm_start : bool, default=False
     likelihood, the normalisation. A ValueError names an argument that has
     changed.
 random_state : int, RandomState instance or None, default=None
-    Draws minibatches and their columns, and random points; for large tables
-    also the candidates for the points, and the rows for leave-one-out
-    predictions.
+    Draws the rows from which kernel and hyperparameters are chosen, minibatches
+    and their columns, and random points; for large tables also the candidates
+    for the points, and the rows for leave-one-out predictions.
 jitter : float or "auto", default="auto"
     Added to the diagonal of the inducing points' covariance, relative to
     its mean; raised if the factorisation needs more. "auto" is 1e-8, and

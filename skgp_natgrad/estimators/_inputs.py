@@ -20,7 +20,7 @@ _MISSING = {
 _LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
 _NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
-_ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder"
+_ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
 
 
 @contextlib.contextmanager
@@ -142,7 +142,8 @@ def refuse_sparse(estimator, X):
         n_bytes = 8 * math.prod(X.shape) / 2**20
         raise TypeError(
             f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
-            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD."
+            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD. Encoders have sparse_output=False, and "
+            "ColumnTransformer sparse_threshold=0."
         )
 
 
