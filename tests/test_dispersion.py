@@ -294,6 +294,17 @@ def test_each_target_is_decided_alone(rng):
     assert dispersion_of(LeftOut(left_out.X, np.repeat(error, 20, axis=0), ones, 0.0 * ones, ones, ones)) is None
 
 
+def test_errors_that_x_tells_exactly_are_no_error(rng, monkeypatch):
+    """The process of their logarithms may have the least noise there is, which rounds to less than its bound."""
+    left_out = left_out_of(rng, lambda X: X[:, 0])
+    left_out.error[:] = np.exp(left_out.X[:, 0])
+    least, fitted_kernel = float(np.exp(np.log(1e-8))), dispersion.fitted_kernel
+    assert least < 1e-8
+    monkeypatch.setattr(dispersion, "fitted_kernel", lambda *args: fitted_kernel(*args)._replace(noise=least))
+    found = dispersion_of(left_out)
+    assert np.corrcoef(log_factors(found, left_out.X)[0], left_out.X[:, 0])[0, 1] > 0.99
+
+
 def test_a_target_without_errors_keeps_its_deviation(rng):
     """Of two targets one may be seen so rarely that none of its rows is left out."""
     left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=2)

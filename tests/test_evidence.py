@@ -5,7 +5,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import integrate, optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
@@ -68,11 +68,28 @@ def test_gradient_equals_finite_differences_with_weights_and_several_targets(row
 
 
 def test_a_weight_divides_the_noise(rows, rng):
-    weight = rng.uniform(0.5, 3.0, size=40)
+    weight = rng.uniform(1.0, 3.0, size=40)
     kernel = ConstantKernel(1.4) * RBF([1.0, 2.0, 0.7])
     exact = GaussianProcessRegressor(kernel, optimizer=None, alpha=NOISE / weight).fit(rows.X, rows.y[0])
     value, _ = evidence.value_and_gradient(hyperparameters_of(kernel)[0], rows._replace(weight=weight))
     assert value == pytest.approx(exact.log_marginal_likelihood(), rel=1e-10)
+
+
+def test_a_weight_below_one_is_a_power_of_the_likelihood(rng):
+    """Of single rows by quadrature: the integral of N(y | f, s^2)^w under the prior, but for a constant in w."""
+    rows = Table(rng.normal(size=(1, 3)), rng.normal(size=(1, 1)), np.ones(1))
+    kernel = ConstantKernel(1.4) * RBF([1.0, 2.0, 0.7])
+
+    def integral(noise, weight):
+        def density(f):
+            return stats.norm.pdf(rows.y[0, 0], f, np.sqrt(noise)) ** weight * stats.norm.pdf(f, 0.0, np.sqrt(1.4))
+
+        return np.log(integrate.quad(density, -12.0, 12.0, epsabs=1e-13, epsrel=1e-12, points=[rows.y[0, 0]])[0])
+
+    for weight in (0.03, 0.4, 1.0):
+        table = rows._replace(weight=np.full(1, weight))
+        each = [evidence.value_and_gradient(hyperparameters_of(kernel, s)[0], table)[0] for s in (0.02, 0.5)]
+        assert each[1] - each[0] == pytest.approx(integral(0.5, weight) - integral(0.02, weight), rel=1e-9)
 
 
 def test_maximum_equals_that_of_scikit_learn(rows):

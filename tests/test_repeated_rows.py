@@ -105,12 +105,34 @@ def test_merged_rows_have_the_mean_of_their_targets(rng):
         np.testing.assert_allclose(table.y[:, i], np.average(y[:, same], axis=1, weights=weight[same]), rtol=1e-12)
         np.testing.assert_allclose(table.weight[i], weight[same].sum(), rtol=1e-14)
     distinct = svgp.Table(rng.normal(size=(30, 2)), y, weight)
-    assert merged(distinct) is distinct
+    assert merged(distinct).y is y
 
 
 def test_merged_rows_of_equal_targets_keep_them(rng):
     X, weight = np.repeat([[0.0], [1.0]], 7, axis=0), rng.uniform(0.1, 1.0, 14)
     assert merged(svgp.Table(X, np.repeat([[0.1, 1.0 / 3.0]], 7, axis=1), weight)).y.tolist() == [[0.1, 1.0 / 3.0]]
+
+
+def test_copies_and_heavy_rows_count_as_one_observation():
+    """Three copies, two targets of one X, a heavy row, and a light one."""
+    X = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0])[:, None]
+    y, weight = np.array([[1.0, 1.0, 1.0, 0.0, 4.0, 2.0, 3.0]]), np.array([1.0, 1.0, 1.0, 1.0, 3.0, 20.0, 0.25])
+    found = merged(svgp.Table(X, y, weight))
+    assert found.weight.tolist() == [1.0, 4.0, 1.0, 0.25]
+    assert found.y.tolist() == [[1.0, 3.0, 2.0, 3.0]]
+    apart = svgp.Table(X[3:], y[:, 3:], weight[3:], known=np.full((1, 4), 0.1))
+    assert merged(apart).weight.tolist() == [1.0, 1.0, 1.0, 0.25]
+
+
+def test_weights_that_all_are_small_are_those_of_equal_rows(rng):
+    weight = rng.exponential(size=50)
+    common = (weight**2).sum() / weight.sum()
+    for scale in (1e-300, 1e-9, 0.5 / common):
+        assert repeated.common_weight(scale * weight) == pytest.approx(scale * common, rel=1e-12)
+        found = merged(svgp.Table(rng.normal(size=(50, 1)), rng.normal(size=(1, 50)), scale * weight)).weight
+        np.testing.assert_allclose(found, np.minimum(weight / common, 1.0), rtol=1e-12)
+    assert repeated.common_weight(np.zeros(3)) == 1.0
+    assert repeated.common_weight(np.full(4, 0.3)) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("given", "merges"), [({"known": np.full((1, 3000), 0.1)}, True), ({}, False)])
@@ -130,7 +152,7 @@ def test_rows_that_are_not_merged_are_no_more_than_were_asked_for(rng, given, me
 
 def test_where_targets_are_missing_rows_are_not_merged():
     table = svgp.Table(np.array([[1.0], [0.0], [1.0]]), np.array([[1.0, 2.0, np.nan]]), np.ones(3))
-    assert merged(table) is table
+    assert merged(table).X is table.X
 
 
 # -- draws ---------------------------------------------------------------------------------------

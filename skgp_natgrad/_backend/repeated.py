@@ -93,6 +93,25 @@ def n_observations(weight, is_contradicted, most=np.inf):
     return np.where(is_contradicted, np.clip(np.floor(weight), 1, most), 1.0)
 
 
+def common_weight(weight):
+    """The weight that (sum w)^2 / sum w^2 equal rows have which tell as much as rows of these weights (Kish 1965).
+
+    Parameters
+    ----------
+    weight : ndarray of shape (N,)
+
+    Returns
+    -------
+    common_weight : float
+        One of rows without weight.
+    """
+    largest = np.max(weight, initial=0.0)
+    if largest <= 0.0:
+        return 1.0
+    relative = np.asarray(weight) / largest
+    return max(float(largest * (relative**2).sum() / relative.sum()), float(np.finfo(float).tiny))
+
+
 def shuffled(X, random_state):
     """A random order of the rows of X (N, D) in which equal ones follow each other, and where in it each group ends."""
     order, start = grouped(X)

@@ -142,8 +142,8 @@ def refuse_sparse(estimator, X):
         n_bytes = 8 * math.prod(X.shape) / 2**20
         raise TypeError(
             f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
-            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD. Encoders have sparse_output=False, and "
-            "ColumnTransformer sparse_threshold=0."
+            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD. Encoders have sparse_output=False, "
+            "and ColumnTransformer sparse_threshold=0."
         )
 
 

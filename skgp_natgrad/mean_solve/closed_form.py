@@ -23,7 +23,7 @@ import numpy as np
 
 from .._backend import in_place, placement
 from .._backend.device import once_jit
-from .._backend.repeated import among, contradicted, n_observations
+from .._backend.repeated import among, common_weight, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
@@ -182,7 +182,7 @@ def left_out_of(sums, held, k, log_noise):
     return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
 
 
-def search_noise(sums, held, k, start, bounds, free_scale):
+def search_noise(sums, held, k, start, limits, free_scale):
     """The noise of the k-th target with the largest leave-one-out density.
 
     Parameters
@@ -191,8 +191,7 @@ def search_noise(sums, held, k, start, bounds, free_scale):
     held : HeldOut
     k : int
     start : float
-        Its range is around this value.
-    bounds : pair of float
+    limits : pair of float
         The noise stays if they are equal.
     free_scale : bool
         As in `leave_one_out`.
@@ -208,8 +207,8 @@ def search_noise(sums, held, k, start, bounds, free_scale):
         return -tried[log_noise][0]
 
     best = float(start)
-    if bounds[0] < bounds[1] and held.n_rows(k) >= _FEWEST_FOR_NOISE:
-        best = lowest(loss, best, np.clip(start + np.array(_RANGE), *bounds), _STEP, _PRECISION)
+    if limits[0] < limits[1] and held.n_rows(k) >= _FEWEST_FOR_NOISE:
+        best = lowest(loss, best, limits, _STEP, _PRECISION)
     if best not in tried:
         loss(best)
     return float(best), *tried[best]
@@ -246,11 +245,12 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     if table.has_known:
         # Known variances give the scale; the rest of the noise is that of the evidence.
         bounds = [(each, each) for each in start]
-    log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds)
+    ranges = _ranges(start, bounds, some.sample.weight)
+    log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds, ranges)
     sums, held, whitened_by = *_in_units(sums, held, log_scales), parameters
     for k in np.flatnonzero(np.isnan(log_noise)):
         # For the scale that is used, which bounds or other targets have moved.
-        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], bounds[k], False)
+        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], False)
     parameters = parameters._replace(
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
@@ -326,7 +326,13 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     return LeftOut(held.X, error, variance, noise, np.asarray(held.weight), np.asarray(held.n_each))
 
 
-def _scales(parameters, constants, sums, held, start, bounds):
+def _ranges(start, bounds, weight):
+    """The range of each target's noise: lower where all weights are small, as the evidence does not know that."""
+    least, most = _RANGE[0] + min(np.log(common_weight(weight)), 0.0), _RANGE[1]
+    return [np.clip([each + least, each + most], *ends) for each, ends in zip(start, bounds, strict=True)]
+
+
+def _scales(parameters, constants, sums, held, start, bounds, ranges):
     """Logarithms of what each kernel is multiplied by (J,), and of the noise that goes with it, and densities (K,).
 
     The scale has the largest density of the kernel's targets, within its bounds. The noise is NaN where
@@ -342,7 +348,7 @@ def _scales(parameters, constants, sums, held, start, bounds):
             continue
         each = []
         for k in targets:
-            log_noise, density[k], scale = search_noise(sums, held, k, start[k], bounds[k], True)
+            log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], True)
             each.append(np.log(scale))
         found[j] = np.clip(np.mean(each), *limits)
         together = log_noise + found[j]

@@ -163,7 +163,8 @@ class _Process:
             found = fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
         plan = Plan(
             kernels=(found.kernel,),
-            likelihood=Gaussian(np.full(table.n_targets, found.noise)),
+            # Within its bounds: the root of a power of ten may round to less.
+            likelihood=Gaussian().fitted([np.full(table.n_targets, found.noise)]),
             n_inducing=_POINTS if table.n_rows > _POINTS else None,
             inducing_init="random",
             settings=Settings(algorithm=Algorithm(solver="evidence")),

@@ -9,7 +9,9 @@ derivative of a factorisation: with alpha = C^-1 y for the covariance C of the r
 
 (Rasmussen and Williams 2006, eq. 5.9) is pulled back through the kernel alone. A row of weight w
 counts as one observation with noise s^2 / w, not as w of them: equal targets at repeated rows are often
-copies, and as observations of their own would be explained by a noise of nothing.
+copies, and as observations of their own would be explained by a noise of nothing. With w below one it is a part of
+an observation: its likelihood N(y | f, s^2)^w is N(y | f, s^2 / w) times s^(1 - w), but for a constant. Without this
+factor a small noise would cost nothing at rows that hardly count.
 """
 
 from __future__ import annotations
@@ -163,6 +165,8 @@ def _of_group(hyperparameters, rows):
     n, n_targets = alpha.shape
     diagonal = np.diag_indices(n)
     value = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(factor[diagonal]).sum())
+    noise, missing = _noise(hyperparameters.noise, rows), 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
+    value += float((missing * np.log(noise)).sum())
     # Of the inverse there is one triangle. A symmetric covariance lets it stand for both.
     inverse = linalg.lapack.dpotri(factor, lower=1)[0].T
     own, rest = np.zeros(len(X)), np.zeros((len(X), len(X)))
@@ -170,7 +174,7 @@ def _of_group(hyperparameters, rows):
     np.matmul(0.5 * alpha, alpha.T, out=rest[:n, :n])
     rest[:n, :n] -= n_targets * inverse
     rest[diagonal] = 0.0
-    of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight).sum()
+    of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight + missing / noise).sum()
     gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
     return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
 

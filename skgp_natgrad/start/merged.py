@@ -1,14 +1,17 @@
 """One row for each X, as the evidence takes them.
 
-A row of weight w is there one observation with the noise s^2 / w, so that copies do not deceive the evidence. Two rows
-of equal X whose targets differ would be two such observations, which only an absurd noise explains.
+A row of weight w is there one observation with the noise s^2 / w. Two rows of equal X whose targets differ would be
+two such observations, which only an absurd noise explains: their mean is one. A weight of more than one that no other
+target at the same X speaks for, of copies or because the row matters more, is no measurement of little noise either: it
+would be fitted, by lengthscales of nothing. Such a row counts as one. Where weights are below one, they are as large as
+those of so many equal rows as tell as much (Kish 1965): that all are small, as if they summed to one, says nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._backend.repeated import grouped, shuffled
+from .._backend.repeated import common_weight, grouped, shuffled
 
 
 def in_random_order(table, random_state, merges=True):
@@ -31,24 +34,29 @@ def in_random_order(table, random_state, merges=True):
 
 
 def merged(table):
-    """The table with the mean of the targets and the sum of the weights of each X, in the order of its first row.
+    """The table with the mean of the targets of each X, in the order of its first row.
+
+    Weights are summed where targets differ, and are one at most where they agree.
 
     Parameters
     ----------
     table : Table
-        Without offsets. With known variances or missing targets it stays as it is.
+        Without offsets. With known variances or missing targets its rows stay as they are.
 
     Returns
     -------
     table : Table
     """
+    table = table._replace(weight=table.weight / min(common_weight(table.weight), 1.0))
     order, start = grouped(table.X)
     if table.per_target or len(start) == len(order):
-        return table
+        return table._replace(weight=np.minimum(table.weight, 1.0))
     rows, weight, y = table.rows(order[start]), table.weight[order], table.y[:, order]
     total = np.add.reduceat(weight, start)
     # Equal targets have their mean without rounding.
     from_first = weight * (y - np.repeat(rows.y, np.diff(start, append=len(order)), axis=1))
     sums = np.add.reduceat(from_first, start, axis=1)
     mean = rows.y + np.divide(sums, total, out=np.zeros_like(sums), where=total > 0.0)
-    return rows._replace(y=mean, weight=total).rows(np.argsort(order[start]))
+    differ = np.logical_or.reduceat(np.any(from_first != 0.0, axis=0), start)
+    weight = np.where(differ, total, np.minimum(total, 1.0))
+    return rows._replace(y=mean, weight=weight).rows(np.argsort(order[start]))
