@@ -71,6 +71,7 @@ def _bounded_cache():
 # search does: what it finds is fitted all the same.
 _OF_THE_SEARCH = {"test_defaults", "test_evidence", "test_class_labels", "test_normal_scores", "test_processes"}
 _OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables", "test_rare_classes"}
+_OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates"}
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 
-from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.estimators._solver import solver_of
 from skgp_natgrad.kernels import from_sklearn
-from skgp_natgrad.likelihoods import Bernoulli, Softmax
+from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
 from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction import calibration
@@ -307,6 +308,37 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     before = model.predict_proba(X)
     model.set_params(max_iter=100).partial_fit(X, y)
     assert np.abs(model.predict_proba(X) - before).max() < 0.2
+
+
+def test_further_points_of_labels_are_solved_for(rng):
+    """Numbers of points ask for steps of an optimizer, but for the means of labels on further points."""
+    X = rng.normal(size=(150, 2))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0
+    model = NGDSVGPClassifier(FIXED, n_inducing=20, n_mean_inducing=60, random_state=0).fit(X, y)
+    assert model.plan_.count("20 inducing points and 60 further points for the mean") == 1
+    assert "natural gradient steps on all rows" in model.plan_
+    assert model.score(X, y) > 0.9
+    named = NGDSVGPClassifier(FIXED, n_inducing=20, n_mean_inducing=60, solver="evidence", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), named.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "arguments", "solver"),
+    [
+        ("bernoulli", {"n_mean_inducing": 60}, "evidence"),
+        ("softmax", {"n_inducing": 20, "n_mean_inducing": 60}, "evidence"),
+        ("bernoulli", {"n_inducing": 20}, "ngd"),
+        ("bernoulli", {"n_inducing": 20, "n_mean_inducing": 0}, "ngd"),
+        ("softmax", {"n_inducing": 20, "n_mean_inducing": 60, "max_iter": 5}, "ngd"),
+        ("softmax", {"n_mean_inducing": 60, "basis": "hybrid"}, "ngd"),
+        ("robust_max", {"n_mean_inducing": 60}, "ngd"),
+        ("gaussian", {"n_inducing": 20, "n_mean_inducing": 60}, "ngd"),
+        ("gaussian", {"n_mean_inducing": 0}, "evidence"),
+    ],
+)
+def test_numbers_of_points_ask_for_steps_but_for_further_ones_of_labels(likelihood, arguments, solver):
+    cls = NGDSVGPRegressor if likelihood == "gaussian" else NGDSVGPClassifier
+    assert solver_of(cls(**arguments), by_name(likelihood), False, 150) == solver
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from sklearn.linear_model import PoissonRegressor
@@ -463,5 +464,14 @@ def test_models_of_missing_targets_are_scored_by_those_that_are_there(rng):
     expected = [r2_score(y[rows, k], mean[rows, k], sample_weight=weight[rows]) for k, rows in enumerate(seen.T)]
     assert model.score(X, gappy, weight) == pytest.approx(np.mean(expected), rel=1e-10)
     assert model.score(X, y) == pytest.approx(r2_score(y, mean), rel=1e-10)
+    # An output that no row of the table has, or none with weight, says nothing.
+    one, unweighted = gappy.copy(), np.where(seen[:, 0], 0.0, weight)
+    one[:, 0] = np.nan
+    assert model.score(X, one, weight) == pytest.approx(expected[1], rel=1e-10)
+    rows = seen[:, 1] & ~seen[:, 0]
+    of_second = r2_score(y[rows, 1], mean[rows, 1], sample_weight=weight[rows])
+    assert model.score(X, gappy, unweighted) == pytest.approx(of_second, rel=1e-10)
+    with pytest.warns(UndefinedMetricWarning, match="without a target that is seen"):
+        assert np.isnan(model.score(X, np.full_like(y, np.nan)))
     found = cross_val_score(clone(model), X, gappy, cv=2, scoring=nlpd_scorer, error_score="raise")
     assert np.all(np.isfinite(found))

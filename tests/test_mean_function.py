@@ -175,6 +175,15 @@ def test_a_stream_refuses_another_mean_function():
         first.set_params(mean_function="linear").partial_fit(X, Y)
 
 
+def test_a_stream_refuses_the_method_of_another_model():
+    """Methods of two fitted models have one repr."""
+    first, other, copy = (Ridge(1.0).fit(X, factor * Y) for factor in (1.0, -1.0, 1.0))
+    model = regressor(first.predict, solver="ngd", n_inducing=10, max_iter=3).partial_fit(X, Y)
+    model.set_params(mean_function=copy.predict).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="mean_function=<bound method"):
+        model.set_params(mean_function=other.predict).partial_fit(X, Y)
+
+
 def test_a_stream_sees_changes_in_place():
     """Of a regressor that the fit before was given; equal parameters are no change."""
     first = regressor(Ridge(1.0), solver="ngd", n_inducing=10, max_iter=3).partial_fit(X, Y)

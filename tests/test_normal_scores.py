@@ -72,3 +72,14 @@ def test_weights_that_vanish_beside_others(heavy):
         scores = fit_normal_scores(X, weight).forward(X)
     assert np.isfinite(scores).all()
     assert np.all(np.diff(scores[:, 0]) >= 0.0)
+
+
+def test_values_whose_ranks_differ_by_nothing_have_one_score(rng):
+    """Weights that vanish clip ranks to one value: forward, backward and slopes stay finite, and agree."""
+    X = (np.linspace(0.0, 1.0, 200) ** 3)[:, None]
+    found = fit_normal_scores(X, np.exp(-0.25 * np.arange(200)[::-1]))
+    assert np.all(np.diff(found.forward(X)[:, 0]) > 0.0)
+    np.testing.assert_allclose(found.backward(found.forward(X)), X, rtol=1e-9, atol=1e-9)
+    x, step = np.array([[0.15], [0.5], [0.9]]), 1e-7
+    slope = (found.forward(x + step) - found.forward(x - step)) / (2.0 * step)
+    np.testing.assert_allclose(found.slope(x), slope, rtol=1e-5)

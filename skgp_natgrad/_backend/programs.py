@@ -16,7 +16,7 @@ import jax
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Of the maps that are allowed, for programs: some hundred fits of different structures, whose programs and traces take
 # 20 MiB each; and for all maps, which others may have taken as well.
-_SHARE, _SHARE_OF_ALL = 0.3, 0.8
+_SHARE, _SHARE_OF_ALL, _USUAL_LIMIT = 0.3, 0.8, 65_530
 # Maps are counted once in so many seconds at most: to read a full list takes some hundredths of a second, in which
 # hardly a program is compiled.
 _SECONDS = 1.0
@@ -46,7 +46,8 @@ def most_maps(n_others):
         limit = int(_LIMIT.read_text())
     except (OSError, ValueError):
         return float("inf")
-    return min(n_others + _SHARE * limit, _SHARE_OF_ALL * limit)
+    # Where more are allowed, it is memory that programs are dropped for.
+    return min(n_others + _SHARE * min(limit, _USUAL_LIMIT), _SHARE_OF_ALL * limit)
 
 
 def drop_if_many():

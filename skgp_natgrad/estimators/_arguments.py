@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from inspect import signature
 
 import jax
 import numpy as np
 
 from .. import objectives
-from .._backend import processes, rows
+from .._backend import processes
 from .._backend.device import DEVICES, DTYPES, HOST
 from ..kernels import columns
 from ..priors import Prior
@@ -25,17 +24,13 @@ from ..svgp import (
     Algorithm,
     Plan,
     Settings,
-    is_solved_at_once,
     is_transformation,
 )
 from ..training.schedules import Auto, Constant, Cosine, LineSearch
-from . import _checks, _inputs
-from ._documentation import GROUPS
+from . import _checks, _constructor, _inputs
+from ._solver import solver_of
 from ._targets import likelihood_of
 
-# With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
-_NOT_OF_STEPS = {"solver", "random_state", "train_inducing_points"}
-_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - _NOT_OF_STEPS
 # What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
 _BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
 _JITTER, _JITTER_OF_ONE_STEP = 1e-8, 1e-10
@@ -56,7 +51,7 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
-    solver = _solver(estimator, likelihood, by_parts, len(targets.columns))
+    solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
     settings = _settings(estimator, solver)
     n_inducing, n_mean_inducing = _sizes(estimator, solver)
     return Plan(
@@ -117,34 +112,6 @@ def dtype(estimator):
     return _checks.dtype("dtype", estimator.dtype, DTYPES)
 
 
-def _solver(estimator, likelihood, by_parts, n_rows):
-    """The name of the solver; "auto" goes to the best q in one step where nothing speaks of more steps."""
-    if not isinstance(estimator.solver, str) or estimator.solver != "auto":
-        return _checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
-    defaults = signature(type(estimator)).parameters
-    shared = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
-    if estimator.hyperparameter_prior is not None and not likelihood.conjugate:
-        return "ngd"
-    if shared and not likelihood.conjugate:
-        # Latent functions of a common covariance have a common kernel, and their rows are in one process.
-        return "ngd"
-    if n_rows > rows.WINDOW_ROWS and not likelihood.conjugate:
-        # The solution for labels holds the covariances of all rows with the points.
-        return "ngd"
-    # No further points are none with every solver.
-    given = _OF_STEPS - {"n_mean_inducing"} if _is_default(estimator.n_mean_inducing, 0) else _OF_STEPS
-    values = {name: getattr(estimator, name) for name in given} | {"dtype": dtype(estimator)}
-    as_default = (_is_default(value, defaults[name].default) for name, value in values.items())
-    return "evidence" if is_solved_at_once(likelihood) and not by_parts and all(as_default) else "ngd"
-
-
-def _is_default(value, default):
-    """Whether an argument has its default, under whatever name."""
-    if isinstance(value, objectives.ELBO):
-        return True
-    return value is default or (isinstance(value, (str, int, float, np.number, np.bool_)) and value == default)
-
-
 def _settings(estimator, solver):
     algorithm = _algorithm(estimator, solver)
     _check_checkpoint(estimator)
@@ -154,7 +121,7 @@ def _settings(estimator, solver):
     _checks.integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0)
     _checks.choice("normalize_y", estimator.normalize_y, (True, False, "center"))
     _checks.boolean("warm_start", estimator.warm_start)
-    by_default = signature(type(estimator)).parameters["calibrate"].default
+    by_default = _constructor.defaults(type(estimator))["calibrate"]
     _checks.choice("calibrate", estimator.calibrate, tuple(dict.fromkeys((True, False, by_default))))
     _checks.choice("missing_targets", getattr(estimator, "missing_targets", "error"), ("error", "ignore"))
     _checks.choice("normalize_X", estimator.normalize_X, (True, False, "auto", "quantile"))
@@ -181,7 +148,7 @@ def _rate_schedule(estimator, algorithm, max_iter):
     """The optimizer's schedule; a number is the start of half a cosine that ends at zero."""
     rate = estimator.learning_rate
     if is_transformation(algorithm.optimizer):
-        if rate != signature(type(estimator)).parameters["learning_rate"].default:
+        if rate != _constructor.defaults(type(estimator))["learning_rate"]:
             raise ValueError(
                 f"learning_rate={rate!r} has no effect with an optimizer of optax, which has step sizes of its own; "
                 "leave it at its default, and give the transformation the rate, as in optimizer=optax.adam(0.01)."

@@ -137,7 +137,8 @@ solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     "evidence" for these likelihoods as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
     ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
-    ``n_mean_inducing=0`` and ``train_inducing_points``), and "ngd" otherwise,
+    ``n_mean_inducing=0``, ``train_inducing_points`` and, for class labels,
+    ``n_mean_inducing`` with or without ``n_inducing``), and "ngd" otherwise,
     for a list of kernels for classes, and for ``partial_fit``. "ngd":
     natural gradient steps on the variational distribution q, and steps of
     ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from inspect import signature
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.gaussian_process.kernels import Product
 from .. import svgp
 from ..kernels import from_sklearn, to_sklearn
 from ..start.normal_scores import NormalScores
+from . import _constructor
 from ._arguments import by_position, one_or_each
 from ._bounds import without_noise
 from ._calibration import Later, calibration_of
@@ -216,7 +216,7 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     """
     if not isinstance(plan.inducing_init, str):
         return
-    asks = estimator.n_inducing != signature(type(estimator)).parameters["n_inducing"].default
+    asks = estimator.n_inducing != _constructor.defaults(type(estimator))["n_inducing"]
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
     n_mean = 0 if estimator.n_mean_inducing == "auto" else plan.n_mean_inducing
     used, used_for_mean = map(n_points, (masks.Z, masks.further))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from inspect import signature
 
 import numpy as np
 
 from ..svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 from ..training.rungs import Rung
+from . import _constructor
 
 # Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
 _OF_STEPS = (
@@ -36,13 +36,13 @@ def warn_of_inert(estimator, fit, stacklevel):
     stacklevel : int
         Of the warning, counted from the caller.
     """
-    defaults = signature(type(estimator)).parameters
+    defaults = _constructor.defaults(type(estimator))
     found = [
         f"{name}={getattr(estimator, name)!r} ({reason})"
         for name, reason in _reasons(fit.plan, fit.table.has_known)
-        if name in defaults and getattr(estimator, name) is not defaults[name].default
+        if name in defaults and getattr(estimator, name) is not defaults[name]
         # A rung is the search's.
-        if getattr(estimator, name) != defaults[name].default and not isinstance(getattr(estimator, name), Rung)
+        if getattr(estimator, name) != defaults[name] and not isinstance(getattr(estimator, name), Rung)
     ]
     if found:
         warnings.warn(

@@ -174,7 +174,7 @@ def column_types(table):
     -------
     types : list of numpy.dtype
     """
-    if hasattr(table, "columns"):
+    if _is_frame(table):
         return [_number_type(dtype) for dtype in table.dtypes]
     array = np.asarray(table)
     return [_number_type(array.dtype)] * (array.shape[1] if array.ndim > 1 else 1)
@@ -182,7 +182,7 @@ def column_types(table):
 
 def _number_type(dtype):
     """A column's type in NumPy; pandas and Polars have their own types, named like NumPy's."""
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(TypeError, ValueError):
         found = np.dtype(getattr(dtype, "numpy_dtype", None) or str(dtype).lower())
         if found.kind in "biuf":
             return found
@@ -226,8 +226,12 @@ def _plain(cell):
 
 
 def _column(table, place):
-    names = getattr(table, "columns", None)
-    return f" (column {names[place[1]]!r})" if names is not None and len(place) == 2 else ""
+    return f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
+
+
+def _is_frame(table):
+    """Whether each column has a name and a type: PyArrow's tables have columns that are neither."""
+    return hasattr(table, "columns") and hasattr(table, "dtypes")
 
 
 def _is_finite_number(cell):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import r2_score
 
 from .. import svgp
@@ -276,6 +278,14 @@ def _r2(y, mean, sample_weight, may_lack):
         return r2_score(y, mean, sample_weight=sample_weight)
     y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))
     weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
-    outputs = [(target, found, ~np.isnan(target)) for target, found in zip(y.T, mean.T, strict=True)]
-    scores = [r2_score(target[seen], found[seen], sample_weight=weight[seen]) for target, found, seen in outputs]
-    return float(np.mean(scores))
+    outputs = [(target, found, ~np.isnan(target) & (weight > 0.0)) for target, found in zip(y.T, mean.T, strict=True)]
+    # Of an output that none of the rows has, nothing is known; all of them are in other parts of the table.
+    seen_in = [each for each in outputs if each[2].any()] or outputs
+    return float(np.mean([_of_seen(*each, weight) for each in seen_in]))
+
+
+def _of_seen(target, found, seen, weight):
+    if not seen.any():
+        warnings.warn("R^2 is not defined without a target that is seen.", UndefinedMetricWarning, stacklevel=4)
+        return np.nan
+    return r2_score(target[seen], found[seen], sample_weight=weight[seen])

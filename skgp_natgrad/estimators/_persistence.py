@@ -8,8 +8,6 @@ instead of failing at some later call.
 
 from __future__ import annotations
 
-from inspect import signature
-
 import jax
 import numpy as np
 from sklearn.base import clone
@@ -19,7 +17,7 @@ from .._backend.version import __version__
 from ..objectives import ELBO
 from ..start.normal_scores import NormalScores
 from ..start.scale import Scale
-from . import _warm_start
+from . import _constructor, _warm_start
 from ._arguments import one_or_each
 from ._calibration import calibration_of
 
@@ -79,8 +77,7 @@ def restored(cls, state):
     if stamp["format"] < 8:
         state |= {name: "auto" for name, former in _FORMER_DEFAULTS.items() if state.get(name) == former}
     # Arguments that the version which saved it did not have.
-    arguments = signature(cls).parameters.items()
-    state = {name: argument.default for name, argument in arguments if name not in state} | state
+    state = {name: value for name, value in _constructor.defaults(cls).items() if name not in state} | state
     if "_posterior" not in state:
         return state
     state.setdefault("_calibration", None)

@@ -20,7 +20,7 @@ from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
 from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
-from . import _arguments, _long, _table, _warm_start
+from . import _arguments, _constructor, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
@@ -105,7 +105,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     _check_rows(plan.likelihood, table)
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
-    arguments = estimator.get_params(deep=False)
+    arguments = _constructor.arguments(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     plan = _in_units(plan, some, normalize_y, with_values=False)
@@ -149,7 +149,7 @@ def _in_units(plan, table, normalize_y, with_values=True):
 
 def _refuse_other_arguments(estimator):
     """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
-    arguments = estimator.get_params(deep=False).items()
+    arguments = _constructor.arguments(estimator).items()
     found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
     differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
     if differ:
@@ -219,7 +219,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     given = estimator.checkpoint if n_processes == 1 else processes.of_first(estimator.checkpoint)
     if given is None:
         return None
-    arguments = {k: v for k, v in estimator.get_params(deep=False).items() if k not in _WITHOUT_EFFECT}
+    arguments = {k: v for k, v in _constructor.arguments(estimator).items() if k not in _WITHOUT_EFFECT}
     identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
     identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
     identity |= _of_functions(plan.settings)

@@ -93,8 +93,10 @@ def _of_column(column, weight):
     scores = norm.ppf(np.clip(ranks, _SMALLEST_RANK, 1.0 - _SMALLEST_RANK))
     scores -= np.average(scores, weights=mass)
     deviation = np.sqrt(np.average(scores**2, weights=mass))
-    if len(values) > 1:
+    if deviation > 0.0:
         scores /= deviation
+    # Ranks that differ by next to nothing have one score, which stands for one value.
+    values, scores = (each[np.append(True, np.diff(scores) > 0.0)] for each in (values, scores))
     if len(values) > _KNOTS:
         chosen = np.linspace(0, len(values) - 1, _KNOTS).round().astype(int)
         values, scores = values[chosen], scores[chosen]
