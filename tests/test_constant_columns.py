@@ -73,6 +73,26 @@ def test_the_type_of_a_column_is_the_one_that_it_was_given_in():
     assert _inputs.column_types(frame[["a", "b"]].to_numpy(object)) == [double, double]
     assert _inputs.column_types([[1, 2], [3, 4]]) == [whole, whole]
     assert _inputs.column_types([1.5, 2]) == [double]
+    assert _inputs.column_types(Named(["Float32", "decimal(precision=38, scale=2)"])) == [single, double]
+    assert _inputs.column_types(Arrow()) == [double, double]
+
+
+class Named:
+    """A frame whose types are known by name alone, as those of Polars."""
+
+    columns = ("a", "b")
+
+    def __init__(self, dtypes):
+        self.dtypes = dtypes
+
+
+class Arrow:
+    """A table whose columns are the values, as PyArrow's."""
+
+    columns = ([1.0], [2.0])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([[1.0, 2.0]])
 
 
 def test_the_scale_is_that_of_the_column_wherever_it_lies():
