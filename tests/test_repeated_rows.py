@@ -122,6 +122,9 @@ def test_copies_and_heavy_rows_count_as_one_observation():
     assert found.y.tolist() == [[1.0, 3.0, 2.0, 3.0]]
     apart = svgp.Table(X[3:], y[:, 3:], weight[3:], known=np.full((1, 4), 0.1))
     assert merged(apart).weight.tolist() == [1.0, 1.0, 1.0, 0.25]
+    # Labels agree without being copies.
+    labels = np.array([[1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0]])
+    assert merged(svgp.Table(X, labels, weight)).weight.tolist() == [3.0, 4.0, 20.0, 0.25]
 
 
 def test_weights_that_all_are_small_are_those_of_equal_rows(rng):

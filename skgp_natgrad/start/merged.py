@@ -3,8 +3,9 @@
 A row of weight w is there one observation with the noise s^2 / w. Two rows of equal X whose targets differ would be
 two such observations, which only an absurd noise explains: their mean is one. A weight of more than one that no other
 target at the same X speaks for, of copies or because the row matters more, is no measurement of little noise either: it
-would be fitted, by lengthscales of nothing. Such a row counts as one. Where weights are below one, they are as large as
-those of so many equal rows as tell as much (Kish 1965): that all are small, as if they summed to one, says nothing.
+would be fitted, by lengthscales of nothing. Such a row counts as one; but labels agree without being copies. Where
+weights are below one, they are as large as those of so many equal rows as tell as much (Kish 1965): that all are small,
+as if they summed to one, says nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def in_random_order(table, random_state, merges=True):
 def merged(table):
     """The table with the mean of the targets of each X, in the order of its first row.
 
-    Weights are summed where targets differ, and are one at most where they agree.
+    Weights are summed where targets differ, and are one at most where they agree, unless there are two values alone.
 
     Parameters
     ----------
@@ -49,8 +50,9 @@ def merged(table):
     """
     table = table._replace(weight=table.weight / min(common_weight(table.weight), 1.0))
     order, start = grouped(table.X)
+    most = np.inf if all(map(_is_binary, table.y)) else 1.0
     if table.per_target or len(start) == len(order):
-        return table._replace(weight=np.minimum(table.weight, 1.0))
+        return table._replace(weight=np.minimum(table.weight, most))
     rows, weight, y = table.rows(order[start]), table.weight[order], table.y[:, order]
     total = np.add.reduceat(weight, start)
     # Equal targets have their mean without rounding.
@@ -58,5 +60,10 @@ def merged(table):
     sums = np.add.reduceat(from_first, start, axis=1)
     mean = rows.y + np.divide(sums, total, out=np.zeros_like(sums), where=total > 0.0)
     differ = np.logical_or.reduceat(np.any(from_first != 0.0, axis=0), start)
-    weight = np.where(differ, total, np.minimum(total, 1.0))
+    weight = np.where(differ, total, np.minimum(total, most))
     return rows._replace(y=mean, weight=weight).rows(np.argsort(order[start]))
+
+
+def _is_binary(y):
+    """Whether a target (N,) takes two values at most, as an indicator of a class does."""
+    return not len(y) or bool(np.all((y == y.min()) | (y == y.max())))
