@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Censored, Gaussian
-from skgp_natgrad.metrics import calibration_scorer
+from skgp_natgrad.metrics import calibration_scorer, coverage_scorer, crps_scorer, interval_scorer
 
 RNG = np.random.default_rng(2)
 X = np.sort(RNG.uniform(-3.0, 3.0, size=(120, 1)), axis=0)
@@ -30,6 +30,15 @@ def model_of(lower, upper, variance):
 @pytest.fixture(scope="module")
 def fitted():
     return NGDSVGPRegressor(KERNEL, likelihood=Censored(-0.5, 1.2), **OPTIONS).fit(X, Y)
+
+
+def test_scores_of_limits_in_single_precision_are_those_in_double(fitted):
+    """A limit may have no single precision number: beside an interval without width its rounded value is outside."""
+    single = np.where(np.float32(-0.5) < Y, np.minimum(Y, 1.2), -0.5).astype(np.float32)
+    assert np.float64(single.max()) != 1.2
+    double = np.where(single == np.float32(1.2), 1.2, single.astype(float))
+    for scorer in (coverage_scorer, interval_scorer, crps_scorer):
+        assert scorer(fitted, X, single) == pytest.approx(scorer(fitted, X, double), rel=1e-12)
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(-0.5, 0.4), (0.0, np.inf), (-np.inf, 1.0), (-np.inf, np.inf)])

@@ -30,6 +30,20 @@ def fit(kernel, table, **options):
     return NGDSVGPRegressor(kernel, **{"n_inducing": 10, "max_iter": 40, "random_state": 0, **options}).fit(*table)
 
 
+@pytest.mark.usefixtures("x64")
+def test_a_root_of_a_kernel_has_a_gradient_where_it_underflows(rng):
+    """As of the kernel that it equals."""
+    X = np.append(rng.normal(size=(5, 1)), [[100.0]], axis=0)
+    root, plain = (kernels.from_sklearn(each, 1).value for each in (sk.RBF(0.3) ** 0.5, sk.RBF(0.3 * 2**0.5)))
+    values = [jax.jit(lambda k: k(X, X))(each) for each in (root, plain)]
+    assert values[0][0, -1] == 0.0
+    assert_allclose(*values, rtol=1e-10)
+    assert_array_equal(root.diag(X), 1.0)
+    found, expected = (jax.jit(jax.grad(lambda k: (X * k(X, X)).sum()))(each) for each in (root, plain))
+    slope = np.sum(jax.tree.leaves(found)[0])
+    assert_allclose(slope, np.sum(jax.tree.leaves(expected)[0]) * 2**0.5, rtol=1e-8)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",

@@ -547,6 +547,20 @@ def test_ordinal_probabilities_far_out_keep_their_precision():
 
 
 @pytest.mark.usefixtures("x64")
+def test_ordinal_moments_far_out_keep_their_precision():
+    """Beyond either end the variance is that of two levels; its root has a derivative where it is zero."""
+    model, _ = model_of(Ordinal(scale=0.1, n_levels=5), LEVELS)
+    for f in (2.3, 2.6, 3.0, -2.3, -2.6, -3.0):
+        # One level more or less than the end, and next to never two.
+        p = stats.norm.cdf((2.0 - abs(f)) / 0.1)
+        _, var = call(model, "predictive_moments", np.full((1, 1), f), np.zeros((1, 1)))
+        assert_allclose(var[0, 0], p * (1.0 - p), rtol=1e-10)
+    deviation = jax.jit(jax.grad(lambda f: jax.numpy.sqrt(model.predictive_moments(f, 0.0 * f)[1]).sum()))
+    for f in (2.6, 8.0, 40.0, -40.0):
+        assert np.isfinite(deviation(np.full((1, 1), f))).all()
+
+
+@pytest.mark.usefixtures("x64")
 def test_log_gamma_equals_scipy():
     x = np.r_[0.0, np.logspace(-12, 13, 200)]
     value, slope = jax.jit(jax.vmap(jax.value_and_grad(log_gamma_1p)))(x)

@@ -329,3 +329,44 @@ def test_the_splitter_of_scikit_learns_older_versions():
     ):
         assert_array_equal(train, expected)
         assert_array_equal(test, other)
+
+
+class Short(NGDSVGPRegressor):
+    """A user's subclass without the argument by which fits pause."""
+
+    def __init__(self, length_scale=1.0):
+        super().__init__(RBF(length_scale), n_inducing=8, solver="ngd", max_iter=20, random_state=0)
+        self.length_scale = length_scale
+
+
+def test_candidates_that_cannot_pause_are_refused_by_name():
+    with pytest.raises(ValueError, match="early_stopping=True needs an estimator of skgp_natgrad with iterations"):
+        NGDGridSearchCV(Short(), {"length_scale": [0.5, 1.0]}, cv=2, early_stopping=True).fit(X, Y)
+
+
+def test_a_single_score_may_have_its_name():
+    """As `refit` of scikit-learn's searches."""
+    grid = {"learning_rate": [0.01, 0.02, 0.03]}
+    named, plain = (
+        NGDGridSearchCV(regressor(max_iter=20), grid, cv=2, scoring="r2", refit=refit, early_stopping=True).fit(X, Y)
+        for refit in ("r2", True)
+    )
+    assert named.best_params_ == plain.best_params_
+
+
+def test_splits_of_a_generator_are_drawn_once(monkeypatch):
+    """scikit-learn before version 1.9 does not keep them for the search."""
+    splits = list(ShuffleSplit(2, random_state=0).split(X))
+    generator = (each for each in splits)
+    search = NGDGridSearchCV(regressor(max_iter=20), {"learning_rate": [0.01, 0.02]}, cv=generator, early_stopping=True)
+    splitter = type(search)._splitter
+
+    def of_older_versions(self):
+        monkeypatch.delattr(self, "_checked_cv_orig", raising=False)
+        return splitter(self)
+
+    monkeypatch.setattr(type(search), "_splitter", of_older_versions)
+    assert search.fit(X, Y).n_splits_ == 2
+    assert search.cv is generator
+    with pytest.raises(StopIteration):
+        next(generator)

@@ -419,7 +419,8 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 2048)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 100)
     monkeypatch.setattr(_arguments, "_MERGED_ROWS", 100)
-    model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver)
+    # The process of deviations that vary with X has five hundred points of its own.
+    model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver, calibrate=False)
     if solver == "ngd":
         model.set_params(max_iter=40, tol=0.0, batch_size=64)
     peaks = []
@@ -602,6 +603,25 @@ def test_out_must_hold_the_predictions(tmp_path, monkeypatch):
     bad[650, 0] = np.inf
     with pytest.raises(ValueError, match=r"X\[650, 0\]=inf"):
         model.predict(mapped(tmp_path, "bad", bad))
+
+
+def test_out_of_a_type_that_cuts_labels_is_refused():
+    labels = np.where(X[:100, 0] > 0, "positive", "no")
+    model = classifier(max_iter=20).fit(X[:100], labels)
+    with pytest.raises(ValueError, match="out, of type <U3, does not hold all labels; give one of type <U8"):
+        model.predict(X, out=np.empty(N, "U3"))
+    numbers = classifier(max_iter=20).fit(X[:100], np.where(labels == "no", 7, 1000))
+    with pytest.raises(ValueError, match="out, of type int8, does not hold all labels"):
+        numbers.predict(X, out=np.empty(N, np.int8))
+    out = np.empty(N, np.int16)
+    assert_array_equal(numbers.predict(X, out=out), numbers.predict(X))
+
+
+def test_masked_values_of_slices_are_refused():
+    """As of a masked array in memory: what is behind a mask is no number."""
+    y = np.ma.masked_array(Y[:N], mask=np.arange(N) == 3)
+    with pytest.raises(ValueError, match=r"y: values among the rows from \d+ to \d+ are masked"):
+        regressor(max_iter=20).fit(X, Dataset(y))
 
 
 # -- files of other packages -----------------------------------------------------------------------

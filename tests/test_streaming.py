@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend import memory
@@ -478,3 +478,17 @@ def test_a_target_that_was_never_seen_has_no_scale(table):
         model.partial_fit(X, np.column_stack([missing, missing]))
     with pytest.raises(ValueError, match="column 0 of y has no value in any row with weight"):
         model.fit(X, np.column_stack([missing, y]))
+
+
+@pytest.mark.parametrize("scale", [1e5, 1e-6])
+def test_bounds_of_the_noise_keep_the_units_of_the_first_part(scale, rng):
+    """A later part may be a single row, which has no deviation of its own."""
+    X = np.sort(rng.uniform(0.0, 10.0, size=(60, 1)), axis=0)
+    y = scale * (np.sin(X[:, 0]) + 0.2 * rng.normal(size=60))
+    kernel = ConstantKernel(scale**2, (1e-20, 1e20)) * RBF(1.0)
+    options = {"normalize_y": "center", "n_inducing": 10, "max_iter": 60, "tol": 0.5, "random_state": 0}
+    model = NGDSVGPRegressor(kernel, **options).partial_fit(X, y)
+    bounds, (_, before) = model.likelihood_.variance_bounds, model.predict([[5.0]], return_std=True)
+    model.partial_fit([[5.0]], [scale * (np.sin(5.0) + 0.3)])
+    assert model.likelihood_.variance_bounds == bounds
+    np.testing.assert_allclose(model.predict([[5.0]], return_std=True)[1], before, rtol=0.3)

@@ -124,9 +124,16 @@ class Sliced(Rows):
         if isinstance(self._table, np.memmap):
             _refuse_short(self, self._table, stop)
         try:
-            found = np.asarray(self._table[start:stop])
+            found = self._table[start:stop]
+            is_masked = np.ma.is_masked(found)
+            found = np.asarray(found)
         except _OF_READERS as error:
             raise _unreadable(self, start, stop, f"{type(error).__name__}: {error}") from error
+        if is_masked:
+            raise ValueError(
+                f"{self.name}: values among the rows from {start} to {stop} are masked; leave the rows out, or store "
+                "the values filled in."
+            )
         if found.shape != (stop - start, *self.shape[1:]):
             raise _unreadable(self, start, stop, f"their shape is {found.shape}")
         return found

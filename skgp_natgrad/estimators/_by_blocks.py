@@ -105,6 +105,8 @@ def _stored(piece, rows, whole, out):
         into = whole[0] if isinstance(piece, tuple) else (whole[0],)
     for target, values in zip(into, pieces, strict=True):
         target[rows] = values
+        if values.dtype.kind != "f" and not np.array_equal(target[rows], values):
+            raise ValueError(f"out, of type {target.dtype}, does not hold all labels; give one of type {values.dtype}.")
         _rows.release(target)
     return tuple(into) if isinstance(piece, tuple) else into[0]
 

@@ -275,7 +275,7 @@ elbo_ : float
     call of ``partial_fit`` it is conditional on the rows of earlier calls.
 log_prior_ : float
     The log density of the hyperparameters under ``hyperparameter_prior``, which
-    ``elbo_`` includes; zero without.
+    ``elbo_`` includes, with "predictive" times its ``kl_weight``; zero without.
 kernel_ : sklearn.gaussian_process kernel or list of kernels
     The kernel with the trained hyperparameters, in the units of the
     standardised X; a list where ``kernel`` is one.

@@ -149,7 +149,7 @@ def noise_may_vanish(estimator, fit):
     Noise that steps end with may make up for a variance that is too wide, and beside known noise there may be no rest.
     """
     by_left_out = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step and fit.plan.likelihood.conjugate
-    return by_left_out and isinstance(estimator.likelihood, str) and fit.some.known is None
+    return by_left_out and isinstance(estimator.likelihood, str) and not fit.some.has_known
 
 
 def _of_noise(estimator, fit, result):

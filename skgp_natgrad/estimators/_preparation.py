@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from .. import svgp
 from .._backend import processes
 from .._backend.rows import BLOCK_ROWS
-from ..likelihoods import in_units
+from ..likelihoods import in_units, in_units_of
 from ..start.scale import Scale
 from ..training import checkpoint as _checkpoint
 from ..training.checkpoint import Checkpoint
@@ -108,8 +108,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = _constructor.arguments(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
-    plan = _in_units(plan, some, normalize_y, with_values=False)
     if previous is None:
+        plan = _in_units(plan, some, normalize_y, with_values=False)
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = _table.scales_of(some, spans, *given, plan.kernels is None)
         scales, plan = _chosen(plan, some, choice, random_state)
@@ -119,6 +119,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
+        if isinstance(normalize_y, str):
+            plan = plan._replace(likelihood=in_units_of(plan.likelihood, estimator.likelihood_))
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, _table.scaled(table, *units)
     some = table if of_one else _table.scaled(some, *units)

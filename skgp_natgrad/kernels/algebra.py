@@ -82,10 +82,17 @@ class Exponentiation(Kernel):
             )
 
     def __call__(self, X, Z):
-        return self.kernel(X, Z) ** self.exponent
+        return self._power(self.kernel(X, Z))
 
     def diag(self, X):
-        return self.kernel.diag(X) ** self.exponent
+        return self._power(self.kernel.diag(X))
+
+    def _power(self, values):
+        if self.exponent >= 1.0:
+            return values**self.exponent
+        # A root has no derivative at zero, where a kernel that underflows has none to multiply it with either.
+        is_zero = values == 0.0
+        return jnp.where(is_zero, 0.0, jnp.where(is_zero, 1.0, values) ** self.exponent)
 
 
 def amplitudes(kernel: Kernel) -> Kernel:

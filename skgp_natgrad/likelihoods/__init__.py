@@ -14,6 +14,7 @@ from ._defined import undefined_method
 from ._transforms import Transform, positive, unconstrained, unit_interval
 from ._two_latent import TwoLatentLikelihood
 from ._units import in_units as in_units
+from ._units import in_units_of as in_units_of
 from .bernoulli import Bernoulli
 from .beta import Beta
 from .binomial import Binomial

@@ -35,3 +35,21 @@ def in_units(likelihood: Likelihood, deviation: Floats, with_values: bool = True
             ends = bounds[0] * unit.min(), bounds[1] * unit.max()
             found[f"{name}_bounds"] = float(min(ends[0], np.min(value))), float(max(ends[1], np.max(value)))
     return type(likelihood)(**{**likelihood.get_params(deep=False), **found}) if found else likelihood
+
+
+def in_units_of(likelihood: Likelihood, before: Likelihood) -> Likelihood:
+    """The likelihood with default bounds in the units that those of a fit before had: rows of a part have others.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    before : Likelihood
+        Of the same type, from `in_units`.
+    """
+    found, defaults = {}, signature(type(likelihood)).parameters
+    for name in [f"{name}_bounds" for name in likelihood.powers]:
+        if not isinstance(getattr(before, name), str) and np.array_equal(
+            getattr(likelihood, name), defaults[name].default
+        ):
+            found[name] = getattr(before, name)
+    return type(likelihood)(**{**likelihood.get_params(deep=False), **found}) if found else likelihood

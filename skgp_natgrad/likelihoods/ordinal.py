@@ -164,17 +164,17 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     def log_density_each(self, mean, var, y):
         return self._log_proba(mean, y, jnp.sqrt(self.scale**2 + var))
 
-    def _exceedances(self, f, scale):
-        """p(y >= c | f) for c = 1, ..., R - 1: (T, ..., R - 1)."""
-        edges = self._edges(len(f)).reshape(len(f), *(f.ndim - 1) * (1,), -1)
-        return norm.cdf((f[..., None] - edges) / scale[..., None])
-
     def _moments(self, f, scale):
-        # E[y] and E[y^2] as sums of p(y >= c) and (2 c - 1) p(y >= c).
-        exceed = self._exceedances(f, scale)
-        mean = exceed.sum(-1)
-        squared = exceed @ (2.0 * np.arange(1, self.n_levels) - 1.0)
-        return mean, jnp.maximum(squared - mean**2, 0.0)
+        # E[y] and E[y^2] as sums of p(y >= c) and (2 c - 1) p(y >= c) for c = 1, ..., R - 1, and those of R - 1 - y in
+        # the same way: of the variance that of the nearer end has more digits.
+        edges = self._edges(len(f)).reshape(len(f), *(f.ndim - 1) * (1,), -1)
+        z = (f[..., None] - edges) / scale[..., None]
+        exceed, below = norm.cdf(z), norm.cdf(-z)[..., ::-1]
+        odd, mean = 2.0 * np.arange(1, self.n_levels) - 1.0, exceed.sum(-1)
+        from_first, from_last = exceed @ odd - mean**2, below @ odd - below.sum(-1) ** 2
+        var = jnp.where(mean > 0.5 * (self.n_levels - 1), from_last, from_first)
+        # Positive also where it underflows, so that its root has a derivative.
+        return mean, jnp.maximum(var, jnp.finfo(var.dtype).tiny ** 0.5)
 
     def conditional_moments(self, f):
         return self._moments(f, self._scale_beside(f))

@@ -114,6 +114,13 @@ class RegressionPredictions:
         if hasattr(self.regressor, "_possible_targets"):
             self.regressor._possible_targets(self._forward(y), trials=self.known.get("trials"))
 
+    def observed(self, y):
+        """Targets as they would be without rounding: a limit of censored ones may have no single precision number."""
+        if self.mixed is None:
+            return y
+        found = self.mixed.observed(np.asarray(self._forward(y), float).T).T
+        return self._backward(found).reshape(np.shape(y)) if self.transformers else found
+
     def log_density(self, y):
         """log p(y) (N,), summed over the outputs."""
         found = self.regressor.predict_log_density(self.X, self._forward(y), **self.known)

@@ -212,7 +212,7 @@ class DistributionScorer(BaseEstimator):
             # A single column is a vector, as estimators take it.
             y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
             found.check_possible(y)
-            return -_OF_REGRESSORS[self.metric](found, y, sample_weight, self)
+            return -_OF_REGRESSORS[self.metric](found, found.observed(y), sample_weight, self)
         if self.metric not in _OF_CLASSIFIERS:
             raise ValueError(
                 f"metric={self.metric!r} is for regressors; for {type(found[0]).__name__} use "

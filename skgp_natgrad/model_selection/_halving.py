@@ -115,11 +115,12 @@ def _refused(search):
 
 def _best(results, remaining, search, factor):
     """The indices of those candidates that go on."""
-    metric = search.refit if isinstance(search.refit, str) else "score"
-    if f"rank_test_{metric}" not in results:
-        # A callable may have returned several.
+    # A single metric is the score, whatever refit calls it; a callable may have returned several.
+    names = [f"rank_test_{search.refit}", "rank_test_score"]
+    found = next((name for name in names if name in results), None)
+    if found is None:
         raise _refused(search)
-    rank = results[f"rank_test_{metric}"][remaining]
+    rank = results[found][remaining]
     return np.sort(remaining[np.argsort(rank, kind="stable")[: math.ceil(len(remaining) / factor)]])
 
 
@@ -131,6 +132,9 @@ def _pausing(estimator, params):
 
 
 def _can_pause(estimator):
+    if "checkpoint" not in estimator.get_params(deep=False):
+        # A user's subclass with fewer arguments.
+        return False
     # Anything else that is wrong with its arguments is for its fit to say.
     solver = SOLVERS.get(estimator.solver) if isinstance(estimator.solver, str) else None
     one_step = solver is not None and solver.one_step

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 import joblib
@@ -75,12 +75,16 @@ class _Searches:
         -------
         self : object
         """
-        self._y = y
+        self._y, cv = y, self.cv
+        if isinstance(cv, Iterator):
+            # Before version 1.9 of scikit-learn it would be used up before `_splitter` sees it.
+            self.cv = list(cv)
         try:
             # A hint: a backend that a user names in a joblib.parallel_config is kept.
             with joblib.parallel_config(prefer="threads"):
                 return super().fit(X, y, **params)
         finally:
+            self.cv = cv
             del self._y
 
     @property
