@@ -108,8 +108,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = _constructor.arguments(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
+    before = None if previous is None else estimator.likelihood_
+    plan = _in_units(plan, some, normalize_y, False, before)
     if previous is None:
-        plan = _in_units(plan, some, normalize_y, with_values=False)
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = _table.scales_of(some, spans, *given, plan.kernels is None)
         scales, plan = _chosen(plan, some, choice, random_state)
@@ -119,8 +120,6 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
-        if isinstance(normalize_y, str):
-            plan = plan._replace(likelihood=in_units_of(plan.likelihood, estimator.likelihood_))
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, _table.scaled(table, *units)
     some = table if of_one else _table.scaled(some, *units)
@@ -141,10 +140,12 @@ def _check_rows(likelihood, table):
             likelihood.given(part.known).check_rows(part.y)
 
 
-def _in_units(plan, table, normalize_y, with_values=True):
-    """The plan with the likelihood's defaults in the units of y, where y is centred alone."""
+def _in_units(plan, table, normalize_y, with_values=True, before=None):
+    """The plan with the likelihood's defaults in the units of y, where y is centred alone: those of a fit before."""
     if not isinstance(normalize_y, str):
         return plan
+    if before is not None:
+        return plan._replace(likelihood=in_units_of(plan.likelihood, before))
     deviation = _table.deviation(table, plan.likelihood)
     return plan._replace(likelihood=in_units(plan.likelihood, deviation, with_values))
 
