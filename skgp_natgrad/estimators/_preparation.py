@@ -108,8 +108,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = _constructor.arguments(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = _warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
-    before = None if previous is None else estimator.likelihood_
-    plan = _in_units(plan, some, normalize_y, False, before)
+    plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = _table.scales_of(some, spans, *given, plan.kernels is None)
