@@ -140,7 +140,7 @@ def test_gradients_of_every_kernel_and_of_columns(rng):
     kernel = EVERY_KERNEL + Columns(Matern(0.9, nu=1.5), [2])
     _, twins, likelihood, fitted, _ = conditioned(Gaussian(), rng, sklearn_kernels=(kernel,))
     rows, step = rng.normal(size=(7, 3)), 1e-5
-    found = gradients(target_moments, twins, likelihood, fitted, rows)
+    found = gradients(target_moments, twins, likelihood, fitted, None, rows)
     assert found.shape == (2, 2, 3, 7)
     for column in range(3):
         shift = step * np.eye(3)[column]
