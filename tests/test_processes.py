@@ -148,7 +148,7 @@ assert n_threads() == {2}
 with _blas.single_threaded(10):
     assert n_threads() == {1}
 assert n_threads() == {2}
-with _blas.single_threaded(_blas._LARGEST + 1):
+with _blas.single_threaded(_blas.LARGEST_OF_ONE_THREAD + 1):
     assert n_threads() == {2}
 """
 

@@ -65,6 +65,8 @@ def test_programs_are_dropped_and_made_again_to_the_same_bits(rng, request):
 
 @pytest.mark.slow
 def test_maps_do_not_grow_with_the_number_of_different_fits(rng, monkeypatch, drops):
+    # Without the programs of other tests.
+    jax.clear_caches()
     fitted(rng, 2)
     start = programs.n_maps()
     monkeypatch.setattr(programs, "_SECONDS", 0.0)

@@ -126,6 +126,7 @@ def test_a_line_search_finds_gamma_one_for_a_gaussian(table):
 def test_searched_steps_never_lose(parameterization, table):
     X, y = table
     options = {"optimizer": None, "n_inducing": 10, "max_iter": 6, "tol": 0.0, "parameterization": parameterization}
+    options |= {"kernel": sk.ConstantKernel(4.0) * sk.RBF(1.0), "random_state": 0}
     natural = NGDSVGPClassifier(gamma_schedule="line_search", **options).fit(X, y > 0)
     ordinary = NGDSVGPClassifier(solver="gd", learning_rate=LineSearch(1e3), **options).fit(X, y > 0)
     for model in (natural, ordinary):
