@@ -382,7 +382,8 @@ def test_without_further_points_it_is_the_coupled_basis(table):
     X, y = table
     fits = [NGDSVGPRegressor(basis=b, n_inducing=20, max_iter=20, random_state=0) for b in ("solve", "orthogonal")]
     solve, orthogonal = (reg.fit(X, y).predict(X, return_std=True) for reg in fits)
-    assert_allclose(solve, orthogonal, rtol=1e-9, atol=1e-11)
+    # Two programs, which may round in another order.
+    assert_allclose(solve, orthogonal, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.slow

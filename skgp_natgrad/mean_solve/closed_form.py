@@ -191,8 +191,9 @@ def search_noise(sums, held, k, start, limits, free_scale):
     held : HeldOut
     k : int
     start : float
+        Logarithm of the noise variance at which the search begins.
     limits : pair of float
-        The noise stays if they are equal.
+        Of these logarithms; the noise stays if they are equal.
     free_scale : bool
         As in `leave_one_out`.
 
