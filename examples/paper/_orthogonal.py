@@ -84,6 +84,11 @@ def step_factor(iterations):
     return float(np.clip(FULL["max_iter"] / iterations, 1.0, 20.0))
 
 
+def steps(iterations):
+    """The step sizes of Adam and of the natural gradient for a number of iterations."""
+    return {name: round(step_factor(iterations) * FULL[name], 6) for name in ("learning_rate", "gamma")}
+
+
 def table_settings(task, dataset, method, iterations=None, max_rows=None):
     """The settings of a fit of the tables: appendix E but for the number of iterations and the steps it asks for.
 
@@ -95,9 +100,8 @@ def table_settings(task, dataset, method, iterations=None, max_rows=None):
         trained = {"max_iter": length} if length and OURS[method] else {}
         return {"max_rows": max_rows} | OURS[method] | trained
     iterations = iterations or ITERATIONS_OF_SET.get(dataset, ITERATIONS[task])
-    factor = step_factor(iterations)
-    steps = {name: round(factor * FULL[name], 6) for name in ("learning_rate", "gamma")}
-    return method_settings(method, task, FULL | steps | {"max_iter": iterations, "max_rows": max_rows})
+    made = FULL | steps(iterations) | {"max_iter": iterations, "max_rows": max_rows}
+    return method_settings(method, task, made)
 
 
 def method_settings(method, task, settings):
