@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import zlib
 from pathlib import Path
 
 from jaxlib.version import __version_info__ as jaxlib_version
@@ -50,6 +51,21 @@ JITTER = 1e-8
 gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 _from_natural = jax.jit(gaussian.from_natural)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--share", metavar="I/N", help="of the chosen tests only the I-th of N shares (from zero)")
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config, items):
+    """A share of the tests, the same in every process."""
+    if config.option.share is None:
+        return
+    which, n_shares = map(int, config.option.share.split("/"))
+    own = [zlib.crc32(item.nodeid.encode()) % n_shares == which for item in items]
+    config.hook.pytest_deselected(items=[item for item, mine in zip(items, own, strict=True) if not mine])
+    items[:] = [item for item, mine in zip(items, own, strict=True) if mine]
 
 
 @pytest.hookimpl(optionalhook=True)
