@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory
+from skgp_natgrad.estimators import _by_blocks
 from skgp_natgrad.start import requirements, sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -257,6 +258,103 @@ def test_masked_values_are_refused(estimator, fitted):
         fitted[estimator].predict(masked)
     nothing_masked = np.ma.masked_array(X, np.zeros((30, 2), bool))
     assert_array_equal(fitted[estimator].predict(nothing_masked), fitted[estimator].predict(X))
+
+
+def test_masked_values_beside_a_prediction(fitted):
+    """They are refused, or missing targets, in memory and beside an X that is read by slices."""
+    model, masked = (
+        fitted[NGDSVGPRegressor],
+        np.ma.masked_array(np.where(np.arange(30) == 3, 1e6, Y), np.arange(30) == 3),
+    )
+    sliced = InFile(X)
+    for rows in (X, sliced):
+        with pytest.raises(ValueError, match=r"^y\[3\] is masked"):
+            model.predict_log_density(rows, masked)
+        with pytest.raises(ValueError, match=r"^y\[3\] is masked"):
+            model.score(rows, masked)
+        with pytest.raises(ValueError, match=r"^offset\[3\] is masked"):
+            model.predict(rows, offset=masked)
+        with pytest.raises(ValueError, match=r"^sample_weight\[3\] is masked"):
+            model.score(rows, Y, sample_weight=masked)
+    lacking = NGDSVGPRegressor(**OPTIONS, missing_targets="ignore").fit(X, Y)
+    seen = np.arange(30) != 3
+    for rows in (X, sliced):
+        assert lacking.score(rows, masked) == lacking.score(X[seen], Y[seen])
+        assert_array_equal(lacking.predict_log_density(rows, masked)[seen], lacking.predict_log_density(X, Y)[seen])
+    with pytest.raises(ValueError, match=r"^y\[4\]=inf is not finite; leave the row out"):
+        lacking.fit(X, spoiled(Y, 4, np.inf))
+
+
+class InFile:
+    """A table that is read by slices, as an h5py dataset is."""
+
+    def __init__(self, table):
+        self._table, self.shape, self.dtype = table, table.shape, table.dtype
+
+    def __len__(self):
+        return len(self._table)
+
+    def __getitem__(self, rows):
+        return self._table[rows]
+
+
+# -- dates, and numbers that are none ------------------------------------------------------
+
+
+@each_estimator
+@pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[D]"])
+def test_dates_are_refused(estimator, unit, fitted):
+    """Their numbers are those of a unit, which another table need not have."""
+    y, model, dates = targets(estimator), estimator(**OPTIONS), np.arange(60).reshape(30, 2).astype(unit)
+    for table in (dates, pd.DataFrame(dates), dates.tolist()):
+        with pytest.raises((TypeError, ValueError), match=r"^X"):
+            model.fit(table, y)
+    for table in (dates, pd.DataFrame(dates), InFile(dates)):
+        with pytest.raises(ValueError, match=r"^X has the type .*umbers"):
+            fitted[estimator].predict(table)
+    with pytest.raises(ValueError, match=r"^sample_weight has the type"):
+        model.fit(X, y, sample_weight=dates[:, 0])
+    if estimator is NGDSVGPRegressor:
+        with pytest.raises(ValueError, match=r"^y has the type"):
+            model.fit(X, dates[:, 0])
+
+
+def test_a_file_of_complex_numbers_is_refused_however_long(fitted, monkeypatch):
+    monkeypatch.setattr(_by_blocks, "_ROWS", 16)
+    with pytest.raises(ValueError, match=r"^X has the type complex128; give numbers"):
+        fitted[NGDSVGPRegressor].predict(InFile(X + 1j))
+
+
+def test_labels_that_are_missing_have_a_place():
+    y = np.where(Y > 0, "None", "b").astype(object)
+    assert list(NGDSVGPClassifier(**OPTIONS).fit(X, y).classes_) == ["None", "b"]
+    for missing in (pd.NA, None, pd.NaT, np.nan):
+        with pytest.raises((TypeError, ValueError), match=r"^y\[4\]="):
+            NGDSVGPClassifier(**OPTIONS).fit(X, spoiled_objects(y, 4, missing))
+    for classes in ([0, 1, np.nan], ["a", 1], [0, 1, None], [0, 1, 0.5], [[0, 1]]):
+        with pytest.raises(ValueError, match=r"^classes=.* must be labels"):
+            NGDSVGPClassifier(**OPTIONS).partial_fit(X, Y > 0, classes=classes)
+
+
+def spoiled_objects(table, place, value):
+    copy = table.copy()
+    copy[place] = value
+    return copy
+
+
+def test_points_in_a_data_frame_have_the_columns_of_X():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = NGDSVGPRegressor(**{**OPTIONS, "n_inducing": "auto", "inducing_init": frame[:5][["b", "a"]]})
+    with pytest.raises(ValueError, match=r"inducing_init has the columns \['b', 'a'\], but X has \['a', 'b'\]"):
+        model.fit(frame, Y)
+    model.set_params(inducing_init=frame[:5]).fit(frame, Y)
+
+
+def test_targets_whose_squares_are_nothing_are_refused():
+    with pytest.raises(ValueError, match="whose variance underflows; rescale y"):
+        NGDSVGPRegressor(**OPTIONS).fit(X, Y * 1e-160)
+    small = NGDSVGPRegressor(**OPTIONS).fit(X * 1e-160, Y)
+    assert small.score(X * 1e-160, Y) == pytest.approx(NGDSVGPRegressor(**OPTIONS).fit(X, Y).score(X, Y), abs=1e-3)
 
 
 @pytest.mark.parametrize("rate", [0, 0.0, np.float32(0)])

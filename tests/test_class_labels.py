@@ -359,3 +359,32 @@ def test_labels_that_no_calibration_explains_are_left_as_they_are(rng):
     with np.errstate(all="ignore"):
         found = calibration.calibrate(Bernoulli(), mean, np.ones((1, 8)), np.zeros((1, 8)), np.ones(8))
     assert found == calibration.Calibration()
+
+
+# -- how frequent classes are -------------------------------------------------------------------
+
+
+def test_prior_means_are_those_of_base_rates():
+    """Against averages of draws, for two classes of a function of unit variance."""
+    y, weight = np.repeat([0.0, 1.0, 2.0], [60, 30, 10])[None], np.full(100, 2.0)
+    for likelihood, n_classes in ((Softmax(), 3), (Bernoulli(), 2), (Bernoulli("logit"), 2)):
+        labels = np.minimum(y, n_classes - 1.0)
+        mean = likelihood.latent_of_base_rates(labels, weight, n_classes)
+        f = mean[:, None] + (n_classes == 2) * np.random.default_rng(0).normal(size=(len(mean), 200_000))
+        p = np.mean(likelihood.conditional_probabilities(f), axis=1)
+        frequency = (np.bincount(labels[0].astype(int)) + 1.0) / (100 + n_classes)
+        np.testing.assert_allclose(p, frequency, atol=0.003)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_where_little_is_to_be_learned_labels_are_as_probable_as_they_are_frequent(seed):
+    """One label in eight, and the other one in 80, of which X says next to nothing."""
+    rng = np.random.default_rng(seed)
+    X, X_test = rng.normal(size=(80, 2)), rng.normal(size=(1000, 2))
+    y, y_test = (rng.uniform(size=len(each)) < 0.05 + 0.1 * (each[:, 0] > 1.0) for each in (X, X_test))
+    y[:3] = True
+    for labels, truth in ((y, y_test), (np.arange(80) == 5, rng.uniform(size=1000) < 1.0 / 80.0)):
+        model = NGDSVGPClassifier(random_state=0).fit(X, labels)
+        rate = (labels.sum() + 1.0) / 82.0
+        assert log_loss(truth, model.predict_proba(X_test)[:, 1]) < log_loss(truth, np.full(1000, rate)) + 0.06
+        assert model.predict_proba([[1e4, 1e4]])[0, 1] == pytest.approx(rate, abs=0.15)

@@ -375,3 +375,78 @@ def test_weights_of_a_search_with_several_metrics():
         cheap, X, TARGET, scoring=metrics.nlpd_scorer, n_repeats=2, random_state=0, sample_weight=weight
     )
     assert_allclose(found["nlpd"].importances, alone.importances, rtol=1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.1, 0.3, 273.15, 1e9 + 0.1])
+@pytest.mark.parametrize("n", [3, 7, 12])
+def test_a_constant_has_no_normal_distribution(constant, n):
+    """The mean of equal numbers may differ from them by rounding."""
+    y = np.full(n, constant)
+    with pytest.raises(ValueError, match="y_train is constant"):
+        metrics.mean_standardized_log_loss(np.zeros(n), np.zeros(n), np.ones(n), y_train=y)
+    with pytest.raises(ValueError, match="y_true is constant"):
+        metrics.mean_standardized_log_loss(
+            np.append(y, 5.0), np.zeros(n + 1), np.ones(n + 1), sample_weight=[1] * n + [0]
+        )
+
+
+def test_labels_and_probabilities_that_are_none_are_refused():
+    proba = [[0.9, 0.1], [0.2, 0.8]]
+    for y, labels in ((["a", "b"], [0, 1]), ([0, 7], [0, 1]), ([0.0, np.nan], [0, 1])):
+        with pytest.raises(ValueError, match="none of the labels"):
+            metrics.expected_calibration_error(y, proba, labels=labels)
+    with pytest.raises(ValueError, match=r"y_proba\[1\] sums to 0.9"):
+        metrics.expected_calibration_error([0, 1], [[0.9, 0.1], [0.2, 0.7]])
+
+
+@pytest.mark.parametrize("metric", ["crps", "interval_score", "interval_width", "coverage_error", "calibration_error"])
+def test_targets_that_are_missing_are_left_out_of_every_metric(metric):
+    rng = np.random.default_rng(5)
+    both = np.column_stack([TARGET, TARGET**2 / 50.0]) + rng.normal(size=(60, 2))
+    model = regressor(missing_targets="ignore").fit(X, both)
+    gaps = np.where(rng.uniform(size=both.shape) < 0.3, np.nan, both)
+    weight, scorer = rng.uniform(0.5, 2.0, size=60), DistributionScorer(metric)
+    each = []
+    for k in range(2):
+        rows = ~np.isnan(gaps[:, k])
+        mean, std = (part[rows, k] for part in model.predict(X, return_std=True))
+        single, lower, upper = gaps[rows, k], *stats.norm(mean, std).interval(0.9)
+        each.append(
+            {
+                "crps": lambda: metrics.crps_gaussian(single, mean, std, sample_weight=weight[rows]),
+                "interval_score": lambda: metrics.interval_score(single, lower, upper, sample_weight=weight[rows]),
+                "interval_width": lambda: metrics.interval_width(lower, upper, sample_weight=weight[rows]),
+                "coverage_error": lambda: abs(
+                    metrics.interval_coverage(single, lower, upper, sample_weight=weight[rows]) - 0.9
+                ),
+                "calibration_error": lambda: metrics.pit_calibration_error(
+                    stats.norm(mean, std).cdf(single), sample_weight=weight[rows]
+                ),
+            }[metric]()
+        )
+    assert_allclose(scorer(model, X, gaps, sample_weight=weight), -np.mean(each), rtol=1e-6)
+    # Without gaps it is the metric of all.
+    assert_allclose(scorer(model, X, both), scorer(model.set_params(missing_targets="error"), X, both), rtol=1e-12)
+    if metric != "interval_width":
+        with pytest.raises(ValueError, match=r"NaN|not finite"):
+            scorer(model, X, gaps)
+
+
+def test_a_decreasing_transformer_turns_distribution_functions_around():
+    model = BayesianRidge().fit(X, TARGET)
+    turned = TransformedTargetRegressor(BayesianRidge(), func=np.negative, inverse_func=np.negative).fit(X, TARGET)
+    found, expected = (predictions_of(each, X).cdf(TARGET + 1.0) for each in (turned, model))
+    assert_allclose(found[0], expected[0], rtol=1e-6)
+    counts = np.random.default_rng(0).poisson(3.0, size=60).astype(float)
+    poisson = regressor(likelihood="poisson").fit(X, counts)
+    turned = TransformedTargetRegressor(poisson, func=np.negative, inverse_func=np.negative, check_inverse=False)
+    turned.regressor_, turned.transformer_ = poisson, FunctionTransformer(np.negative, np.negative).fit(counts[:, None])
+    turned._training_dim = 1
+    at, below = predictions_of(turned, X).cdf(-counts)
+    upper, under = predictions_of(poisson, X).cdf(counts)
+    assert_allclose((at, below), (1.0 - under, 1.0 - upper), rtol=1e-12)
+
+
+def test_what_a_baseline_does_not_take_is_named():
+    with pytest.raises(TypeError, match="BayesianRidge takes no offset"):
+        metrics.crps_scorer(BayesianRidge().fit(X, TARGET), X, TARGET, offset=np.ones(60))

@@ -226,7 +226,82 @@ def test_candidates_that_go_on_take_the_steps_of_a_fit_that_never_paused(options
 
 
 def test_ranks_put_those_that_went_further_first():
-    assert_array_equal(_halving.ranked([1, 2, 2, 4, 5], [0, 2, 2, 1, 0]), [4, 1, 1, 3, 5])
+    score, failed = np.zeros(5), np.zeros(5, bool)
+    assert_array_equal(_halving.ranked([1, 2, 2, 4, 5], score, [0, 2, 2, 1, 0], failed), [4, 1, 1, 3, 5])
+    score[1], failed[2] = np.nan, True
+    assert_array_equal(_halving.ranked([1, 2, 2, 4, 5], score, [0, 2, 2, 1, 0], failed), [2, 4, 4, 1, 3])
+
+
+class _Diverges:
+    """A callback that ends training with an error once it has gone so far."""
+
+    def __init__(self, n_iter):
+        self.n_iter = n_iter
+
+    def __call__(self, n_iter, model):
+        if n_iter >= self.n_iter:
+            raise FloatingPointError("diverged")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
+@pytest.mark.parametrize("error_score", [np.nan, -7.0])
+def test_a_candidate_that_fails_late_leaves_its_place_to_the_next(error_score):
+    """The best one at the first rung fails at the second."""
+    model = regressor(max_iter=120, tol=0.0)
+    grid = [
+        {"kernel__length_scale": [0.9], "callback": [_Diverges(50)]},
+        {"kernel__length_scale": [0.01, 1.0]},
+    ]
+    search = NGDGridSearchCV(model, grid, cv=2, error_score=error_score, early_stopping=True).fit(X, Y)
+    results = search.cv_results_
+    assert_array_equal(results["rung"], [0, 0, 1])
+    assert_array_equal(results["rank_test_score"], [3, 2, 1])
+    assert search.best_index_ == 2
+    assert search.best_score_ > 0.5
+    # Where no other one is left, it is an error, as it is with "raise".
+    with pytest.raises(ValueError, match="fits failed"):
+        NGDGridSearchCV(model, {"callback": 3 * [_Diverges(50)]}, cv=2, early_stopping=True).fit(X, Y)
+    with pytest.raises(FloatingPointError, match="diverged"):
+        search.set_params(error_score="raise").fit(X, Y)
+
+
+def test_a_candidate_without_a_score_is_the_last():
+    def scorer(model, X, y):
+        return np.nan if model.n_iter_ > 60 else model.score(X, y)
+
+    model, grid = regressor(max_iter=120, tol=0.0), {"kernel__length_scale": [1.0, 0.9, 0.01]}
+    search = NGDGridSearchCV(model, grid, cv=2, scoring=scorer, refit=False, early_stopping=True)
+    with pytest.warns(UserWarning, match="non-finite"):
+        results = search.fit(X, Y).cv_results_
+    assert np.isnan(results["mean_test_score"]).sum() == 1
+    assert results["rank_test_score"][np.isnan(results["mean_test_score"])] == 3
+
+
+def test_estimators_among_the_candidates_are_cloned():
+    """One that was fitted to all rows would know the held-out ones."""
+    noise = np.random.default_rng(1).normal(size=90)
+    fitted = regressor(max_iter=80, tol=0.0, warm_start=True).fit(X, noise)
+    model = make_pipeline(StandardScaler(), Ridge())
+    grid = {"ridge": [fitted, clone(fitted)]}
+    search = NGDGridSearchCV(model, grid, cv=2, error_score="raise", refit=False, early_stopping=2).fit(X, noise)
+    at_first = search.cv_results_["rung"]
+    assert_array_equal(np.sort(at_first), [0, 1])
+    full = GridSearchCV(model, grid, cv=2, error_score="raise", refit=False).fit(X, noise)
+    found, expected = (each.cv_results_["mean_test_score"][at_first == 1] for each in (search, full))
+    assert_array_equal(found, expected)
+
+
+def test_early_stopping_without_effect_says_so():
+    model, grid = NGDSVGPRegressor(random_state=0), {"kernel": [RBF(), RBF(2.0), RBF(0.5)]}
+    with pytest.warns(UserWarning, match="early_stopping=True has no effect: all fits ended"):
+        NGDGridSearchCV(model, grid, cv=2, refit=False, early_stopping=True).fit(X, Y)
+
+
+def test_what_is_known_of_rows_and_not_routed_is_told():
+    counts, exposure = np.random.default_rng(2).poisson(3.0, size=90), np.full(90, 0.5)
+    search = NGDGridSearchCV(regressor(likelihood="poisson"), {"kernel__length_scale": [1.0]}, cv=2)
+    with pytest.warns(UserWarning, match="offset is passed to fit alone: held-out rows are scored without it"):
+        search.fit(X, counts, offset=exposure)
 
 
 @pytest.mark.parametrize(

@@ -83,3 +83,18 @@ def test_values_whose_ranks_differ_by_nothing_have_one_score(rng):
     x, step = np.array([[0.15], [0.5], [0.9]]), 1e-7
     slope = (found.forward(x + step) - found.forward(x - step)) / (2.0 * step)
     np.testing.assert_allclose(found.slope(x), slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-6, 1e-9])
+def test_beyond_the_data_a_near_tie_of_the_outermost_values_says_nothing(rng, gap):
+    X = np.sort(rng.normal(size=(200, 1)), axis=0)
+    X[0], X[-1] = X[1] - gap, X[-2] + gap
+    scale = fit_normal_scores(X, np.ones(200))
+    beyond = np.array([[X[0, 0] - 1.0], [X[-1, 0] + 1.0]])
+    # Normal values are about their own scores.
+    further = (scale.forward(beyond) - scale.forward(X[[0, -1]])) * [[-1.0], [1.0]]
+    assert np.all((further > 0.5) & (further < 2.5))
+    np.testing.assert_allclose(scale.backward(scale.forward(beyond)), beyond, rtol=1e-9)
+    step = 1e-6
+    slope = (scale.forward(beyond + step) - scale.forward(beyond - step)) / (2.0 * step)
+    np.testing.assert_allclose(scale.slope(beyond), slope, rtol=1e-6)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
@@ -49,3 +51,46 @@ def test_labels_are_learned_from_weighted_rows(table):
     model = NGDSVGPClassifier(1.0 * RBF([1.0, 1.0]), random_state=0)
     model.fit(X[:N], labels[:N], sample_weight=10.0 * forgotten(60.0))
     assert model.score(X[N:], f[N:] > 0.0) > 0.85
+
+
+@pytest.mark.parametrize("heavy", [1e2, 1e6, "copies"])
+@pytest.mark.parametrize("row", [10, 40])
+def test_a_single_heavy_row_does_not_decide_about_all_others(rng, heavy, row):
+    """Scale, noise and kernel are those of equal weights; the row itself is fitted."""
+    X = rng.normal(size=(580, 2))
+    f = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    y = f + 0.2 * rng.normal(size=580)
+    plain = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), random_state=0).fit(X[:80], y[:80])
+    rows, weight = np.arange(80), np.ones(80)
+    if heavy == "copies":
+        rows = np.append(rows, np.full(500, row))
+    else:
+        weight[row] = heavy
+    model = clone(plain).fit(X[rows], y[rows], sample_weight=weight if len(rows) == 80 else None)
+    assert model.likelihood_.variance == pytest.approx(plain.likelihood_.variance, rel=0.35)
+    inside = np.abs(y[80:] - model.predict(X[80:])) < 1.645 * model.predict(X[80:], return_std=True)[1]
+    assert 0.84 < inside.mean() < 0.96
+    errors = [np.sqrt(np.mean((each.predict(X[80:]) - f[80:]) ** 2)) for each in (model, plain)]
+    assert errors[0] < 1.3 * errors[1]
+    assert abs(model.predict(X[row : row + 1]) - y[row]) < abs(plain.predict(X[row : row + 1]) - y[row])
+
+
+@pytest.mark.parametrize("row", [3, 10, 40])
+def test_a_single_heavy_label_does_not_decide_about_all_others(rng, row):
+    X = rng.normal(size=(1100, 2))
+    labels = rng.uniform(size=1100) < 1.0 / (1.0 + np.exp(-3.0 * X[:, 0]))
+    plain = NGDSVGPClassifier(1.0 * RBF([1.0, 1.0]), random_state=0).fit(X[:100], labels[:100])
+    weight = np.where(np.arange(100) == row, 100.0, 1.0)
+    model = clone(plain).fit(X[:100], labels[:100], sample_weight=weight)
+    loss, best = (log_loss(labels[100:], each.predict_proba(X[100:])) for each in (model, plain))
+    assert loss < best + 0.12
+
+
+def test_a_constant_target_leaves_the_others_their_scale(rng):
+    X = rng.normal(size=(90, 2))
+    y = 2.0 * np.sin(X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=90)
+    alone = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), random_state=0).fit(X, y)
+    both = clone(alone).fit(X, np.column_stack([y, np.full(90, 3.0)]))
+    far = np.array([[1e3, 1e4]])
+    expected, found = alone.predict(far, return_std=True)[1], both.predict(far, return_std=True)[1]
+    assert found[0, 0] == pytest.approx(expected[0], rel=0.05)

@@ -112,6 +112,22 @@ def common_weight(weight):
     return max(float(largest * (relative**2).sum() / relative.sum()), float(np.finfo(float).tiny))
 
 
+def at_most_one(weight):
+    """Weights of single observations: one at most, in units in which rows that all weigh less have a weight of one.
+
+    A row that matters more is no better judge of what is common to all: scale, noise, lengthscales.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (N,)
+
+    Returns
+    -------
+    weight : ndarray of shape (N,)
+    """
+    return np.minimum(weight / min(common_weight(weight), 1.0), 1.0)
+
+
 def shuffled(X, random_state):
     """A random order of the rows of X (N, D) in which equal ones follow each other, and where in it each group ends."""
     order, start = grouped(X)

@@ -314,6 +314,7 @@ def with_points(plan, estimator, n_features, scale):
             f"n_inducing={estimator.n_inducing!r} puts an inducing point at every row, but inducing_init also "
             "gives points; leave one of the two at its default."
         )
+    _check_names_of(plan.inducing_init, getattr(estimator, "feature_names_in_", None))
     given = _given_points(plan.inducing_init, n_features)
     exact = plan.settings.algorithm.mean_solver == "exact"
     sized = plan.n_inducing != "auto"
@@ -323,6 +324,16 @@ def with_points(plan, estimator, n_features, scale):
             "itself; give the inducing points alone."
         )
     return plan._replace(inducing_init=scale.forward(given))
+
+
+def _check_names_of(inducing_init, names):
+    """Refuse a data frame of points whose columns are not those of X, in their order."""
+    columns = getattr(inducing_init, "columns", None)
+    if names is not None and columns is not None and list(columns) != list(names):
+        raise ValueError(
+            f"inducing_init has the columns {list(columns)}, but X has {list(names)}; give the same ones in the same "
+            "order."
+        )
 
 
 def _given_points(inducing_init, n_features):

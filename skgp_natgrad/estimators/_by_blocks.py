@@ -71,7 +71,8 @@ def _predicted(method, X, options, aligned, out):
 
 
 def _opened(name, table):
-    return _rows.rows_of(name, table if _rows.is_file_like(table) else np.asarray(table))
+    # A masked array stays one, for the method to refuse.
+    return _rows.rows_of(name, table if _rows.is_file_like(table) else np.asanyarray(table))
 
 
 def _slices(n_rows):

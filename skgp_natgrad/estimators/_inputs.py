@@ -19,13 +19,15 @@ _MISSING = {
 }
 _LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
+# How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
+_TIMES = ("datetime", "timedelta", "timestamp", "date", "time", "duration")
 _NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
 _ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
 
 
 @contextlib.contextmanager
-def locate(labels=None, first_row=0, **tables):
-    """Context manager around a check: masked values are refused, and errors name the place of the first bad value.
+def locate(labels=None, first_row=0, may_lack=False, **tables):
+    """Context manager around a check: masked values and times are refused, and errors name the first bad value's place.
 
     Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
     searched only after its check has failed, since it may have a million rows.
@@ -36,16 +38,23 @@ def locate(labels=None, first_row=0, **tables):
         The classifier's ``y``: strings are allowed, NaN and inf are not.
     first_row : int, default=0
         The number of the tables' first row.
+    may_lack : bool, default=False
+        Whether the tables but X may hold NaN.
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
-    for name, table in {"y": labels, **tables}.items():
+    refuse_masked("y", labels)
+    for name, table in tables.items():
         refuse_masked(name, table)
+        _refuse_times(name, table)
     try:
         yield
     except (TypeError, ValueError) as error:
-        places = [_first_bad(name, table, _is_finite_number, first_row) for name, table in tables.items()]
-        places.append(_first_bad("labels", labels, _is_label, first_row))
+        places = [
+            _first_bad(name, table, _is_number if may_lack and name != "X" else _is_finite_number, first_row)
+            for name, table in tables.items()
+        ]
+        places.append(_first_bad("labels", labels, is_label, first_row))
         found = next(filter(None, places), None)
         if found is None:
             raise
@@ -61,6 +70,25 @@ def refuse_masked(name, table):
             f"{name}[{', '.join(map(str, places[0]))}] is masked ({len(places)} of {np.size(table)} values are); leave "
             "the rows out, or fill the values in, for instance with table.filled(np.nan) and SimpleImputer."
         )
+
+
+def with_missing(y, ignores_missing):
+    """Return ``y`` with NaN in place of its masked values, where these are targets that are missing."""
+    return y.astype(float).filled(np.nan) if ignores_missing and np.ma.isMaskedArray(y) else y
+
+
+def _refuse_times(name, table):
+    """Raise ValueError if ``table`` holds dates or durations, which NumPy takes for numbers of any unit."""
+    types = table.dtypes if _is_frame(table) else [getattr(table, "dtype", None)]
+    if isinstance(table, (list, tuple)):
+        with contextlib.suppress(ValueError):
+            types = [np.asarray(table).dtype]
+    for kind in types:
+        if str(kind).lower().startswith(_TIMES):
+            raise ValueError(
+                f"{name} has the type {kind}: a date has no unit of its own. Give numbers, for instance the days since "
+                "a fixed date."
+            )
 
 
 def weights(sample_weight, X):
@@ -117,7 +145,8 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf):
 
 def check_labels(y):
     """Refuse labels that are none: values that are missing, and numbers that are no classes."""
-    is_good = {"f": np.isfinite, "O": np.vectorize(_is_label, otypes=[bool])}.get(y.dtype.kind)
+    of_objects = np.vectorize(is_label, otypes=[bool])
+    is_good = {"f": np.isfinite, "O": of_objects, "M": np.isfinite, "m": np.isfinite}.get(y.dtype.kind)
     if is_good is not None and not np.all(is_good(y)):
         raise ValueError("Input y contains NaN, None or infinity.")
     check_classification_targets(y)
@@ -155,9 +184,10 @@ def further_rows(estimator, X):
 
 
 def targets(y, ignores_missing):
-    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN."""
-    allowed = "allow-nan" if ignores_missing else True
-    return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
+    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN, or masked."""
+    y, allowed = with_missing(y, ignores_missing), "allow-nan" if ignores_missing else True
+    with locate(y=y, may_lack=ignores_missing):
+        return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
 
 
 def column_types(table):
@@ -197,7 +227,8 @@ def _first_bad(name, table, is_good, first_row):
     for place, cell in _suspects(cells):
         if not is_good(cell):
             missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
-            what = _MISSING.get(name, _LEAVE_OUT) if missing else _NOT_A_NUMBER.get(name, _ENCODE)
+            of_missing = _LEAVE_OUT if is_good is _is_number else _MISSING.get(name, _LEAVE_OUT)
+            what = of_missing if missing else _NOT_A_NUMBER.get(name, _ENCODE)
             name = "y" if name == "labels" else name
             place = place[0] + first_row, *place[1:]
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
@@ -241,5 +272,14 @@ def _is_finite_number(cell):
         return False
 
 
-def _is_label(cell):
-    return cell is not None and (not isinstance(cell, float) or math.isfinite(cell))
+def _is_number(cell):
+    """Whether a cell is a finite number, or missing."""
+    return _is_finite_number(cell) or (isinstance(cell, numbers.Number) and math.isnan(float(cell)))
+
+
+def is_label(cell):
+    """Whether a cell may be a label: a number that is finite, or anything else that is not missing."""
+    if isinstance(cell, float):
+        return math.isfinite(cell)
+    # A string may have any name.
+    return isinstance(cell, str) or str(cell) not in _EMPTY

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .._backend import processes
-from . import _checks
+from . import _checks, _inputs
 
 
 def of_fit(estimator, y, previous):
@@ -30,6 +30,7 @@ def of_stream(estimator, y, classes, previous):
             f"class_weight={estimator.class_weight!r} depends on all rows, but partial_fit sees only a part of them; "
             "give a dict of label to weight."
         )
+    classes = None if classes is None else _named(classes)
     known = np.unique(y if classes is None else classes) if previous is None else estimator.classes_
     if len(known) < 2:
         raise ValueError(
@@ -48,6 +49,18 @@ def of_stream(estimator, y, classes, previous):
             "first call of partial_fit, or call fit to start anew."
         )
     return known
+
+
+def _named(classes):
+    """The labels that the argument ``classes`` names: of one kind, and none of them missing."""
+    found, each = np.asarray(classes), list(classes)
+    of_one_kind = found.ndim == 1 and len({isinstance(label, str) for label in each}) <= 1
+    is_whole = found.dtype.kind != "f" or np.array_equal(found, np.floor(found))
+    if not (of_one_kind and is_whole and all(map(_inputs.is_label, each))):
+        raise ValueError(
+            f"classes={each!r} must be labels, all of them strings or all whole numbers, and none missing."
+        )
+    return found
 
 
 def present(estimator, classes, position):

@@ -50,12 +50,14 @@ class Numbers(Rows):
     """
 
     def __init__(self, rows, missing=False, minimum=-np.inf):
+        if rows.dtype.kind not in "biufO":
+            raise ValueError(f"{rows.name} has the type {rows.dtype}; give numbers.")
         super().__init__(rows.name, rows.shape, float)
         self._rows, self._missing, self._minimum = rows, missing, minimum
 
     def read(self, start, stop):
         found = self._rows.read(start, stop)
-        with _inputs.locate(first_row=start, **{} if self._missing else {self.name: found}):
+        with _inputs.locate(first_row=start, may_lack=self._missing, **{self.name: found}):
             found = np.asarray(found, dtype=np.float64)
             bad = np.isinf(found) if self._missing else ~np.isfinite(found)
             if bad.any():
@@ -85,13 +87,11 @@ def inputs(estimator, X, y, reset):
         with _inputs.locate(X=X):
             none = [None] if y is None else []
             return Held("X", validate_data(estimator, X, *none, dtype=np.float64, reset=reset)), types
-    if X.dtype.kind not in "biufO":
-        raise ValueError(f"X has the type {X.dtype}; give numbers.")
-    few = X.read(0, min(len(X), 2))
+    found, few = Numbers(X), X.read(0, min(len(X), 2))
     # Its shape alone is checked here, and that there is a y.
     few = np.zeros(few.shape) if few.ndim == 2 else few
     validate_data(estimator, few, *([None] if y is None else []), dtype=np.float64, reset=reset)
-    return Numbers(X), types
+    return found, types
 
 
 def _has_columns(X):
@@ -102,10 +102,9 @@ def numbers_of_y(y, n_rows, ignores_missing):
     """Numbers y of many rows (N, T) as `Rows`, the types of its columns, and whether it has one axis."""
     types = _inputs.column_types(np.empty((0, *y.shape[1:]), y.dtype) if isinstance(y, Rows) else y)
     if not isinstance(y, Rows):
-        with _inputs.locate(y=None if ignores_missing else y):
-            y = Held("y", _inputs.targets(y, ignores_missing))
-    elif y.ndim > 2 or y.dtype.kind not in "biufO":
-        raise ValueError(f"y has the shape {y.shape} and the type {y.dtype}; give numbers, one row for each of X.")
+        y = Held("y", _inputs.targets(y, ignores_missing))
+    elif y.ndim > 2:
+        raise ValueError(f"y has the shape {y.shape}; give numbers, one row for each of X.")
     else:
         y = Numbers(y, missing=ignores_missing)
     check_consistent_length(np.broadcast_to(0.0, n_rows), np.broadcast_to(0.0, len(y)))
@@ -244,8 +243,10 @@ def scales(table, spans, scales_X, likelihood, normalize_y):
     of_X, of_y = Moments(*extremes.X), Moments(*ends)
     if scales_X or normalize_y:
         for part in table.blocks():
-            of_X.add(part.X, part.weight)
-            of_y.add(_without_offset(part, likelihood).T, part.weight)
+            # As `_table.scales_of`, which knows all weights at once.
+            weight = np.minimum(part.weight, 1.0)
+            of_X.add(part.X, weight)
+            of_y.add(_without_offset(part, likelihood).T, weight)
     n_columns, n_targets = table.n_columns, table.n_targets
     x, y = Scale(np.zeros(n_columns), np.ones(n_columns), spans), Scale(np.zeros(n_targets), np.ones(n_targets))
     if scales_X:

@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from .. import svgp
 from .._backend.types import ArrayLike, Floats, NDArray
-from . import _fitted, _mean_function
+from . import _fitted, _inputs, _mean_function
 from ._by_blocks import by_blocks
 from ._distribution import TargetDistribution
 from ._mean_function import with_mean_function
@@ -274,6 +274,7 @@ class TargetMoments(TargetDistribution):
 
 def _r2(y, mean, sample_weight, may_lack):
     """R^2 of outputs (N,) or (N, T), averaged over them; if they ``may_lack`` each in the rows where it is not NaN."""
+    _inputs.refuse_masked("sample_weight", sample_weight)
     if not may_lack:
         return r2_score(y, mean, sample_weight=sample_weight)
     y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))

@@ -26,8 +26,7 @@ def checked(estimator, X, y, sample_weight, known, streams):
         Whether this is a call of ``partial_fit``.
     """
     _inputs.refuse_sparse(estimator, X)
-    if estimator.missing_targets == "ignore" and np.ma.isMaskedArray(y):
-        y = y.astype(float).filled(np.nan)
+    y = _inputs.with_missing(y, estimator.missing_targets == "ignore")
     is_long, X, y, sample_weight, *values = _long.opened(X, y=y, sample_weight=sample_weight, **known)
     known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
     return of_rows(estimator, X, y, sample_weight, known, streams)
@@ -36,7 +35,7 @@ def checked(estimator, X, y, sample_weight, known, streams):
 def _in_memory(estimator, X, y, weight, known, streams):
     first, given = estimator._previous(streams) is None, (X, y)
     ignores_missing = estimator.missing_targets == "ignore" and y is not None
-    with _inputs.locate(X=X, y=None if ignores_missing else y):
+    with _inputs.locate(X=X, y=y, may_lack=ignores_missing):
         if ignores_missing:
             X, y = validate_data(estimator, X, dtype=np.float64, reset=first), _inputs.targets(y, True)
             check_consistent_length(X, y)

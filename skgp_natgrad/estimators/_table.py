@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend.repeated import at_most_one
 from .._backend.rows import Rows
 from ..start.normal_scores import NormalScores, fit_normal_scores
 from ..start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
@@ -49,12 +50,13 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
         y = table.y
         if table.offset is not None:
             y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
-        y = fit_targets(y.T, table.weight, normalize_y)
-        x = fit_scale("X", table.X, table.weight, affine and bool(normalize_X), spans)
+        weight = at_most_one(table.weight)
+        y = fit_targets(y.T, weight, normalize_y)
+        x = fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
     found = [x] if affine else []
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.
-        found.append(fit_normal_scores(table.sample.X, table.sample.weight, spans))
+        found.append(fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans))
     if normalize_X == "auto" and choice and table.n_columns >= MANY_COLUMNS:
         found.append(fit_common_scale(x))
     return [Scales(x, y) for x in found]

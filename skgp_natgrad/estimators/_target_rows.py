@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_consistent_length
 
 from .. import svgp
 from . import _fitted, _inputs, _known
@@ -16,11 +16,7 @@ class TargetRows(LatentDistribution):
 
     def _check_targets(self, X, y, may_lack=False):
         """Validate y (N,) or (N, T) beside the rows ``X``; return it with two axes. With ``may_lack`` some are NaN."""
-        if may_lack:
-            y = _inputs.targets(y, True)
-        else:
-            with _inputs.locate(y=y):
-                y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        y = _inputs.targets(y, may_lack)
         check_consistent_length(X, y)
         y = y.reshape(len(X), -1)
         if y.shape[1] != len(self._y_scale.scale):
@@ -45,7 +41,9 @@ class TargetRows(LatentDistribution):
         return {"offset": offset, "known": known}
 
     def _possible_targets(self, y, **arguments):
-        """Return ``y``; ValueError where what is known of its row excludes a target."""
+        """Return ``y``, NaN where it is masked; ValueError where what is known of its row excludes a target."""
+        y = _inputs.with_missing(y, self.missing_targets == "ignore")
+        _inputs.refuse_masked("y", y)
         columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
         check_consistent_length(y, *(value for value in given.values() if value.ndim))

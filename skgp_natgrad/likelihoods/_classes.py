@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import xlogy
 
-from .._backend.types import Array, NDArray
+from .._backend.repeated import common_weight
+from .._backend.types import Array, Floats, NDArray
 from ._base import Likelihood
 
 
@@ -25,6 +26,26 @@ class ClassLikelihood(Likelihood):
         """The mean log-likelihood of the classes' own frequencies."""
         p = np.bincount(y[0].astype(int), weights=weight) / weight.sum()
         return float(xlogy(p, p).sum())
+
+    def latent_of_base_rates(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
+        """Prior means (K,) under which the classes are as probable as they are frequent; each counts one further row.
+
+        They spare the kernel the large amplitude by which it would know that a rare class is rare everywhere. They are
+        those of functions that vary little: under a wide prior they say little, and classes that hardly overlap are not
+        drawn to the frequent one, as they would be by means that grew with the deviation.
+
+        Parameters
+        ----------
+        y : ndarray of shape (1, N)
+        weight : ndarray of shape (N,)
+        n_classes : int
+        """
+        total = np.bincount(y[0].astype(int), weights=weight, minlength=n_classes) + common_weight(weight)
+        return self._latent_of(total / total.sum())
+
+    def _latent_of(self, p):
+        """As `latent_of_base_rates`, from probabilities (C,)."""
+        return np.log(p) - np.log(p).mean()
 
     def log_class_probabilities(self, mean: Array, var: Array) -> Array:
         """log p(y = c) for every class: (C, B)."""

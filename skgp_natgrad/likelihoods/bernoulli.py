@@ -6,6 +6,8 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from scipy.special import logit, ndtri
 
 from ._base import ScalarLikelihood
 from ._classes import ClassLikelihood
@@ -66,6 +68,12 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
             return log_ndtr(mean / jnp.sqrt(1.0 + var))
         # Far out the integrand's peak is beyond fixed nodes.
         return log_expectation(self._log_link, mean, var)
+
+    def _latent_of(self, p):
+        # Of a function of unit variance; the logistic function's average is about that of MacKay (1992).
+        if self.link == "probit":
+            return np.array([ndtri(p[1]) * np.sqrt(2.0)])
+        return np.array([logit(p[1]) * np.sqrt(1.0 + 0.125 * np.pi)])
 
     def log_class_probabilities(self, mean, var):
         return jnp.concatenate([self._log_proba(-mean, var), self._log_proba(mean, var)])

@@ -41,8 +41,12 @@ _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
 _SHARE = 0.2
 # Observations in a row, at most.
 _MOST_OBSERVATIONS = 100
+# Of the median weight of a label, which a class weight is part of: a row that matters more is no better judge.
+_MOST_TOLD = 3.0
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
+# Nats per unit of weight by which the bound still changes at the end, before their share of `ROUGH` or `FINE`.
+_LEAST_CHANGE = 1e-3
 # Standard errors by which regression must be ahead of the likelihood.
 _SURE = 2.0
 
@@ -60,6 +64,8 @@ class HeldOut(NamedTuple):
         Labels.
     weight : ndarray of shape (B,)
         How much of each row's weight.
+    told : ndarray of shape (B,)
+        The weight with which its prediction counts.
     counts : ndarray of shape (B,)
         The number of observations in it.
     """
@@ -68,6 +74,7 @@ class HeldOut(NamedTuple):
     residual: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    told: np.ndarray
     counts: np.ndarray
 
 
@@ -90,12 +97,23 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=_S
     _, label, n_of_label = np.unique(y[0, order], return_inverse=True, return_counts=True)
     is_rare = (n_of_label[label] * share < 1.0) if n_folds == 1 else np.zeros(len(order), bool)
     order = np.concatenate([order[first & ~is_rare], order[~first & ~is_rare], order[is_rare]])
+    each = weight / n_each
+    told = np.minimum(each, _MOST_TOLD * _usual_of_label(each, y[0]))
     parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
     return [
-        HeldOut(part, residual[part], y[:, part], weight[part] * (counts / n_each[part]), counts)
+        HeldOut(part, residual[part], y[:, part], each[part] * counts, told[part] * counts, counts)
         for part, counts in parts
         if len(part)
     ]
+
+
+def _usual_of_label(weight, label):
+    """The median weight of the rows of each label, for each row."""
+    found = np.zeros(len(weight))
+    for one in np.unique(label):
+        rows = label == one
+        found[rows] = np.median(weight[rows & (weight > 0.0)]) if np.any(weight[rows] > 0.0) else 0.0
+    return found
 
 
 def without(rows, held):
@@ -167,8 +185,8 @@ class _Problem(NamedTuple):
 
     @property
     def weight(self):
-        """Weights of all held-out rows."""
-        return np.concatenate([held.weight for held in self.folds])
+        """The weights with which predictions of all held-out rows count."""
+        return np.concatenate([held.told for held in self.folds])
 
     @property
     def counts(self):
@@ -313,9 +331,11 @@ def _on_further_points(wide, problem, rows, before=None):
         fit = before._replace(h=h, covariance=covariance_of(rows, h, 1.0))
     var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
     log_likelihood = functools.partial(_log_likelihood, system, var)
-    precision = (ROUGH if before is None else FINE) * TOLERANCE
+    share = ROUGH if before is None else FINE
+    # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
+    ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))
     start = fit.covariance, fit.h, fit.w
-    w, mean = label_means.best(log_likelihood, problem.constants.prior_mean, wide, *start, precision)
+    w, mean = label_means.best(log_likelihood, problem.constants.prior_mean, wide, *start, *ends)
     return problem.with_bound(rows, fit._replace(w=w, mean=mean))
 
 

@@ -130,7 +130,9 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HEL
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
+    # A weight that nothing contradicts says how much a row matters, and not how well rows are predicted.
     weight, n_each = weight * share, n_observations(rows.weight, repeated)
+    weight = np.where(repeated, weight, np.minimum(weight, 1.0))
     y, weight, left_out, widening, n_each, repeated = (
         np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), (len(y), len(X)))
         for each, last in (
@@ -351,7 +353,9 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges):
         for k in targets:
             log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], True)
             each.append(np.log(scale))
-        found[j] = np.clip(np.mean(each), *limits)
+        # A constant target fits under any scale, and better the smaller it is.
+        varies = np.array([np.ptp(np.asarray(held.y[k])[np.asarray(held.weight[k]) > 0.0]) > 0.0 for k in targets])
+        found[j] = np.clip(np.mean(np.array(each)[varies if varies.any() else ~varies]), *limits)
         together = log_noise + found[j]
         if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:
             noise[k] = together

@@ -267,11 +267,21 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
     return t @ np.asarray(covariance.inverse_root), mean, -float(value)
 
 
-def minimised(loss, start, precision):
-    """Where ``loss``, of one vector, with its gradient, is least; its relative change ends the search."""
+def minimised(loss, start, precision, change=0.0):
+    """Where ``loss``, of a vector, with its gradient, is least; its relative change ends the search, or ``change``."""
     options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
+    last = np.inf
+
+    def stays(intermediate_result):
+        nonlocal last
+        if last - intermediate_result.fun <= change:
+            raise StopIteration
+        last = intermediate_result.fun
+
     with scipy_single_threaded():
-        return optimize.minimize(turning_back(loss), start, jac=True, method="L-BFGS-B", options=options).x
+        return optimize.minimize(
+            turning_back(loss), start, jac=True, method="L-BFGS-B", options=options, callback=stays
+        ).x
 
 
 def gaussian_of(fit):

@@ -162,7 +162,7 @@ def _root(chosen, unexplained, jitter):
     return None
 
 
-def best(log_likelihood, prior_mean, wide, covariance, h, w, precision):
+def best(log_likelihood, prior_mean, wide, covariance, h, w, precision, change=0.0):
     """The means with the largest log-likelihood, less half their square.
 
     Parameters
@@ -179,6 +179,8 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision):
         The whitened start; zero where it has fewer than all points.
     precision : float
         The relative change that ends the search.
+    change : float, default=0.0
+        And the change in nats that does.
 
     Returns
     -------
@@ -209,7 +211,7 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision):
     start[:, : w.shape[1]] = w
     start[:, :n_points] = start[:, :n_points] @ root
     start[:, n_points:] /= deviation
-    w = means_of(minimised(loss, start.ravel(), precision).reshape(shape))
+    w = means_of(minimised(loss, start.ravel(), precision, change).reshape(shape))
     return w, latent(w)
 
 

@@ -9,6 +9,8 @@ from .._backend.types import ArrayLike, Average, Floats
 from ._arrays import columns, output_average, weights
 
 # Levels at which predicted and observed probabilities are compared.
+# Of probabilities in single precision, printed ones included.
+_ROUNDING_OF_SUMS = 1e-3
 _LEVELS = np.arange(1, 100) / 100.0
 
 
@@ -118,6 +120,14 @@ def expected_calibration_error(
         raise ValueError(
             f"y_proba has the shape {proba.shape}, from {proba.min():g} to {proba.max():g}, for {len(y_true)} rows and "
             f"{len(labels)} labels; give a probability for each, and labels= if y_true lacks some."
+        )
+    if np.abs(proba.sum(1) - 1.0).max() > _ROUNDING_OF_SUMS:
+        worst = np.abs(proba.sum(1) - 1.0).argmax()
+        raise ValueError(f"y_proba[{worst}] sums to {proba[worst].sum():g}; a row's probabilities must sum to one.")
+    unknown = ~np.isin(y_true, labels)
+    if unknown.any():
+        raise ValueError(
+            f"y_true holds {y_true[unknown][:1].tolist()[0]!r}, which is none of the labels {labels.tolist()}."
         )
     if not (isinstance(n_bins, (int, np.integer)) and n_bins >= 1):
         raise ValueError(f"n_bins={n_bins!r} must be an integer of at least 1.")

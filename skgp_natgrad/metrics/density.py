@@ -57,7 +57,9 @@ def baseline_log_density(y_true, y_train=None, sample_weight=None):
     train, weight = (y_true, weights(sample_weight, len(y_true))) if y_train is None else (y_train, None)
     mean = np.average(train, axis=0, weights=weight)
     std = np.sqrt(np.average((train - mean) ** 2, axis=0, weights=weight))
-    if not np.all(std > 0.0):
+    # Equal numbers may have a mean that differs from them by rounding, and with it a deviation.
+    counted = train if weight is None else train[weight > 0.0]
+    if not (np.all(np.ptp(counted, axis=0) > 0.0) and np.all(std > 0.0)):
         name = "y_true" if y_train is None else "y_train"
         raise ValueError(f"{name} is constant, so that its normal distribution has no density; MSLL is not defined.")
     return normal_log_density(y_true, mean, std).sum(1)

@@ -89,6 +89,10 @@ class RegressionPredictions:
     def __init__(self, regressor, X, transformers, **known):
         self.regressor, self.X, self.transformers = regressor, X, transformers
         self.known = {name: value for name, value in known.items() if value is not None}
+        if self.known and isinstance(regressor, NormalPredictions):
+            name = type(regressor.estimator).__name__
+            raise TypeError(f"{name} takes no {next(iter(self.known))}; score it without, or leave it out.")
+        self.may_lack = getattr(regressor, "missing_targets", "error") == "ignore"
         likelihood = getattr(regressor, "likelihood_", None)
         is_gaussian = likelihood is None or likelihood.name == "gaussian"
         self.is_normal = is_gaussian and bool(np.all(np.isinf(getattr(regressor, "error_df_", np.inf))))
@@ -152,8 +156,28 @@ class RegressionPredictions:
         # A decreasing transformer swaps them.
         return np.minimum(*ends), np.maximum(*ends)
 
+    def of_output(self, k, rows):
+        """The predictions of one output at some rows."""
+        return _Output(self, k, rows)
+
     def cdf(self, y):
-        """P(Y <= y), and P(Y < y) if some y have a probability or None, for the targets as the regressor sees them."""
+        """P(Y <= y), and P(Y < y) if some y have a probability or None."""
+        at, below = self._cdf(y)
+        if not self._decreases(y):
+            return at, below
+        # What is smaller is larger to the regressor.
+        return (1.0 - at, None) if below is None else (1.0 - below, 1.0 - at)
+
+    def _decreases(self, y):
+        """Whether the transformer of a single output turns the order of the targets around."""
+        if not self.transformers:
+            return False
+        low, high = np.min(y), np.max(y)
+        ends = self._forward(np.array([low, high if high > low else low + max(abs(low), 1.0)]))
+        return bool(ends[0] > ends[1])
+
+    def _cdf(self, y):
+        """As `cdf`, of the targets as the regressor sees them."""
         z = self._forward(y)
         self._check_single("Distribution functions", z)
         self.check_possible(y)
@@ -192,6 +216,37 @@ class RegressionPredictions:
                 f"{what} of {n_outputs} outputs are not defined through the transformer {self.transformers[0]!r}, "
                 "which may mix them; score each output by itself, or all by nlpd_scorer."
             )
+
+
+class _Output:
+    """As `RegressionPredictions`, of one output at some rows."""
+
+    def __init__(self, found, k, rows):
+        self.found, self.k, self.rows = found, k, rows
+        self.moments_are_exact = found.moments_are_exact
+
+    def _part(self, values):
+        values = np.asarray(values)
+        return np.reshape(values, (len(values), -1))[self.rows, self.k]
+
+    def moments(self):
+        """Mean and standard deviation (B,)."""
+        return tuple(map(self._part, self.found.moments()))
+
+    def interval(self, coverage):
+        """Lower and upper ends (B,)."""
+        return tuple(map(self._part, self.found.interval(coverage)))
+
+    def draws(self, n_draws):
+        """Draws of each row by itself (B, n_draws)."""
+        return self.found.draws(n_draws)[self.rows, self.k]
+
+    def cdf(self, y):
+        """P(Y <= y), and P(Y < y) or None."""
+        whole = self.found.moments()[0].copy()
+        whole[self.rows, self.k] = y
+        found = self.found.cdf(whole[:, 0] if whole.shape[1] == 1 else whole)
+        return tuple(None if each is None else self._part(each) for each in found)
 
 
 def _slopes(forward, y):

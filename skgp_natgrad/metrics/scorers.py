@@ -47,6 +47,19 @@ def _crps(found, y, weight, scorer):
     return crps_samples(y, found.draws(scorer.n_draws), sample_weight=weight)
 
 
+def _of_seen(metric, found, y, weight, scorer):
+    """The mean over the outputs of a metric, each in the rows where its y is not missing."""
+    each = []
+    for k, target in enumerate(np.reshape(y, (len(y), -1)).T):
+        rows = np.flatnonzero(~np.isnan(target))
+        if len(rows):
+            of_rows = None if weight is None else np.asarray(weight)[rows]
+            each.append(metric(found.of_output(k, rows), target[rows], of_rows, scorer))
+    if not each:
+        raise ValueError("y has no value in any row, so that there is nothing to be scored.")
+    return float(np.mean(each))
+
+
 def _interval_score(found, y, weight, scorer):
     return interval_score(y, *found.interval(scorer.coverage), scorer.coverage, sample_weight=weight)
 
@@ -72,6 +85,10 @@ _OF_REGRESSORS = {
     "coverage_error": _coverage_error,
     "calibration_error": _calibration_error,
 }
+
+
+# Those of all outputs of a row at once.
+_OF_ROWS = ("nlpd", "msll")
 
 
 def _log_loss(classifier, X, y, weight):
@@ -125,6 +142,9 @@ class DistributionScorer(BaseEstimator):
     ``sample_weight``, ``offset``, ``alpha`` and ``trials`` are passed by metadata routing: with
     ``sklearn.set_config(enable_metadata_routing=True)`` after ``scorer.set_score_request(sample_weight=True)`` (on a
     `sklearn.base.clone`: the ready-made scorers are shared).
+
+    Where targets may be missing (``missing_targets="ignore"``), metrics but "msll" are those of the rows that have
+    them, averaged over the outputs.
 
     Other regressors with ``predict(X, return_std=True)`` are scored as normal predictions, so that baselines may stand
     in the same table, for all metrics.
@@ -212,7 +232,10 @@ class DistributionScorer(BaseEstimator):
             # A single column is a vector, as estimators take it.
             y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
             found.check_possible(y)
-            return -_OF_REGRESSORS[self.metric](found, found.observed(y), sample_weight, self)
+            metric, y = _OF_REGRESSORS[self.metric], found.observed(y)
+            if self.metric not in _OF_ROWS and found.may_lack and np.isnan(y).any():
+                return -_of_seen(metric, found, y, sample_weight, self)
+            return -metric(found, y, sample_weight, self)
         if self.metric not in _OF_CLASSIFIERS:
             raise ValueError(
                 f"metric={self.metric!r} is for regressors; for {type(found[0]).__name__} use "

@@ -7,12 +7,16 @@ optimization", AISTATS.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
 
 from ..estimators._base import BaseNGDSVGP
 from ..svgp import SOLVERS, is_transformation
@@ -33,11 +37,18 @@ class Candidate(dict):
         Its place in the search.
     rung : int
     place : Rung
+    failed : bool
+        Whether its fits at the next rung did.
     """
 
     def __init__(self, given, index, rung, place, names):
         super().__init__(given, **dict.fromkeys(names, place))
         self.given, self.index, self.rung, self.place = given, index, rung, place
+        self.failed = False
+
+    def __sklearn_clone__(self):
+        """As of a dict in scikit-learn: estimators among the values are cloned, and lose what they have learned."""
+        return {name: clone(value, safe=False) for name, value in self.items()}
 
 
 def evaluate(search, evaluate_candidates, candidate_params, callback_ctx=None):
@@ -64,19 +75,55 @@ def evaluate(search, evaluate_candidates, candidate_params, callback_ctx=None):
         raise _refused(search)
     # After an error fits may still be running, and write.
     with tempfile.TemporaryDirectory(prefix="skgp_natgrad_search_", ignore_cleanup_errors=True) as folder:
-        remaining = np.arange(len(all_params))
+        # Those that may go on, the best first, and how many of them do.
+        standing, n_remaining, before = np.arange(len(all_params)), len(all_params), {}
+        number = itertools.count()
         for rung, share in enumerate(shares(len(all_params), factor)):
-            candidates = []
-            for index in remaining:
-                place = Path(folder, str(index))
-                place.mkdir(exist_ok=True)
-                candidates.append(Candidate(all_params[index], index, rung, Rung(str(place), share), names[index]))
-            with _told(callback_ctx, search, rung, len(candidates)) as context:
-                results = evaluate_candidates(candidates, cv, **context)
+            results = None
+            while results is None:
+                remaining = np.sort(standing[:n_remaining])
+                candidates = []
+                for index in remaining:
+                    place = Path(folder, str(index))
+                    place.mkdir(exist_ok=True)
+                    candidates.append(Candidate(all_params[index], index, rung, Rung(str(place), share), names[index]))
+                with _told(callback_ctx, search, next(number), len(candidates)) as context:
+                    run = functools.partial(evaluate_candidates, candidates, cv, **context)
+                    has_others = rung > 0 and len(standing) > n_remaining
+                    results = _evaluated(run, has_others and search.error_score != "raise")
+                if results is None:
+                    # The next best take the place of those that failed.
+                    for index in remaining:
+                        before[index].failed = True
+                    standing = standing[n_remaining:]
+            before = {each.index: each for each in candidates}
             # Those that are behind are not looked at again; nor is anybody once all that are left have ended.
-            remaining = _best(results, remaining, search, factor)
-            if not any(each.place.left_unfinished for each in candidates if each.index in remaining):
+            standing, n_remaining = _by_rank(results, remaining, search), math.ceil(len(remaining) / factor)
+            unfinished = [each.index for each in candidates if each.place.left_unfinished]
+            if rung == 0 and not unfinished and share < 1.0:
+                _warn_of_one_rung(search)
+            if not np.isin(standing[:n_remaining], unfinished).any():
                 break
+
+
+def _evaluated(run, goes_on):
+    """The results of ``run``; with ``goes_on`` None where all its fits failed."""
+    try:
+        return run()
+    except ValueError as error:
+        if not goes_on or "fits failed" not in str(error):
+            raise
+        warnings.warn(str(error).strip(), FitFailedWarning, stacklevel=2)
+        return None
+
+
+def _warn_of_one_rung(search):
+    warnings.warn(
+        f"early_stopping={search.early_stopping!r} has no effect: all fits ended before the first comparison. With "
+        "solver='auto' they may have taken one step; solver='ngd' takes many.",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def shares(n_candidates, factor):
@@ -91,13 +138,18 @@ def latest(candidate_params, n_splits, out):
     """The last evaluation of each candidate, in the order of the search: parameters, scikit-learn's records, rungs."""
     last = {candidate.index: row for row, candidate in enumerate(candidate_params)}
     rows = [last[index] for index in sorted(last)]
-    records = [record for row in rows for record in out[row * n_splits : (row + 1) * n_splits]]
-    return [candidate_params[row].given for row in rows], records, [candidate_params[row].rung for row in rows]
+    records = [out[row * n_splits : (row + 1) * n_splits] for row in rows]
+    params, rungs = ([getattr(candidate_params[row], name) for row in rows] for name in ("given", "rung"))
+    failed = [
+        candidate_params[row].failed or any(record.get("fit_error") is not None for record in of_row)
+        for row, of_row in zip(rows, records, strict=True)
+    ]
+    return params, [record for of_row in records for record in of_row], np.array(rungs), np.array(failed)
 
 
-def ranked(rank, rung):
-    """Ranks in which a candidate that was stopped comes after all that went further."""
-    rank, rung = np.asarray(rank), np.asarray(rung)
+def ranked(rank, score, rung, failed):
+    """Ranks in which a candidate that was stopped comes after all that went further, and one that failed last."""
+    rank, rung = np.asarray(rank), np.where(failed | np.isnan(score), -1, rung)
     ahead = (rung[None] > rung[:, None]) | ((rung[None] == rung[:, None]) & (rank[None] < rank[:, None]))
     return (1 + ahead.sum(1)).astype(rank.dtype)
 
@@ -113,15 +165,14 @@ def _refused(search):
     )
 
 
-def _best(results, remaining, search, factor):
-    """The indices of those candidates that go on."""
+def _by_rank(results, remaining, search):
+    """The indices of candidates, the best first."""
     # A single metric is the score, whatever refit calls it; a callable may have returned several.
     names = [f"rank_test_{search.refit}", "rank_test_score"]
     found = next((name for name in names if name in results), None)
     if found is None:
         raise _refused(search)
-    rank = results[found][remaining]
-    return np.sort(remaining[np.argsort(rank, kind="stable")[: math.ceil(len(remaining) / factor)]])
+    return remaining[np.argsort(results[found][remaining], kind="stable")]
 
 
 def _pausing(estimator, params):
@@ -155,13 +206,13 @@ class _SameSplits:
 
 
 @contextlib.contextmanager
-def _told(callback_ctx, search, rung, n_candidates):
-    """The argument that tells scikit-learn's callbacks of a rung; nothing before version 1.9."""
+def _told(callback_ctx, search, number, n_candidates):
+    """The argument that tells scikit-learn's callbacks of a rung, or of a further try; nothing before version 1.9."""
     if callback_ctx is None:
         yield {}
         return
     of_rung = callback_ctx.subcontext(
-        task_name="rung", task_id=rung, max_subtasks=n_candidates * search.n_splits_, sequential_subtasks=False
+        task_name="rung", task_id=number, max_subtasks=n_candidates * search.n_splits_, sequential_subtasks=False
     ).call_on_fit_task_begin(estimator=search)
     yield {"callback_ctx": of_rung}
     of_rung.call_on_fit_task_end(estimator=search)

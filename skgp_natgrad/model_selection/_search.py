@@ -6,11 +6,13 @@ import contextlib
 import functools
 import inspect
 import numbers
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 import joblib
 import numpy as np
+from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
 from sklearn.utils._param_validation import Interval
@@ -22,6 +24,8 @@ from . import _halving
 Grid: TypeAlias = Mapping[str, Any]
 Scoring: TypeAlias = str | Callable[..., Any] | Sequence[str] | Mapping[str, Any] | None
 
+# Arguments of fits that predictions need as well.
+_OF_PREDICTIONS = ("offset", "alpha", "trials")
 _EARLY_STOPPING = ["boolean", Interval(numbers.Integral, 2, None, closed="left")]
 _ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
         As in scikit-learn.
@@ -43,8 +47,9 @@ _ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
     early_stopping : bool or int, default=False
         Stop candidates that are behind: all are trained for a small share of ``max_iter``, the best third of
         them goes on to three times as many iterations, and so on, at most three times; True stands for a factor
-        of three. They are compared by their mean score on held-out rows. Those that go on
-        take the same steps as without it. While the search runs, ``checkpoint`` is in use for that.
+        of three. They are compared by their mean score on held-out rows. Those that go on take the same steps as
+        without it. It needs fits of many steps, and no fewer candidates than the factor. While the search runs,
+        ``checkpoint`` is in use for that.
 
     Attributes
     ----------
@@ -69,12 +74,22 @@ class _Searches:
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
             Targets.
         **params : dict
-            Passed to the estimator's ``fit``, the scorer and the splitter, as in scikit-learn.
+            Passed to the estimator's ``fit``; with ``sklearn.set_config(enable_metadata_routing=True)`` also to the
+            scorer and the splitter, where they request it, as in scikit-learn.
 
         Returns
         -------
         self : object
         """
+        unseen = [name for name in _OF_PREDICTIONS if params.get(name) is not None]
+        if unseen and not get_config()["enable_metadata_routing"]:
+            warnings.warn(
+                f"{unseen[0]} is passed to fit alone: held-out rows are scored without it. Call "
+                "sklearn.set_config(enable_metadata_routing=True), and request it by set_fit_request and "
+                "set_score_request of the estimator, or set_score_request of the scorer.",
+                UserWarning,
+                stacklevel=2,
+            )
         self._y, cv = y, self.cv
         if isinstance(cv, Iterator):
             # Before version 1.9 of scikit-learn it would be used up before `_splitter` sees it.
@@ -108,10 +123,12 @@ class _Searches:
     def _format_results(self, candidate_params, n_splits, out, more_results=None):
         if not self._stops_early:
             return super()._format_results(candidate_params, n_splits, out, more_results)
-        params, records, rungs = _halving.latest(candidate_params, n_splits, out)
-        results = super()._format_results(params, n_splits, records, more_results) | {"rung": np.array(rungs)}
-        ranks = {name: _halving.ranked(rank, rungs) for name, rank in results.items() if name.startswith("rank_test_")}
-        return results | ranks
+        params, records, rungs, failed = _halving.latest(candidate_params, n_splits, out)
+        results = super()._format_results(params, n_splits, records, more_results) | {"rung": rungs}
+        for name in [each for each in results if each.startswith("rank_test_")]:
+            score = results[name.replace("rank_", "mean_", 1)]
+            results[name] = _halving.ranked(results[name], score, rungs, failed)
+        return results
 
 
 class NGDGridSearchCV(_Searches, GridSearchCV):

@@ -16,7 +16,9 @@ _SMALLEST_RANK = np.finfo(float).eps
 
 
 class NormalScores(NamedTuple):
-    """A monotone, piecewise linear map of columns; beyond the training data it keeps the slope of its ends.
+    """A monotone, piecewise linear map of columns; beyond the training data it goes on as on average near the ends.
+
+    Near is within a unit of score: the last two values may be all but equal, and their slope would be any.
 
     Attributes
     ----------
@@ -39,39 +41,48 @@ class NormalScores(NamedTuple):
 
     def forward(self, table):
         """Map ``table`` (N, D) to scores."""
-        return _interpolated(snapped(table, self.spans), self.knots, self.scores)
+        return self._mapped(snapped(table, self.spans), self.knots, self.scores)
 
     def backward(self, table):
         """Undo `forward`."""
-        return _interpolated(table, self.scores, self.knots)
+        return self._mapped(table, self.scores, self.knots)
 
     def slope(self, table):
         """Derivatives of `forward` at ``table`` (N, D); at a knot, that to its right."""
         return np.column_stack([_slope(*each) for each in zip(table.T, self.knots.T, self.scores.T, strict=True)])
 
+    def _mapped(self, table, knots, values):
+        columns = zip(table.T, knots.T, values.T, self.scores.T, strict=True)
+        return np.column_stack([_extended(*each) for each in columns])
 
-def _interpolated(table, knots, values):
-    columns = [_extended(*each) for each in zip(table.T, knots.T, values.T, strict=True)]
-    return np.column_stack(columns)
 
-
-def _extended(x, knots, values):
-    """Linear interpolation, continued with the slopes of its ends; with a slope of one from a single knot."""
-    last = int(np.searchsorted(knots, knots[-1]))
-    first_slope, last_slope = (
-        (values[b] - values[a]) / (knots[b] - knots[a]) if last else 1.0 for a, b in ((0, 1), (last - 1, last))
-    )
+def _extended(x, knots, values, scores):
+    """Linear interpolation, continued with the slopes near its ends; with a slope of one from a single knot."""
+    first_slope, last_slope = _outer_slopes(knots, values, scores)
     outside = first_slope * np.minimum(x - knots[0], 0.0) + last_slope * np.maximum(x - knots[-1], 0.0)
     return np.interp(x, knots, values) + outside
 
 
-def _slope(x, knots, values):
-    """The derivative of `_extended`."""
+def _outer_slopes(knots, values, scores):
+    """The mean slopes of the outermost units of score."""
+    last = int(np.searchsorted(scores, scores[-1]))
+    if not last:
+        return 1.0, 1.0
+    right = min(int(np.searchsorted(scores, scores[0] + 1.0)), last)
+    left = max(int(np.searchsorted(scores, scores[last] - 1.0, side="right")) - 1, 0)
+    return tuple((values[b] - values[a]) / (knots[b] - knots[a]) for a, b in ((0, right), (left, last)))
+
+
+def _slope(x, knots, scores):
+    """The derivative of `_extended` from knots to scores."""
     last = int(np.searchsorted(knots, knots[-1]))
     if not last:
         return np.ones_like(x)
-    left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, last - 1)
-    return (values[left + 1] - values[left]) / (knots[left + 1] - knots[left])
+    at = np.searchsorted(knots[: last + 1], x, side="right") - 1
+    left = np.clip(at, 0, last - 1)
+    inside = (scores[left + 1] - scores[left]) / (knots[left + 1] - knots[left])
+    first_slope, last_slope = _outer_slopes(knots, scores, scores)
+    return np.where(at < 0, first_slope, np.where(at >= last, last_slope, inside))
 
 
 def fit_normal_scores(table, weight, spans=None):

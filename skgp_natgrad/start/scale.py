@@ -114,8 +114,8 @@ def fit_scale(name, table, weight, active, spans=None):
 def fit_common_scale(scale):
     """A `Scale` with one number for all columns, the root mean square of their deviations, from that of each."""
     # A constant column has a unit of its own, and no deviation.
-    with np.errstate(over="ignore"):
-        common = np.sqrt(np.mean(np.square(scale.scale)))
+    largest = scale.scale.max()
+    common = largest * np.sqrt(np.mean(np.square(scale.scale / largest)))
     return scale._replace(scale=np.full_like(scale.scale, common))
 
 
@@ -128,7 +128,10 @@ def scale_from(name, mean, deviation, largest, heaviest, spans=None):
             f"{name} holds values up to {largest:g} (weights up to {heaviest:g}), whose variance "
             f"overflows; rescale {name} or the weights."
         )
-    return Scale(mean, np.where(variance >= np.finfo(float).tiny, deviation, 1.0), spans)
+    least = np.finfo(float).tiny
+    if name == "y" and np.any((variance < least) & (deviation > 0.0)):
+        raise ValueError(f"y holds values up to {largest:g}, whose variance underflows; rescale y.")
+    return Scale(mean, np.where(deviation >= least, deviation, 1.0), spans)
 
 
 def fit_targets(y, weight, active):

@@ -139,6 +139,8 @@ def _prior_mean(plan, table):
         weight = np.where(missing, 0.0, weight)
     if table.has_offset or table.has_known:
         y, weight = plan.likelihood.given(table.known).without_offset(y, weight, table.added)
+    if plan.n_classes and SOLVERS[plan.settings.algorithm.solver].one_step:
+        return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
     return plan.likelihood.initial_latent(y, weight, plan.n_classes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import norm, rankdata
 
+from .._backend.repeated import at_most_one
 from .scale import fit_targets
 
 
@@ -56,6 +57,7 @@ def without_offset(table, likelihood):
 
 def scale_of(table):
     """The root mean square of each target (T,), as the prior mean is zero; one for a target of zeros."""
+    table = table._replace(weight=at_most_one(table.weight))
     return np.array([_root_mean_square(table.target(k)) for k in range(len(table.y))])
 
 

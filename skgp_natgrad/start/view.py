@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from .. import kernels
+from .._backend.repeated import at_most_one
 from .evidence import Hyperparameters
 from .scale import fit_common_scale, fit_scale
 from .weak_prior import weak_prior
@@ -48,7 +49,7 @@ class View:
     """
 
     def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS):
-        scale = fit_scale("X", table.X, table.weight, active=True)
+        scale = fit_scale("X", table.X, at_most_one(table.weight), active=True)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
         missing = -self.width % _COLUMNS
