@@ -332,8 +332,9 @@ def test_targets_for_the_search():
         np.testing.assert_allclose([y.mean(1), y.std(1)], [np.zeros(len(y)), np.ones(len(y))], atol=1e-12)
     scores = targets.regressed(table, 0, StudentT()).y[0]
     assert scores[1] < scores[2] == scores[3] < scores[0]
-    found = targets.regressed(table._replace(weight=np.array([1.0, 1.0, 2.0, 1.0])), 0, Gaussian()).y
-    np.testing.assert_allclose(found, table.y / np.sqrt(7.0 / 5.0), rtol=1e-12)
+    # A row that matters more counts as one.
+    found = targets.regressed(table._replace(weight=np.array([1.0, 0.5, 0.5, 9.0])), 0, Gaussian()).y
+    np.testing.assert_allclose(found, table.y / np.sqrt(5.5 / 3.0), rtol=1e-12)
 
 
 # -- calibration -----------------------------------------------------------------------------
