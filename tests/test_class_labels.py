@@ -378,7 +378,7 @@ def test_prior_means_are_those_of_base_rates():
         np.testing.assert_allclose(p, frequency, atol=0.003)
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4))])
 def test_where_little_is_to_be_learned_labels_are_as_probable_as_they_are_frequent(seed):
     """One label in eight, and the other one in 80, of which X says next to nothing."""
     rng = np.random.default_rng(seed)

@@ -54,7 +54,7 @@ def test_labels_are_learned_from_weighted_rows(table):
 
 
 @pytest.mark.parametrize("heavy", [1e2, 1e6, "copies"])
-@pytest.mark.parametrize("row", [10, 40])
+@pytest.mark.parametrize("row", [10, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_single_heavy_row_does_not_decide_about_all_others(rng, heavy, row):
     """Scale, noise and kernel are those of equal weights; the row itself is fitted."""
     X = rng.normal(size=(580, 2))
@@ -75,7 +75,7 @@ def test_a_single_heavy_row_does_not_decide_about_all_others(rng, heavy, row):
     assert abs(model.predict(X[row : row + 1]) - y[row]) < abs(plain.predict(X[row : row + 1]) - y[row])
 
 
-@pytest.mark.parametrize("row", [3, 10, 40])
+@pytest.mark.parametrize("row", [10, pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow)])
 def test_a_single_heavy_label_does_not_decide_about_all_others(rng, row):
     X = rng.normal(size=(1100, 2))
     labels = rng.uniform(size=1100) < 1.0 / (1.0 + np.exp(-3.0 * X[:, 0]))
