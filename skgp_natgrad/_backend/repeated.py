@@ -112,8 +112,13 @@ def common_weight(weight):
     return max(float(largest * (relative**2).sum() / relative.sum()), float(np.finfo(float).tiny))
 
 
+def in_rows(weight):
+    """Weights in units in which rows that all weigh less than one have a weight of one."""
+    return weight / min(common_weight(weight), 1.0)
+
+
 def at_most_one(weight):
-    """Weights of single observations: one at most, in units in which rows that all weigh less have a weight of one.
+    """Weights of single observations: those `in_rows`, and one at most.
 
     A row that matters more is no better judge of what is common to all: scale, noise, lengthscales.
 
@@ -125,7 +130,7 @@ def at_most_one(weight):
     -------
     weight : ndarray of shape (N,)
     """
-    return np.minimum(weight / min(common_weight(weight), 1.0), 1.0)
+    return np.minimum(in_rows(weight), 1.0)
 
 
 def shuffled(X, random_state):

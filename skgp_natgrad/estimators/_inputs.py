@@ -82,7 +82,8 @@ def _refuse_times(name, table):
     types = table.dtypes if _is_frame(table) else [getattr(table, "dtype", None)]
     if isinstance(table, (list, tuple)):
         with contextlib.suppress(ValueError):
-            types = [np.asarray(table).dtype]
+            # The first one tells: a list is made an array by its check.
+            types = [np.asarray(table[:1]).dtype]
     for kind in types:
         if str(kind).lower().startswith(_TIMES):
             raise ValueError(

@@ -68,7 +68,7 @@ def deviation(table, likelihood):
     y = part.y
     if part.offset is not None:
         y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
-    return fit_targets(y[~np.isnan(y).all(1)].T, part.weight, True).scale
+    return fit_targets(y[~np.isnan(y).all(1)].T, at_most_one(part.weight), True).scale
 
 
 def scaled(table, scales, dtype, likelihood, n_latent):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._backend.repeated import common_weight, grouped, shuffled
+from .._backend.repeated import grouped, in_rows, shuffled
 
 
 def in_random_order(table, random_state, merges=True):
@@ -48,7 +48,7 @@ def merged(table):
     -------
     table : Table
     """
-    table = table._replace(weight=table.weight / min(common_weight(table.weight), 1.0))
+    table = table._replace(weight=in_rows(table.weight))
     order, start = grouped(table.X)
     most = np.inf if all(map(_is_binary, table.y)) else 1.0
     if table.per_target or len(start) == len(order):
