@@ -448,6 +448,7 @@ def test_columns_that_fill_up_change_no_start(rng):
     np.testing.assert_allclose(np.exp(start[:3]), expected, rtol=5e-3)
 
 
+@pytest.mark.slow
 def test_labels_keep_some_noise_where_none_is_needed(rng):
     X = rng.normal(size=(200, 2))
     table = Table(X, np.sign(np.sin(X.sum(1, keepdims=True).T)), np.ones(200))

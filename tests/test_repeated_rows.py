@@ -366,6 +366,7 @@ def test_held_out_rows_and_the_bound_judge_a_fit(elbo, mean, calibration, value)
     assert _outcome._value(result, SimpleNamespace(weight=10.0))[0] == pytest.approx(value)
 
 
+@pytest.mark.slow
 def test_a_weak_signal_is_not_called_none(rng):
     X = rng.normal(size=(3000, 1))
     y = 0.3 * X[:, 0] + rng.normal(size=3000)

@@ -173,6 +173,7 @@ def _linear(rng, n_rows):
     return X, X @ rng.normal(size=10) / np.sqrt(10.0) + rng.normal(size=n_rows)
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_noisy_line_are_not_explained_too_well():
     ours, line = [], []
     for seed in range(3):
