@@ -70,12 +70,16 @@ def test_rows_are_whitened_by_all_points(rng, x64, monkeypatch, n_further):
     K = KERNEL(points) + JITTER * 4.0 * np.eye(len(points))
     K_rows = np.linalg.solve(np.linalg.cholesky(K), KERNEL(points, table.X))
     n_filled_up = len(p.rows.weight) - 60
-    w, g, h = rng.normal(size=(3, len(points))), rng.normal(size=(3, 60)), rng.uniform(size=60)
+    w, g, h = rng.normal(size=(3, len(points))), rng.normal(size=(3, 60)), rng.uniform(size=(3, 60))
     g, h = (np.pad(each, ((0, 0),) * (each.ndim - 1) + ((0, n_filled_up),)) for each in (g, h))
     np.testing.assert_allclose(p.wide.product(w)[:, :60], w @ K_rows, atol=1e-4)
     np.testing.assert_allclose(p.wide.adjoint(g), g[:, :60] @ K_rows.T, atol=1e-4)
-    further = K_rows[len(p.Z) :]
-    np.testing.assert_allclose(p.wide.squared_sums(h), (further**2) @ h[:60], rtol=1e-3, atol=1e-5)
+    # The first coordinates are those of t = w R.
+    inverse_root = np.linalg.inv(np.tril(rng.normal(size=(len(p.Z),) * 2)) + 3.0 * np.eye(len(p.Z)))
+    whole = np.eye(len(points))
+    whole[: len(p.Z), : len(p.Z)] = inverse_root
+    expected = [np.diag(whole @ (np.eye(len(points)) + (K_rows * each[:60]) @ K_rows.T) @ whole.T) for each in h]
+    np.testing.assert_allclose(p.wide.curvatures(h, inverse_root), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -92,7 +96,8 @@ def test_means_are_the_best_under_their_variances(rng, x64, likelihood, n_classe
     def log_likelihood(mean):
         return common_covariance.value_and_slope(p.parameters, p.constants, p.rows, mean, var)
 
-    _, mean = label_means.best(log_likelihood, prior_mean, p.wide, fit.covariance, fit.h, fit.w, 1e-13)
+    h = common_covariance.curvatures(p.parameters, p.constants, p.rows, fit.mean, var)
+    _, mean = label_means.best(log_likelihood, prior_mean, p.wide, fit.covariance, h, fit.w, 1e-13)
     inverse, y = np.linalg.inv(KERNEL(table.X) + JITTER * 4.0 * np.eye(60)), table.y[0].astype(int)
 
     def loss(f):

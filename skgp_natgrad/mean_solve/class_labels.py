@@ -27,6 +27,7 @@ from .common_covariance import (
     Rows,
     covariance_of,
     curvature,
+    curvatures,
     fit_at_scale,
     gaussian_of,
     refined,
@@ -334,7 +335,7 @@ def _on_further_points(wide, problem, rows, before=None):
     share = ROUGH if before is None else FINE
     # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
     ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))
-    start = fit.covariance, fit.h, fit.w
+    start = fit.covariance, curvatures(*system, fit.mean, var), fit.w
     w, mean = label_means.best(log_likelihood, problem.constants.prior_mean, wide, *start, *ends)
     return problem.with_bound(rows, fit._replace(w=w, mean=mean))
 

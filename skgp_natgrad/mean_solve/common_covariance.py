@@ -129,11 +129,16 @@ def _data_term(parameters, constants, mean, var, y, weight):
 
 
 @jax.jit
-def curvature(parameters, constants, rows, mean, var):
-    """The largest h = -2 dE/dvar of the latent functions (N,)."""
+def curvatures(parameters, constants, rows, mean, var):
+    """h = -2 dE/dvar (K, N)."""
     var = jnp.broadcast_to(var, mean.shape)
     v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, var, rows.y, rows.weight)
-    return jnp.maximum(-2.0 * v, 0.0).max(0)
+    return jnp.maximum(-2.0 * v, 0.0)
+
+
+def curvature(*arguments):
+    """The largest h of the latent functions (N,)."""
+    return curvatures(*arguments).max(0)
 
 
 def covariance_of(rows, h, scale):
