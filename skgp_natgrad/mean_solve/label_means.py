@@ -187,8 +187,8 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision, change=0
     covariance : common_covariance.Covariance
         Of the inducing points' part, in whose coordinates t = w R it is searched.
     h : array of shape (K, N)
-        The curvatures of the log-likelihood. Coordinates are scaled to unit curvature under these, as each class has
-        rows of its own that say something of it: L-BFGS takes up to two fifths fewer evaluations.
+        The curvatures of the log-likelihood. Coordinates are scaled to unit curvature under these: each class has rows
+        of its own that say something of it, and under the largest h L-BFGS takes more evaluations.
     w : ndarray of shape (K, P)
         The whitened start; zero where it has fewer than all points.
     precision : float
