@@ -181,7 +181,7 @@ class _Problem(NamedTuple):
 
     @property
     def coarse(self):
-        """Parameters under which means are looked for that will be scaled, or are a start."""
+        """Parameters under which means are looked for that will be scaled, are compared, or are a start."""
         return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
 
     @property
@@ -213,7 +213,7 @@ class _Problem(NamedTuple):
     def fits(self, log_scale, before=None, turns=TURNS):
         """A fit without each of the folds."""
         return [
-            fit_at_scale(self.parameters, self.constants, without(self.rows, held), log_scale, each, turns)
+            fit_at_scale(self.coarse, self.constants, without(self.rows, held), log_scale, each, turns)
             for held, each in zip(self.folds, before or [None] * len(self.folds), strict=True)
         ]
 
@@ -325,7 +325,7 @@ def _on_further_points(wide, problem, rows, before=None):
     """Means on further points, too, under the likelihood, and the covariance of inducing points that goes with them."""
     system = problem.coarse, problem.constants, rows
     if before is None:
-        fit = _by_likelihood(problem, rows)
+        fit = fit_at_scale(*system, 0.0, None, 2)
     else:
         var = np.broadcast_to(rows.residual + before.covariance.own, before.mean.shape)
         h = curvature(*system, before.mean, var)
