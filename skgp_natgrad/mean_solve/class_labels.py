@@ -181,7 +181,7 @@ class _Problem(NamedTuple):
 
     @property
     def coarse(self):
-        """Parameters under which means are looked for that will be scaled, are compared, or are a start."""
+        """Parameters under which means are looked for that will be scaled, or are a start."""
         return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
 
     @property
