@@ -18,7 +18,8 @@ CONVERGENCE = CONVERGENCE | {"fixed": True}
 WALL_CLOCK = orthogonal.FULL | {"n_covariance": 1500, "n_mean": 3500, "n_coupled": 2000}
 QUICK_POINTS = {"n_covariance": 60, "n_mean": 60, "n_coupled": 60, "max_rows": 1500, "learning_rate": 0.01}
 QUICK_LARGE = {"n_covariance": 75, "n_mean": 175, "n_coupled": 100, "max_rows": 4000, "learning_rate": 0.01}
-# About two hours of one core. With larger steps 3500 points of the mean come apart, a quarter of them does not.
+# About two hours of one core. With twenty times the steps 3500 points of the mean come apart; a quarter of them, with
+# four times, does not.
 SHORT = {
     "a": {"max_iter": 300, "max_rows": 8000},
     "b": {"max_iter": 500},
@@ -31,8 +32,10 @@ def parse(doc, panels, argv=None):
     p = common.parser(doc, ("protein", "nycflights"), (*METHODS, OURS))
     p.add_argument("--panels", nargs="+", choices=list(TITLES), default=list(panels))
     p.add_argument("--max-seconds", type=float, help="stop each fit of panel c after so many seconds of training")
-    p.add_argument("--short", action="store_true", help="hours in place of days, and no --max-iter")
+    p.add_argument("--short", action="store_true", help="hours in place of days; not with --quick or --max-iter")
     args = p.parse_args(argv)
+    if args.short and (args.quick or args.max_iter):
+        p.error("--short has iterations of its own; leave out --quick and --max-iter.")
     args.datasets = args.datasets or ["protein"]
     return args
 
@@ -40,7 +43,8 @@ def parse(doc, panels, argv=None):
 def budget(panel, args):
     """Iterations, rows and points as far as they are limited."""
     asked = {name: getattr(args, name) for name in ("max_iter", "max_rows")}
-    return SHORT[panel] if args.short else {name: limit for name, limit in asked.items() if limit is not None}
+    asked = {name: limit for name, limit in asked.items() if limit is not None}
+    return SHORT[panel] | asked if args.short else asked
 
 
 def dataset(panel, args):

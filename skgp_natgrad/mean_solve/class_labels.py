@@ -322,7 +322,7 @@ def _by_likelihood(problem, rows, before=None):
 
 
 def _on_further_points(wide, problem, rows, before=None):
-    """Means on further points, too, under the likelihood, and the covariance of inducing points that goes with them."""
+    """Means on further points, too, under the coarse likelihood, and the inducing points' covariance for them."""
     system = problem.coarse, problem.constants, rows
     if before is None:
         fit = fit_at_scale(*system, 0.0, None, 2)

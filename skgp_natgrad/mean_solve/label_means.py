@@ -185,7 +185,7 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision, change=0
     prior_mean : array of shape (K, 1)
     wide : Wide
     covariance : common_covariance.Covariance
-        Of the inducing points' part, in whose coordinates t = w R it is searched.
+        Of the inducing points' part, in whose coordinates w R, scaled, it is searched.
     h : array of shape (K, N)
         The curvatures of the log-likelihood. Coordinates are scaled to unit curvature under these: each class has rows
         of its own that say something of it, and under the largest h L-BFGS takes more evaluations.
