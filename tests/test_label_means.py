@@ -74,7 +74,7 @@ def test_rows_are_whitened_by_all_points(rng, x64, monkeypatch, n_further):
     g, h = (np.pad(each, ((0, 0),) * (each.ndim - 1) + ((0, n_filled_up),)) for each in (g, h))
     np.testing.assert_allclose(p.wide.product(w)[:, :60], w @ K_rows, atol=1e-4)
     np.testing.assert_allclose(p.wide.adjoint(g), g[:, :60] @ K_rows.T, atol=1e-4)
-    # The first coordinates are those of t = w R.
+    # Of the first points in the coordinates w R.
     inverse_root = np.linalg.inv(np.tril(rng.normal(size=(len(p.Z),) * 2)) + 3.0 * np.eye(len(p.Z)))
     whole = np.eye(len(points))
     whole[: len(p.Z), : len(p.Z)] = inverse_root
