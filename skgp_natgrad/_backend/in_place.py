@@ -46,6 +46,11 @@ def upper_solve(L, B):
     return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, trans_a=1, overwrite_b=1).T
 
 
+def lower_product(L, B):
+    """Return L B, for a lower triangular ``L`` (M, M); ``B`` (M, N) as in `lower_solve`."""
+    return _blas.dtrmm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
+
+
 def add_gram(total, A, weight):
     """Add A diag(weight) A^T to the lower triangle of ``total`` (M, M); ``weight`` (N,) is not negative."""
     scaled = A if np.all(weight == 1.0) else A * np.sqrt(weight)

@@ -149,9 +149,10 @@ def covariance_of(rows, h, scale):
     precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))
     root = in_place.cholesky_of_sum(precision, 1.0)
     in_place.mirrored(precision)[np.diag_indices(len(A))] += 1.0
-    half = in_place.lower_solve(root, A.copy())
+    inverse_root = in_place.triangular_inverse(root)
+    half = in_place.lower_product(inverse_root, A.copy())
     own = scale * np.einsum("mb,mb->b", half, half)
-    return jax.device_put(_with_divergence(np, precision, root, in_place.triangular_inverse(root), own))
+    return jax.device_put(_with_divergence(np, precision, root, inverse_root, own))
 
 
 @quick_jit

@@ -84,8 +84,9 @@ class Wide(NamedTuple):
 
     def adjoint(self, g):
         """g A^T (K, P) for ``g`` (K, N)."""
-        g = np.asarray(g, np.float32)[:, self.order]
-        return np.concatenate([g @ self.first.T, *(g[:, part.start :] @ A.T for part, A in self.rest)], axis=1)
+        # Few columns beside many rows: BLAS reads the rows as they lie, which it does not for g A^T.
+        g = np.asarray(g, np.float32).T[self.order]
+        return np.concatenate([self.first @ g, *(A @ g[part.start :] for part, A in self.rest)]).T
 
     def curvatures(self, h, inverse_root):
         """The diagonals (K, P) of I + A diag(h_k) A^T for ``h`` (K, N), of the first points in coordinates w R.

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import blas
+from .._backend import blas, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
@@ -157,7 +157,7 @@ def _of_classes(plan, found, table, seed, on_more_labels):
     if found[0].by_neighbours is not None:
         best = found[_best_of_labels(found, [each.by_neighbours for each in found])]
         return tried(on_more_labels(best)).plan
-    of_few = [tried(each) for each in found]
+    of_few = threads.for_each(tried, found)
     k = _best_of_labels(found, [each.of_labels for each in of_few])
     more = on_more_labels(found[k])
     return (of_few[k] if more is found[k] else tried(more)).plan
