@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from ..._backend import placement
 from ..points import covariance
 
-# Covariances that stay in the cache of a CPU while they are made and summed, and fewest points of whom these are.
-_BLOCK, _FEWEST = 2**17, 8
+# Covariances that are made and summed at once on a CPU: enough for all cores. And fewest points of whom they are.
+_BLOCK, _FEWEST = 2**20, 8
 
 
 def in_precision_of(X, tree):
