@@ -167,13 +167,13 @@ def _of_group(hyperparameters, rows):
     value = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(factor[diagonal]).sum())
     noise, missing = _noise(hyperparameters.noise, rows), 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
     value += float((missing * np.log(noise)).sum())
-    # Of the inverse there is one triangle. A symmetric covariance lets it stand for both.
-    inverse = linalg.lapack.dpotri(factor, lower=1)[0].T
-    own, rest = np.zeros(len(X)), np.zeros((len(X), len(X)))
+    # Of the inverse there is one triangle. A symmetric covariance lets it stand for both, with twice the slope.
+    inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
+    own = np.zeros(len(X))
     own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[diagonal])
-    np.matmul(0.5 * alpha, alpha.T, out=rest[:n, :n])
-    rest[:n, :n] -= n_targets * inverse
+    rest = linalg.blas.dsyrk(1.0, alpha, beta=-n_targets, c=inverse, lower=1, overwrite_c=1)
     rest[diagonal] = 0.0
+    rest = np.pad(rest.T, (0, len(X) - n)) if n < len(X) else rest.T
     of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight + missing / noise).sum()
     gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
     return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
