@@ -12,9 +12,9 @@ import pytest
 import threadpoolctl
 from numpy.testing import assert_array_equal
 
-from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import blas, device, threads
-from skgp_natgrad.start import search
+from skgp_natgrad.start import choice, search
 from skgp_natgrad.start.candidates import CANDIDATES
 
 
@@ -140,13 +140,26 @@ def test_an_outer_loop_over_threads_has_the_cores():
     assert device.n_cores() == joblib.cpu_count()
 
 
-def test_the_default_kernel_is_the_same_with_any_number_of_cores(rng, monkeypatch):
-    monkeypatch.setattr(search, "CANDIDATES", CANDIDATES)
-    X = rng.normal(size=(60, 3))
-    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
+@pytest.mark.parametrize("of_labels", [False, True])
+def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng, monkeypatch):
+    # Of small tables there is one finalist.
+    n, candidates = (500, CANDIDATES[:2]) if of_labels else (60, CANDIDATES)
+    monkeypatch.setattr(search, "CANDIDATES", candidates)
+    X = rng.normal(size=(n, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
+    compared, tried = [], choice._tried
+    monkeypatch.setattr(
+        choice, "_tried", lambda *arguments: compared.append(threading.get_ident()) or tried(*arguments)
+    )
     models = []
     for n_cores in (1, 3):
         monkeypatch.setattr(device, "n_cores", lambda n_cores=n_cores: n_cores)
-        models.append(NGDSVGPRegressor(random_state=0).fit(X, y))
+        estimator = NGDSVGPClassifier(random_state=0) if of_labels else NGDSVGPRegressor(random_state=0)
+        models.append(estimator.fit(X, y > 0.0 if of_labels else y))
     assert str(models[0].kernel_) == str(models[1].kernel_)
-    assert_array_equal(*(np.stack(model.predict(X, return_std=True)) for model in models))
+    if of_labels:
+        # The finalists are in threads of their own.
+        assert len(set(compared)) > 2
+        assert_array_equal(*(model.predict_proba(X) for model in models))
+    else:
+        assert_array_equal(*(np.stack(model.predict(X, return_std=True)) for model in models))

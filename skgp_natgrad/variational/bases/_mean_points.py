@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from ..._backend import placement
 from ..points import covariance
 
-# Covariances that are made and summed at once on a CPU: enough for all cores. And fewest points of whom they are.
+# Covariances that are made and summed at once on a CPU, enough for two cores to share; fewest points of whom they are.
 _BLOCK, _FEWEST = 2**20, 8
 
 
@@ -20,8 +20,9 @@ def in_precision_of(X, tree):
 def values(kernel, Z_mean, a, X):
     """The values (K, B) of k_xg a, for ``a`` (K, G), at the rows of ``X`` (B, D).
 
-    Their covariances are needed for nothing else. On a CPU those of some points at a time are made, summed and
-    forgotten, and made once more for the derivatives: to write all of them, and to read them again, takes longer.
+    Their covariances are needed for nothing else. On a CPU, of more than `_BLOCK` those of some points at a time are
+    made, summed and forgotten, and made once more for the derivatives: to write all of them, and to read them again,
+    takes longer, and memory.
     """
     n_points = len(Z_mean)
     n_blocks = min(-(-n_points * len(X) // _BLOCK), n_points // _FEWEST)
