@@ -36,7 +36,8 @@ def hyperparameters_of(kernel, noise=NOISE):
 
 
 @pytest.mark.parametrize(
-    ("make", "n"), [*((make, 40) for make in CANDIDATES), (CANDIDATES[2], 300), (CANDIDATES[2], 400), (laplacian, 600)]
+    ("make", "n"),
+    [*((make, 40) for make in CANDIDATES), *((CANDIDATES[2], n) for n in (300, 400, 500)), (laplacian, 600)],
 )
 def test_value_and_gradient_equal_those_of_scikit_learn(make, n, rng):
     """Of each kernel, of rows that are pulled back in one block and in several, and that need no padding."""
@@ -49,6 +50,19 @@ def test_value_and_gradient_equal_those_of_scikit_learn(make, n, rng):
     # In scikit-learn's order: each kernel's parameters by name, the noise last.
     found = np.concatenate([*map(np.ravel, jax.tree.leaves(gradient.kernel)), [gradient.noise]])
     np.testing.assert_allclose(np.sort(found), np.sort(slope), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-8, 1e-10])
+def test_gradient_at_little_noise_equals_that_of_scikit_learn(noise, rng):
+    """Where alpha alpha^T and the inverse all but cancel."""
+    X = rng.uniform(size=(60, 3))
+    y = np.sin(3.0 * X).sum(1) + np.sqrt(noise) * rng.normal(size=60)
+    kernel = ConstantKernel(1.4) * Matern([0.5, 0.8, 0.6], nu=2.5)
+    exact = GaussianProcessRegressor(kernel + WhiteKernel(noise), optimizer=None, alpha=0.0).fit(X, y)
+    _, slope = exact.log_marginal_likelihood(exact.kernel_.theta, eval_gradient=True)
+    _, gradient = evidence.value_and_gradient(hyperparameters_of(kernel, noise)[0], Table(X, y[None], np.ones(60)))
+    found = np.concatenate([*map(np.ravel, jax.tree.leaves(gradient.kernel)), [gradient.noise]])
+    np.testing.assert_allclose(np.sort(found), np.sort(slope), rtol=1e-7, atol=1e-9 * np.abs(slope).max())
 
 
 def test_gradient_equals_finite_differences_with_weights_and_several_targets(rows, rng):

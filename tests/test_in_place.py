@@ -39,6 +39,20 @@ def test_products_and_solves(rng, lower):
     assert_allclose(in_place.triangular_inverse(lower) @ lower, np.eye(N), atol=1e-12)
 
 
+@pytest.mark.parametrize("h", [1.0, 1e6, 1e12])
+def test_variances_by_the_inverse_root_are_as_exact_as_by_solves(rng, h):
+    """Of A = U diag(d) Q with orthonormal rows, for which a^T (I + h A A^T)^-1 a is known."""
+    U, Q = np.linalg.qr(rng.normal(size=(N, N)))[0], np.linalg.qr(rng.normal(size=(400, N)))[0].T
+    d = np.logspace(0.0, -6.0, N)
+    A = U @ (d[:, None] * Q)
+    expected = ((d**2 / (1.0 + h * d**2))[:, None] * Q**2).sum(0)
+    root = in_place.cholesky_of_sum(h * (A @ A.T), 1.0)
+    by_solves = in_place.lower_solve(root, A.copy())
+    by_inverse = in_place.lower_product(in_place.triangular_inverse(root), A.copy())
+    error, least = (np.abs((half * half).sum(0) / expected - 1.0).max() for half in (by_inverse, by_solves))
+    assert error <= 2.0 * least + 1e-13
+
+
 def test_factors(rng, lower):
     A = lower @ lower.T
     # Only the lower triangle is read.
