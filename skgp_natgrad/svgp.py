@@ -274,7 +274,8 @@ def _in_one_step(state, constants, table, plan, random_state):
                 state, constants = init(other, table, random_state)
                 return _in_one_step(state, constants, table, other, random_state)
         else:
-            optimum = class_labels.solve(*arguments, table.in_memory(), random_state, plan.n_mean_inducing)
+            further = plan.n_mean_inducing, plan.n_mean_inducing_at_most
+            optimum = class_labels.solve(*arguments, table.in_memory(), random_state, *further)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))

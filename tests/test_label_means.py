@@ -53,7 +53,8 @@ class Prepared:
         self.Z = points_of(prior)
         self.rows = common_covariance.rows_of_table(self.parameters, prior, table)
         is_point = among(table.X, self.Z)
-        self.chosen = label_means.drawn(table.X, is_point, n_further, np.random.RandomState(0))
+        candidates = label_means.candidates(table.X, is_point)
+        self.chosen = np.sort(np.random.RandomState(0).permutation(candidates)[:n_further])
         which = self.chosen, is_point, self.constants.jitter
         self.wide = label_means.whitened(self.parameters.log_kernels[0], self.rows, table.X, *which)
 
@@ -61,7 +62,7 @@ class Prepared:
 @pytest.mark.parametrize("n_further", [7, 100])
 def test_rows_are_whitened_by_all_points(rng, x64, monkeypatch, n_further):
     """Of several blocks, with rows of all kinds: inducing points, further points and others; with copies of rows."""
-    monkeypatch.setattr(label_means, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(label_means, "BLOCK_ROWS", 4)
     table = table_of(rng, 3)
     table.X[50:55] = table.X[20:25]
     p = Prepared(table, Softmax(), 3, 12, n_further)

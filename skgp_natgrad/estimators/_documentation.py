@@ -92,8 +92,9 @@ n_inducing : int, "auto", None or "all", default="auto"
     minute allows on two cores: for Gaussian noise all rows of a table of up
     to 5000, for class labels of up to 2800. Where so few leave some of the
     prior variance unexplained, there are further points for the means alone: all
-    rows of up to 45,000 for Gaussian noise (with 2000 inducing points then), of
-    some 25,000 for class labels. All these are fewer where memory is short: a
+    rows of up to 45,000 for Gaussian noise (with 2000 inducing points then), and for
+    class labels, of some 25,000, those rows whose labels the inducing points leave
+    open. All these are fewer where memory is short: a
     number gives the same model on every machine. None and
     "all" put a point at every distinct row, where it stays: the full
     variational Gaussian process, of order N^3 per iteration.

@@ -17,7 +17,7 @@ from .._backend import placement
 from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration, calibrate, log_densities
 from ..variational.model import Constants, Parameters
-from . import amplitude, label_means, label_regression
+from . import amplitude, label_means, label_points, label_regression
 from .closed_form import Optimum
 from .common_covariance import (
     FINE,
@@ -255,7 +255,7 @@ def best_scale(parameters, constants, table, random_state, share=_SHARE):
     return amplitude.multiplied(kernel, log_scale), densities
 
 
-def solve(parameters, constants, table, random_state, n_further=0):
+def solve(parameters, constants, table, random_state, n_further=0, at_most=False):
     """q of all rows, and the calibration of class probabilities by rows that are held out.
 
     Means are those of the likelihood, or of regression (`label_regression`) where held-out labels have a larger density
@@ -267,32 +267,48 @@ def solve(parameters, constants, table, random_state, n_further=0):
         As in `best_scale`.
     n_further : int, default=0
         Further points on which the means rest.
+    at_most : bool, default=False
+        Whether fewer will do where labels ask for no more: see `label_points`.
 
     Returns
     -------
     optimum : Optimum
     """
     problem = _Problem.of(parameters, constants, table, random_state)
-    wide = _wide(problem, parameters, constants, table, n_further, random_state) if n_further else None
-    by_likelihood = _by_likelihood if wide is None else functools.partial(_on_further_points, wide)
+    further = _further(problem, parameters, constants, table, n_further, at_most, random_state) if n_further else None
+    by_likelihood = _by_likelihood if further is None else functools.partial(_on_further_points, *further)
     best, other = (_held_out(problem, find) for find in (by_likelihood, _by_regression))
     if other.densities.are_larger_than(best.densities, _SURE):
-        best, wide = other, None
+        best, further = other, None
     fit, means = best.find(problem, problem.rows, best.fits[0]), None
-    if wide is not None:
-        means = label_means.of_basis(wide, fit.w)
+    if further is not None:
+        means = label_means.of_basis(further.wide, fit.w)
         fit = fit._replace(w=means.m)
     average = Average.of(*best.densities)
     return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), average, best.calibration, means=means)
 
 
-def _wide(problem, parameters, constants, table, n_further, random_state):
-    """The rows, whitened by further points as well."""
-    chosen = label_means.drawn(table.X, problem.is_point, n_further, random_state)
+class _Further(NamedTuple):
+    """Rows that are whitened by further points as well, and fits under the inducing points alone, without each fold."""
+
+    wide: label_means.Wide
+    starts: list
+
+
+def _further(problem, parameters, constants, table, n_further, at_most, random_state):
+    """The `_Further` points where labels ask for them; None if there are none, or their covariance has no factor."""
+    candidates = label_means.candidates(table.X, problem.is_point)
+    if not len(candidates):
+        return None
+    system, (log_kernel,) = (problem.coarse, problem.constants), parameters.log_kernels
+    starts = [fit_at_scale(*system, without(problem.rows, held), 0.0, None, 2) for held in problem.folds]
+    labels = label_points.Labels.of(log_kernel, (*system, problem.rows), table.X, starts[0])
+    chosen = label_points.chosen(labels, candidates, n_further, at_most, random_state)
     if not len(chosen):
         return None
     which = chosen, problem.is_point, constants.jitter
-    return label_means.whitened(parameters.log_kernels[0], problem.rows, table.X, *which)
+    wide = label_means.whitened(log_kernel, problem.rows, table.X, *which)
+    return None if wide is None else _Further(wide, starts)
 
 
 class _Way(NamedTuple):
@@ -306,14 +322,14 @@ class _Way(NamedTuple):
 
 def _held_out(problem, find):
     """The `_Way` by rows that are held out."""
-    fits = [find(problem, without(problem.rows, held)) for held in problem.folds]
+    fits = [find(problem, without(problem.rows, held), fold=k) for k, held in enumerate(problem.folds)]
     (mean, var), y = problem.moments(fits)
     found = calibrate(problem.likelihood, mean, var, y, problem.weight, problem.doubt)
     each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, y))
     return _Way(find, fits, found, Densities(each, problem.weight, problem.counts))
 
 
-def _by_likelihood(problem, rows, before=None):
+def _by_likelihood(problem, rows, before=None, fold=None):
     """The best q under the likelihood."""
     if before is None:
         return fit_at_scale(problem.parameters, problem.constants, rows, 0.0, None, 2)
@@ -321,11 +337,11 @@ def _by_likelihood(problem, rows, before=None):
     return refined(*system, fit_at_scale(*system, 0.0, before))
 
 
-def _on_further_points(wide, problem, rows, before=None):
+def _on_further_points(wide, starts, problem, rows, before=None, fold=None):
     """Means on further points, too, under the coarse likelihood, and the inducing points' covariance for them."""
     system = problem.coarse, problem.constants, rows
     if before is None:
-        fit = fit_at_scale(*system, 0.0, None, 2)
+        fit = starts[fold]
     else:
         var = np.broadcast_to(rows.residual + before.covariance.own, before.mean.shape)
         h = curvature(*system, before.mean, var)
@@ -344,7 +360,7 @@ def _log_likelihood(system, var, mean):
     return value_and_slope(*system, mean, var)
 
 
-def _by_regression(problem, rows, _=None):
+def _by_regression(problem, rows, before=None, fold=None):
     """Means that regress the labels."""
     return problem.with_bound(rows, label_regression.fit(rows, np.asarray(problem.constants.prior_mean)))
 

@@ -24,7 +24,7 @@ from .common_covariance import minimised
 from .mean_system import covariances_of
 
 # Rows whose covariances with all points are made at once, in double precision.
-_BLOCK_ROWS = 1024
+BLOCK_ROWS = 1024
 
 
 class Means(NamedTuple):
@@ -107,11 +107,47 @@ def _squared_sums(A, h):
     return (h @ (A * A).T).astype(float)
 
 
-def drawn(X, is_point, n_further, random_state):
-    """Positions of random rows of X (N, D) that are no inducing points, one of equal rows; all of fewer rows."""
+class Unexplained(NamedTuple):
+    """What inducing points leave unexplained of the covariances of some points with rows.
+
+    Attributes
+    ----------
+    log_kernel : Kernel
+        As logarithms.
+    X : ndarray of shape (N, D)
+    A : ndarray of shape (M, at least N)
+        The rows, whitened by the inducing points.
+    chosen : ndarray of shape (G,)
+        Positions of the points.
+    across : ndarray of shape (M, G)
+        The points, whitened by the inducing points.
+    """
+
+    log_kernel: object
+    X: np.ndarray
+    A: np.ndarray
+    chosen: np.ndarray
+    across: np.ndarray
+
+    @classmethod
+    def of(cls, log_kernel, rows, X, chosen):
+        """Of `common_covariance.Rows`, some of which are the points; rows after the last of ``X`` fill them up."""
+        A = np.asarray(rows.A)
+        return cls(log_kernel, X, A, chosen, np.ascontiguousarray(A[:, chosen]))
+
+    def __call__(self, of, start=0):
+        """Of the points from one on with at most `BLOCK_ROWS` rows (., B), and the mean prior variance of these."""
+        some = self.X[np.pad(of, (0, BLOCK_ROWS - len(of)), mode="edge")]
+        covariance, variance = covariances_of(self.log_kernel, self.X[self.chosen], np.ones(len(self.chosen)), some)
+        rest = np.asarray(covariance)[start:, : len(of)] - self.across[:, start:].T @ self.A[:, of]
+        return rest, float(np.mean(variance))
+
+
+def candidates(X, is_point):
+    """Positions of rows of X (N, D) that are no inducing points, one of equal rows."""
     order, start = grouped(X)
     first = order[start]
-    return np.sort(random_state.permutation(first[~is_point[first]])[:n_further])
+    return np.sort(first[~is_point[first]])
 
 
 def whitened(log_kernel, rows, X, chosen, is_point, jitter):
@@ -131,16 +167,8 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
     jitter : float
         Relative to the kernel's scale.
     """
-    explained, Z_mean, n_rows = np.asarray(rows.A), X[chosen], len(rows.weight)
-    n_further, across = len(chosen), np.ascontiguousarray(explained[:, chosen])
-
-    def unexplained(of, start=0):
-        """What inducing points leave of the covariances of further points with rows (., B), and prior variances."""
-        some = X[np.pad(of, (0, _BLOCK_ROWS - len(of)), mode="edge")]
-        covariance, variance = covariances_of(log_kernel, Z_mean, np.ones(n_further), some)
-        rest = np.asarray(covariance)[start:, : len(of)] - across[:, start:].T @ explained[:, of]
-        return rest, float(np.mean(variance))
-
+    unexplained = Unexplained.of(log_kernel, rows, X, chosen)
+    n_further, n_rows = len(chosen), len(rows.weight)
     root = _root(chosen, unexplained, jitter)
     if root is None:
         return None
@@ -155,11 +183,11 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
         for part, A in rest:
             at = n_further - part.start + columns.start
             A[:, at : at + added.shape[1]] = added[part]
-    return Wide(Z_mean, root, order, explained[:, order].astype(np.float32), rest)
+    return Wide(X[chosen], root, order, unexplained.A[:, order].astype(np.float32), rest)
 
 
 def _blocks(n_rows):
-    return [slice(start, min(start + _BLOCK_ROWS, n_rows)) for start in range(0, n_rows, _BLOCK_ROWS)]
+    return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
 
 
 def _root(chosen, unexplained, jitter):

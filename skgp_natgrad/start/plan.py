@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     n_mean_inducing : int or "auto"
         `sized.sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``,
         and else none.
+    n_mean_inducing_at_most : bool
+        Whether there are fewer further points where class labels ask for no more.
     n_inducing_alone : int or None
         Inducing points where a mean on all rows predicts no better; None for ``n_inducing``.
     inducing_init : str or ndarray of shape (n_points, D)
@@ -67,6 +69,7 @@ class Plan(NamedTuple):
     hyperparameter_prior: object = None
     n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int | Literal["auto"] = 0
+    n_mean_inducing_at_most: bool = False
     n_inducing_alone: int | None = None
     inducing_init: str | Floats = "greedy_variance"
     train_points: bool = True

@@ -51,7 +51,8 @@ def _for_labels(plan, table):
         pays = may and share(few) > sizes.WORTH_FURTHER_POINTS
         n_mean = sizes.n_further_of_labels(n_rows, few, n_bytes) if pays else 0
         # Where memory allows none, there are still few.
-        return plan._replace(n_inducing=few if pays else n_inducing, n_mean_inducing=n_mean)
+        plan = plan._replace(n_mean_inducing=n_mean, n_mean_inducing_at_most=pays)
+        return plan._replace(n_inducing=few if pays else n_inducing)
     return plan._replace(n_inducing=few if n_mean else n_inducing)
 
 
