@@ -1,0 +1,166 @@
+"""The rows on which the means of class labels rest: gains, the bound's slopes, the order of choice, and the model."""
+
+import numpy as np
+import pytest
+
+from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad.likelihoods import Bernoulli, Softmax
+from skgp_natgrad.mean_solve import class_labels, common_covariance, label_means, label_points
+from skgp_natgrad.start import sizes
+
+from .test_label_means import JITTER, KERNEL, STEPS, Prepared, table_of
+
+
+def labels_of(p, mean=None):
+    """A fit under the inducing points, its latent means and the `Labels` it leaves; with the given means if any."""
+    fit = common_covariance.fit_at_scale(p.parameters, p.constants, p.rows, 0.0)
+    if mean is not None:
+        fit = fit._replace(mean=np.broadcast_to(mean, fit.mean.shape))
+    system = p.parameters, p.constants, p.rows
+    return fit, label_points.Labels.of(p.parameters.log_kernels[0], system, p.table.X, fit)
+
+
+def unexplained_of(p, candidates):
+    """Covariances of the candidates with all rows beside the inducing points, by scikit-learn's kernel."""
+    Kzz = KERNEL(p.Z) + JITTER * 4.0 * np.eye(len(p.Z))
+    X = p.table.X
+    return KERNEL(X[candidates], X) - KERNEL(X[candidates], p.Z) @ np.linalg.solve(Kzz, KERNEL(p.Z, X))
+
+
+@pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(link="logit"), 2), (Softmax(), 3)])
+def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, likelihood, n_classes):
+    """Against finite differences of the bound in the weights of further points, which have a prior of their own."""
+    monkeypatch.setattr(label_means, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(label_points, "BLOCK_ROWS", 16)
+    p = Prepared(table_of(rng, n_classes), likelihood, n_classes, 12, 0)
+    candidates = label_means.candidates(p.table.X, np.isin(np.arange(60), np.flatnonzero(p.rows.residual < 1e-6)))[:9]
+    fit, labels = labels_of(p)
+    slope, curvature = label_points._quadratic(labels, candidates)
+    K = unexplained_of(p, candidates)
+    var = np.broadcast_to(p.rows.residual + fit.covariance.own, fit.mean.shape)
+    n_filled_up = fit.mean.shape[1] - 60
+
+    def bound(a):
+        mean = fit.mean + np.pad(a @ K, ((0, 0), (0, n_filled_up)))
+        value, _ = common_covariance.value_and_slope(p.parameters, p.constants, p.rows, mean, var)
+        return float(value) - 0.5 * np.sum((a @ K[:, candidates]) * a)
+
+    for k in range(len(fit.mean)):
+        for c in range(len(candidates)):
+            step = np.zeros((len(fit.mean), len(candidates)))
+            step[k, c] = 1e-4
+            expected = (bound(step) - bound(-step)) / 2e-4
+            np.testing.assert_allclose(slope[c, k], expected, rtol=1e-5, atol=1e-6)
+    h = labels.h[:, :60].mean(0)
+    np.testing.assert_allclose(curvature, K[:, candidates] + (K * h) @ K.T, atol=1e-9)
+
+
+def test_a_gain_is_the_largest_rise_of_a_quadratic(rng, x64):
+    p = Prepared(table_of(rng, 3), Softmax(), 3, 12, 0)
+    _, labels = labels_of(p)
+    gains = labels.gains()
+    assert np.all(gains >= 0.0)
+    assert np.all(gains[60:] == 0.0)
+    for n in range(60):
+        k, g, h = (np.asarray(each)[..., n] for each in (p.rows.residual, labels.g, labels.h))
+        # The weight a of a point at the row adds k a to its latent mean.
+        a = np.linspace(-3.0, 3.0, 600_001)
+        rise = [(gk * k * a - 0.5 * hk * (k * a) ** 2 - 0.5 * k * a**2).max() for gk, hk in zip(g, h, strict=True)]
+        np.testing.assert_allclose(gains[n], sum(rise), atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [1, 3])
+def test_each_point_gains_the_most_beside_those_before(rng, n_classes):
+    """Against the solution for every set that could come next."""
+    factor, slope = rng.normal(size=(15, 20)), rng.normal(size=(15, n_classes))
+    curvature = factor @ factor.T
+
+    def rise(chosen):
+        g = slope[chosen]
+        return 0.5 * np.sum(g * np.linalg.solve(curvature[np.ix_(chosen, chosen)], g))
+
+    expected = []
+    for _ in range(8):
+        others = [c for c in range(15) if c not in expected]
+        expected.append(max(others, key=lambda c: rise([*expected, c])))
+    np.testing.assert_array_equal(label_points._best(slope, curvature, 8), expected)
+
+
+def test_points_that_the_others_explain_come_last(rng):
+    factor = rng.normal(size=(12, 4))
+    found = label_points._best(factor @ rng.normal(size=(4, 2)), factor @ factor.T, 12)
+    np.testing.assert_array_equal(np.sort(found), np.arange(12))
+
+
+def test_rows_are_taken_where_labels_are_open(rng, x64):
+    """As many as hold nearly all gains, or as were asked for; of fewer, all labels together decide, or chance."""
+    p = Prepared(table_of(rng, 2, 600), Bernoulli(), 2, 12, 0)
+    # Far from the boundary of a steep latent function labels are all but certain.
+    steep = np.where(p.table.y[0] == 1.0, 1.0, -1.0) * np.where(np.abs(p.table.X[:, 0]) < 0.3, 0.1, 30.0)
+    _, labels = labels_of(p, np.pad(steep, (0, len(p.rows.weight) - 600)))
+    candidates, gains = np.arange(600), labels.gains()[:600]
+
+    def chosen(n_points, at_most=False, seed=0):
+        return label_points.chosen(labels, candidates, n_points, at_most, np.random.RandomState(seed))
+
+    needed = chosen(600, at_most=True)
+    assert len(needed) < 200
+    assert np.all(np.abs(p.table.X[needed, 0]) < 0.3)
+    assert gains[needed].sum() >= 0.99 * gains.sum() > gains[np.sort(np.argsort(-gains)[: len(needed) - 1])].sum()
+    # A number that was asked for is kept, and those needed are among them.
+    assert len(chosen(300)) == 300
+    assert set(needed) < set(chosen(300))
+    np.testing.assert_array_equal(chosen(600), candidates)
+    np.testing.assert_array_equal(chosen(1000), candidates)
+    few = chosen(20, at_most=True)
+    assert len(np.unique(few)) == 20
+    assert np.all(np.diff(few) > 0)
+    assert set(few) <= set(np.flatnonzero(gains))
+
+
+def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):
+    monkeypatch.setattr(label_points, "_FEW", 0)
+    p = Prepared(table_of(rng, 2, 200), Bernoulli(), 2, 12, 0)
+    _, labels = labels_of(p)
+    candidates = np.arange(200)
+    draws = [label_points.chosen(labels, candidates, 40, False, np.random.RandomState(seed)) for seed in range(200)]
+    assert all(len(np.unique(each)) == 40 for each in draws)
+    frequency = np.bincount(np.concatenate(draws), minlength=200) / 200.0
+    order = np.argsort(labels.gains()[:200])
+    assert frequency[order[-50:]].mean() > 2.0 * frequency[order[:50]].mean()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, monkeypatch):
+    table = table_of(rng, n_classes, 900)
+    likelihood = Bernoulli() if n_classes == 2 else Softmax()
+    plan = svgp.Plan((KERNEL,), likelihood, n_classes, n_inducing=10, n_mean_inducing=15, jitter=JITTER, settings=STEPS)
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, n_classes), inducing_init="random")
+    # Whatever is ahead with held-out labels, the means are those of the likelihood.
+    monkeypatch.setattr(class_labels, "_SURE", np.inf)
+
+    def bound(plan):
+        return svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0).elbo
+
+    chosen, nearly_all = bound(plan), bound(plan._replace(n_mean_inducing=890, n_mean_inducing_at_most=True))
+    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, _, rs: np.sort(rs.permutation(rows)[:n]))
+    random, all_rows = bound(plan), bound(plan._replace(n_mean_inducing=890))
+    assert random < chosen < all_rows + 1e-6 * abs(all_rows)
+    # Few more than a hundredth of what the points gain is lost.
+    assert all_rows - nearly_all < 0.05 * (all_rows - random)
+
+
+def test_the_plan_says_how_many_points_there_are(rng, monkeypatch):
+    """A fit with nothing set takes no more than labels ask for; a number that is given is kept."""
+    monkeypatch.setattr(sizes, "_OPERATIONS_OF_LABELS", 1e7)
+    monkeypatch.setattr(sizes, "_MORE_OPERATIONS_OF_LABELS", 1e7)
+    monkeypatch.setattr(class_labels, "_SURE", np.inf)
+    X = rng.uniform(-1.0, 1.0, size=(1200, 2))
+    y = X[:, 0] > np.sin(6.0 * X[:, 1])
+    open_model = NGDSVGPClassifier(KERNEL, random_state=0).fit(X, y)
+    n_open = len(open_model.mean_inducing_points_)
+    given = NGDSVGPClassifier(KERNEL, n_inducing=52, n_mean_inducing=1000, random_state=0).fit(X, y)
+    assert 0 < n_open < 1000 == len(given.mean_inducing_points_)
+    assert f" and {n_open} further points for the mean" in open_model.plan_
+    assert " and 1000 further points for the mean" in given.plan_
+    assert np.mean(open_model.predict(X) == given.predict(X)) > 0.99
