@@ -1,23 +1,29 @@
 """The rows on which the means of class labels rest: gains, the bound's slopes, the order of choice, and the model."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad._backend import device
+from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
 from skgp_natgrad.mean_solve import class_labels, common_covariance, label_means, label_points
 from skgp_natgrad.start import sizes
 
 from .test_label_means import JITTER, KERNEL, STEPS, Prepared, table_of
 
+# Rows, to which some are added that fill up.
+N = 70
+
 
 def labels_of(p, mean=None):
     """A fit under the inducing points, its latent means and the `Labels` it leaves; with the given means if any."""
     fit = common_covariance.fit_at_scale(p.parameters, p.constants, p.rows, 0.0)
-    if mean is not None:
-        fit = fit._replace(mean=np.broadcast_to(mean, fit.mean.shape))
+    mean = fit.mean if mean is None else np.broadcast_to(mean, fit.mean.shape)
     system = p.parameters, p.constants, p.rows
-    return fit, label_points.Labels.of(p.parameters.log_kernels[0], system, p.table.X, fit)
+    return fit, label_points.Labels.of(p.parameters.log_kernels[0], system, p.table.X, fit, mean)
 
 
 def unexplained_of(p, candidates):
@@ -32,13 +38,14 @@ def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, like
     """Against finite differences of the bound in the weights of further points, which have a prior of their own."""
     monkeypatch.setattr(label_means, "BLOCK_ROWS", 16)
     monkeypatch.setattr(label_points, "BLOCK_ROWS", 16)
-    p = Prepared(table_of(rng, n_classes), likelihood, n_classes, 12, 0)
-    candidates = label_means.candidates(p.table.X, np.isin(np.arange(60), np.flatnonzero(p.rows.residual < 1e-6)))[:9]
+    p = Prepared(table_of(rng, n_classes, N), likelihood, n_classes, 12, 0)
+    candidates = label_means.candidates(p.table.X, among(p.table.X, p.Z))[:9]
     fit, labels = labels_of(p)
     slope, curvature = label_points._quadratic(labels, candidates)
     K = unexplained_of(p, candidates)
     var = np.broadcast_to(p.rows.residual + fit.covariance.own, fit.mean.shape)
-    n_filled_up = fit.mean.shape[1] - 60
+    n_filled_up = fit.mean.shape[1] - N
+    assert n_filled_up > 0
 
     def bound(a):
         mean = fit.mean + np.pad(a @ K, ((0, 0), (0, n_filled_up)))
@@ -51,17 +58,17 @@ def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, like
             step[k, c] = 1e-4
             expected = (bound(step) - bound(-step)) / 2e-4
             np.testing.assert_allclose(slope[c, k], expected, rtol=1e-5, atol=1e-6)
-    h = labels.h[:, :60].mean(0)
+    h = labels.h[:, :N].mean(0)
     np.testing.assert_allclose(curvature, K[:, candidates] + (K * h) @ K.T, atol=1e-9)
 
 
 def test_a_gain_is_the_largest_rise_of_a_quadratic(rng, x64):
-    p = Prepared(table_of(rng, 3), Softmax(), 3, 12, 0)
+    p = Prepared(table_of(rng, 3, N), Softmax(), 3, 12, 0)
     _, labels = labels_of(p)
     gains = labels.gains()
+    assert gains.shape == (N,)
     assert np.all(gains >= 0.0)
-    assert np.all(gains[60:] == 0.0)
-    for n in range(60):
+    for n in range(N):
         k, g, h = (np.asarray(each)[..., n] for each in (p.rows.residual, labels.g, labels.h))
         # The weight a of a point at the row adds k a to its latent mean.
         a = np.linspace(-3.0, 3.0, 600_001)
@@ -88,8 +95,11 @@ def test_each_point_gains_the_most_beside_those_before(rng, n_classes):
 
 def test_points_that_the_others_explain_come_last(rng):
     factor = rng.normal(size=(12, 4))
-    found = label_points._best(factor @ rng.normal(size=(4, 2)), factor @ factor.T, 12)
+    factor[7] = 0.0
+    curvature = factor @ factor.T
+    found = label_points._best(factor @ rng.normal(size=(4, 2)), curvature, 12)
     np.testing.assert_array_equal(np.sort(found), np.arange(12))
+    assert np.linalg.matrix_rank(curvature[np.ix_(found[:4], found[:4])]) == 4
 
 
 def test_rows_are_taken_where_labels_are_open(rng, x64):
@@ -123,11 +133,79 @@ def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):
     p = Prepared(table_of(rng, 2, 200), Bernoulli(), 2, 12, 0)
     _, labels = labels_of(p)
     candidates = np.arange(200)
+    assert label_points._n_needed(labels.gains()) > 40
     draws = [label_points.chosen(labels, candidates, 40, False, np.random.RandomState(seed)) for seed in range(200)]
     assert all(len(np.unique(each)) == 40 for each in draws)
+    assert len(np.unique(draws, axis=0)) == 200
     frequency = np.bincount(np.concatenate(draws), minlength=200) / 200.0
     order = np.argsort(labels.gains()[:200])
     assert frequency[order[-50:]].mean() > 2.0 * frequency[order[:50]].mean()
+
+
+def test_the_first_place_in_a_random_order_is_in_proportion(rng):
+    """Also where some weigh nothing, which come last."""
+    weight = np.array([1.0, 0.0, 3.0, 1e-200, 4.0, 0.0])
+    orders = [label_points._in_random_order(weight, np.random.RandomState(seed)) for seed in range(2000)]
+    first = np.bincount([order[0] for order in orders], minlength=6) / 2000.0
+    np.testing.assert_allclose(first, weight / weight.sum(), atol=0.04)
+    assert all(set(order[-2:]) == {1, 5} for order in orders)
+
+
+def test_equal_rows_count_together(rng, x64):
+    """The first of some copies agrees with the prediction, and the others do not."""
+    table = table_of(rng, 2, N)
+    table.X[40:43] = table.X[39]
+    table.y[0, 39:43] = [0.0, 1.0, 1.0, 1.0]
+    p = Prepared(table, Bernoulli(link="logit"), 2, 12, 0)
+    _, labels = labels_of(p, np.full(len(p.rows.weight), -3.0))
+    gains = labels.gains()
+    assert np.all(gains[40:43] == 0.0)
+    k = float(p.rows.residual[39])
+    g, h = labels.g[0, 39:43].sum(), labels.h[0, 39:43].sum()
+    np.testing.assert_allclose(gains[39], 0.5 * g**2 * k / (1.0 + h * k))
+    assert gains[39] > 2.0 * (0.5 * labels.g[0, 40] ** 2 * k / (1.0 + labels.h[0, 40] * k))
+
+
+def test_where_nothing_is_gained_there_are_no_points_but_those_asked_for(rng, x64):
+    p = Prepared(table_of(rng, 2, 200), Bernoulli(link="logit"), 2, 12, 0)
+    _, labels = labels_of(p)
+    nothing = labels._replace(g=np.zeros_like(labels.g))
+    no_number = labels._replace(g=np.full_like(labels.g, np.nan))
+    for each in nothing, no_number:
+        assert len(label_points.chosen(each, np.arange(200), 50, True, np.random.RandomState(0))) == 0
+        given = label_points.chosen(each, np.arange(200), 50, False, np.random.RandomState(0))
+        assert len(np.unique(given)) == 50
+        assert given.max() > 100
+    # One that is none leaves the others as they are.
+    g = labels.g.copy()
+    g[:, 5] = np.nan
+    some = label_points.chosen(labels._replace(g=g), np.arange(200), 200, True, np.random.RandomState(0))
+    assert 5 not in some
+    assert len(some) > 20
+
+
+@pytest.mark.parametrize("n_further", [5, 1000])
+def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
+    """No label that is held out has a part in what predicts it: it may say anything, as far as points stay."""
+    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
+    table = table_of(rng, 2, 90)
+    with device.computation():
+        p = Prepared(table, Bernoulli(), 2, 12, 0)
+        problem = class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
+        assert len(problem.folds) == 5
+
+        def predicted(problem, fold):
+            given = problem, p.parameters, p.constants, table, n_further, False, np.random.RandomState(0)
+            find = functools.partial(class_labels._on_further_points, *class_labels._further(*given))
+            held = problem.folds[fold]
+            return class_labels.moments_of(find(problem, class_labels.without(problem.rows, held), fold=fold), held)
+
+        for fold in range(2):
+            y = np.array(problem.rows.y)
+            y[:, problem.folds[fold].index] = 1.0 - y[:, problem.folds[fold].index]
+            other = problem._replace(rows=problem.rows._replace(y=y))
+            for found, expected in zip(predicted(other, fold), predicted(problem, fold), strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -158,8 +236,8 @@ def test_the_plan_says_how_many_points_there_are(rng, monkeypatch):
     X = rng.uniform(-1.0, 1.0, size=(1200, 2))
     y = X[:, 0] > np.sin(6.0 * X[:, 1])
     open_model = NGDSVGPClassifier(KERNEL, random_state=0).fit(X, y)
-    n_open = len(open_model.mean_inducing_points_)
-    given = NGDSVGPClassifier(KERNEL, n_inducing=52, n_mean_inducing=1000, random_state=0).fit(X, y)
+    n_open, n_inducing = len(open_model.mean_inducing_points_), len(open_model.inducing_points_)
+    given = NGDSVGPClassifier(KERNEL, n_inducing=n_inducing, n_mean_inducing=1000, random_state=0).fit(X, y)
     assert 0 < n_open < 1000 == len(given.mean_inducing_points_)
     assert f" and {n_open} further points for the mean" in open_model.plan_
     assert " and 1000 further points for the mean" in given.plan_

@@ -81,7 +81,7 @@ def _calibrates(estimator, likelihood, solver):
 
 
 def _device(estimator, solver):
-    """Where to compute; "auto" is the CPU for a solution in one step, whose means rest on all rows there alone."""
+    """Where to compute; "auto" is the CPU for a solution in one step, with further points there alone."""
     in_one_step = SOLVERS[solver].one_step and estimator.n_devices is None
     return HOST if in_one_step and estimator.device == "auto" else estimator.device
 

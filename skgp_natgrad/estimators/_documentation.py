@@ -103,7 +103,8 @@ n_mean_inducing : int or "auto", default="auto"
     linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
     the coupled basis. "auto" is zero for a solver of many steps, with anything
     else than "auto" for ``n_inducing``, and with given points; otherwise it is
-    what ``n_inducing="auto"`` says.
+    what ``n_inducing="auto"`` says. For class labels ``solver="evidence"`` puts them
+    at rows whose labels the inducing points leave open.
 basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     How the mean-only points enter [2]_; without them all but "decoupled" are the
     coupled basis. "orthogonal" removes from their part what the inducing
@@ -116,7 +117,7 @@ basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     basis on the inducing points and of the coupled basis on all points.
 inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
     Where the points start: by greedy conditional variance [3]_, at the
-    centres of clusters (mean-only points then at random rows), at random
+    centres of clusters (trained mean-only points then at random rows), at random
     rows, or at the given points of shape (n_points, n_features) in the units
     of X: the inducing points, or, if there are ``n_inducing +
     n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to

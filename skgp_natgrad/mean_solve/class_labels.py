@@ -302,8 +302,12 @@ def _further(problem, parameters, constants, table, n_further, at_most, random_s
         return None
     system, (log_kernel,) = (problem.coarse, problem.constants), parameters.log_kernels
     starts = [fit_at_scale(*system, without(problem.rows, held), 0.0, None, 2) for held in problem.folds]
-    labels = label_points.Labels.of(log_kernel, (*system, problem.rows), table.X, starts[0])
+    mean = starts[0].mean.copy()
+    for held, fit in zip(problem.folds, starts, strict=True):
+        mean[:, held.index] = fit.mean[:, held.index]
+    labels = label_points.Labels.of(log_kernel, (*system, problem.rows), table.X, starts[0], mean)
     chosen = label_points.chosen(labels, candidates, n_further, at_most, random_state)
+    del labels
     if not len(chosen):
         return None
     which = chosen, problem.is_point, constants.jitter

@@ -117,8 +117,8 @@ class Unexplained(NamedTuple):
     X : ndarray of shape (N, D)
     A : ndarray of shape (M, at least N)
         The rows, whitened by the inducing points.
-    chosen : ndarray of shape (G,)
-        Positions of the points.
+    Z : ndarray of shape (G, D)
+        The points.
     across : ndarray of shape (M, G)
         The points, whitened by the inducing points.
     """
@@ -126,19 +126,19 @@ class Unexplained(NamedTuple):
     log_kernel: object
     X: np.ndarray
     A: np.ndarray
-    chosen: np.ndarray
+    Z: np.ndarray
     across: np.ndarray
 
     @classmethod
     def of(cls, log_kernel, rows, X, chosen):
         """Of `common_covariance.Rows`, some of which are the points; rows after the last of ``X`` fill them up."""
         A = np.asarray(rows.A)
-        return cls(log_kernel, X, A, chosen, np.ascontiguousarray(A[:, chosen]))
+        return cls(log_kernel, X, A, X[chosen], np.ascontiguousarray(A[:, chosen]))
 
     def __call__(self, of, start=0):
         """Of the points from one on with at most `BLOCK_ROWS` rows (., B), and the mean prior variance of these."""
         some = self.X[np.pad(of, (0, BLOCK_ROWS - len(of)), mode="edge")]
-        covariance, variance = covariances_of(self.log_kernel, self.X[self.chosen], np.ones(len(self.chosen)), some)
+        covariance, variance = covariances_of(self.log_kernel, self.Z, np.ones(len(self.Z)), some)
         rest = np.asarray(covariance)[start:, : len(of)] - self.across[:, start:].T @ self.A[:, of]
         return rest, float(np.mean(variance))
 
@@ -183,7 +183,7 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
         for part, A in rest:
             at = n_further - part.start + columns.start
             A[:, at : at + added.shape[1]] = added[part]
-    return Wide(X[chosen], root, order, unexplained.A[:, order].astype(np.float32), rest)
+    return Wide(unexplained.Z, root, order, unexplained.A[:, order].astype(np.float32), rest)
 
 
 def _blocks(n_rows):

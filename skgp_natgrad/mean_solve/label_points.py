@@ -6,7 +6,8 @@ as in import vector machines (Zhu and Hastie 2005) those rows are enough whose l
 
 What a point at a row gains is the rise of the bound to second order. Of its own label alone that is, for each class,
 g^2 k / (2 (1 + h k)), with the curvature h and what the inducing points leave unexplained of the prior variance, k. Few
-points are chosen one after the other, each for what it gains in all labels beside those before.
+points are chosen one after the other, each for what it gains in all labels beside those before, with the inducing
+points' means as they are.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend import in_place
+from .._backend.repeated import grouped
 from .common_covariance import Rows, curvatures, value_and_slope
 from .label_means import BLOCK_ROWS, Unexplained
 
 # The part of all gains for which no more points are taken than are asked for by number.
 _REST = 1e-2
-# Up to so many points are chosen for all labels together, of so many rows.
-_FEW, _CANDIDATES = 1000, 2000
-# Of a prior variance: what is left of a candidate that the chosen points all but explain.
+# Up to so many points are chosen for all labels together, of so many rows: of fewer where fewer points are asked for,
+# as their number sets the cost.
+_FEW, _MOST, _CANDIDATES, _FOR_EACH = 1000, 2000, 100, 4
+# Of a candidate's own curvature: what is left of it where the chosen points all but explain it.
 _NOTHING = 1e-9
 
 
@@ -33,7 +37,9 @@ def _n_needed(gains):
 
 
 class Labels(NamedTuple):
-    """The table as a fit under the inducing points alone leaves it.
+    """The table as fits under the inducing points alone leave it.
+
+    They are fits without rows that are held out, whose labels are as open as those of new rows.
 
     Attributes
     ----------
@@ -53,17 +59,28 @@ class Labels(NamedTuple):
     h: np.ndarray
 
     @classmethod
-    def of(cls, log_kernel, system, X, fit):
-        """Of a `common_covariance.Fit`, with the likelihood's parameters, the constants and the rows as ``system``."""
+    def of(cls, log_kernel, system, X, fit, mean):
+        """Of a `common_covariance.Fit` and latent means (K, at least N).
+
+        The likelihood's parameters, the constants and the rows are the ``system``.
+        """
         rows = system[-1]
-        var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
-        _, g = value_and_slope(*system, fit.mean, var)
-        return cls(log_kernel, rows, X, np.asarray(g), np.asarray(curvatures(*system, fit.mean, var)))
+        var = np.broadcast_to(rows.residual + fit.covariance.own, mean.shape)
+        _, g = value_and_slope(*system, mean, var)
+        return cls(log_kernel, rows, X, np.asarray(g), np.asarray(curvatures(*system, mean, var)))
 
     def gains(self):
-        """What the bound gains by a point at each row from its own label, in nats (at least N,)."""
-        k = np.maximum(np.asarray(self.rows.residual), 0.0)
-        return 0.5 * (self.g**2 * k / (1.0 + self.h * k)).sum(0)
+        """What the bound gains by a point at each row from the labels seen there, in nats (N,).
+
+        That of equal rows is the first one's; of what is no number it is none.
+        """
+        order, start = grouped(self.X)
+        first, found = order[start], np.zeros(len(self.X))
+        k = np.maximum(np.asarray(self.rows.residual)[first], 0.0)
+        for g, h in zip(self.g, self.h, strict=True):
+            g, h = (np.add.reduceat(each[order], start) for each in (g, h))
+            found[first] += 0.5 * g**2 * k / (1.0 + h * k)
+        return np.nan_to_num(found)
 
 
 def chosen(labels, candidates, n_points, at_most, random_state):
@@ -86,18 +103,22 @@ def chosen(labels, candidates, n_points, at_most, random_state):
     n_needed = _n_needed(gained)
     if n_points >= n_needed or n_points >= len(candidates):
         n_points = n_needed if at_most else n_points
-        return np.sort(candidates[np.argsort(-gained, kind="stable")[:n_points]])
+        # Among those that gain nothing chance decides, not their place in the table.
+        order = np.lexsort((random_state.permutation(len(gained)), -gained))
+        return np.sort(candidates[order[:n_points]])
+    # By the root, so that others than the largest have their part: these lie side by side.
     drawn = candidates[_in_random_order(np.sqrt(gained), random_state)]
     if n_points > _FEW:
         return np.sort(drawn[:n_points])
-    some = drawn[:_CANDIDATES]
+    some = drawn[: min(_CANDIDATES + _FOR_EACH * n_points, _MOST)]
     return np.sort(some[_best(*_quadratic(labels, some), n_points)])
 
 
 def _in_random_order(weight, random_state):
     """Positions in a random order, the first in proportion to their weight (Efraimidis and Spirakis 2006)."""
     exponential = random_state.exponential(size=len(weight))
-    return np.argsort(exponential / np.maximum(weight, np.finfo(float).tiny), kind="stable")
+    with np.errstate(divide="ignore"):
+        return np.argsort(np.log(exponential) - np.log(weight), kind="stable")
 
 
 def _quadratic(labels, candidates):
@@ -116,8 +137,8 @@ def _quadratic(labels, candidates):
         rows = seen[start : start + BLOCK_ROWS]
         across, _ = unexplained(rows)
         slope += across @ g[:, rows].T
-        curvature += (across * h[rows]) @ across.T
-    return slope, curvature
+        curvature = in_place.add_gram(curvature, across, h[rows])
+    return slope, in_place.mirrored(curvature)
 
 
 def _best(slope, curvature, n_points):

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         `sized.sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``,
         and else none.
     n_mean_inducing_at_most : bool
-        Whether there are fewer further points where class labels ask for no more.
+        Whether `n_mean_inducing` is the largest number, and there are fewer where class labels ask for no more.
     n_inducing_alone : int or None
         Inducing points where a mean on all rows predicts no better; None for ``n_inducing``.
     inducing_init : str or ndarray of shape (n_points, D)

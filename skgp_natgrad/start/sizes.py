@@ -88,7 +88,7 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):
-    """The number of further points on which the means of class labels rest, beside the inducing points.
+    """The largest number of further points on which the means of class labels rest, beside the inducing points.
 
     Parameters
     ----------
