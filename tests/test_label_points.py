@@ -115,8 +115,12 @@ def test_rows_are_taken_where_labels_are_open(rng, x64):
 
     needed = chosen(600, at_most=True)
     assert len(needed) < 200
-    assert np.all(np.abs(p.table.X[needed, 0]) < 0.3)
-    assert gains[needed].sum() >= 0.99 * gains.sum() > gains[np.sort(np.argsort(-gains)[: len(needed) - 1])].sum()
+    # All that is needed is where labels are open; the number is rounded up.
+    n_needed, largest = label_points._n_needed(gains), np.sort(gains)[::-1]
+    assert np.all(np.abs(p.table.X[np.argsort(-gains)[:n_needed], 0]) < 0.3)
+    assert set(np.argsort(-gains)[:n_needed]) <= set(needed)
+    assert largest[:n_needed].sum() >= 0.99 * gains.sum() > largest[: n_needed - 1].sum()
+    np.testing.assert_array_equal(np.sort(gains[needed])[::-1], largest[: label_points._shared(n_needed)])
     # A number that was asked for is kept, and those needed are among them.
     assert len(chosen(300)) == 300
     assert set(needed) < set(chosen(300))
@@ -126,6 +130,15 @@ def test_rows_are_taken_where_labels_are_open(rng, x64):
     assert len(np.unique(few)) == 20
     assert np.all(np.diff(few) > 0)
     assert set(few) <= set(np.flatnonzero(gains))
+
+
+def test_similar_numbers_of_points_share_a_size():
+    numbers = np.arange(1, 30_000)
+    found = np.array([label_points._shared(int(n)) for n in numbers])
+    assert np.all((found >= numbers) & (found <= 1.125 * numbers))
+    # Eight sizes in each power of two.
+    assert len(np.unique(found[numbers > 1024])) < 8 * 5
+    assert label_points._shared(0) == 0
 
 
 def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):

@@ -21,8 +21,10 @@ from .._backend.repeated import grouped
 from .common_covariance import Rows, curvatures, value_and_slope
 from .label_means import BLOCK_ROWS, Unexplained
 
-# The part of all gains for which no more points are taken than are asked for by number.
+# The part of all gains that may be left to rows that are no points, where no number of points was given.
 _REST = 1e-2
+# Their number has so many binary digits, and zeros.
+_DIGITS = 4
 # Up to so many points are chosen for all labels together, of so many rows: of fewer where fewer points are asked for,
 # as their number sets the cost.
 _FEW, _MOST, _CANDIDATES, _FOR_EACH = 1000, 2000, 100, 4
@@ -34,6 +36,12 @@ def _n_needed(gains):
     """The number of points that together gain all but a small part."""
     gained = np.cumsum(np.sort(gains)[::-1])
     return int(np.searchsorted(gained, (1.0 - _REST) * gained[-1]) + 1) if len(gains) and gained[-1] > 0.0 else 0
+
+
+def _shared(n):
+    """No fewer points, and at most an eighth more: similar tables, and folds of one, then share their programs."""
+    unit = 1 << max(n.bit_length() - _DIGITS, 0)
+    return -(-n // unit) * unit
 
 
 class Labels(NamedTuple):
@@ -102,7 +110,7 @@ def chosen(labels, candidates, n_points, at_most, random_state):
     gained = labels.gains()[candidates]
     n_needed = _n_needed(gained)
     if n_points >= n_needed or n_points >= len(candidates):
-        n_points = n_needed if at_most else n_points
+        n_points = min(n_points, _shared(n_needed)) if at_most else n_points
         # Among those that gain nothing chance decides, not their place in the table.
         order = np.lexsort((random_state.permutation(len(gained)), -gained))
         return np.sort(candidates[order[:n_points]])
