@@ -36,7 +36,7 @@ from ..variational.model import Batch
 from .mean_system import rows_of
 
 # Rows of one evaluation of the likelihood: arrays of this size stay in the cache of a processor.
-_BLOCK_ROWS = 1024
+_BLOCK_ROWS = 512
 # Up to so many rows similar tables share programs; more rows are filled up to a multiple of this number.
 _SHARED, _UNIT = 640, 64
 # Nats per row by which the bound still changes at the end, and most turns of covariance and means.
@@ -45,6 +45,8 @@ TOLERANCE, TURNS = 3e-3, 6
 # covariance will still change and in the end.
 _ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
 _CORRECTIONS = 10
+# That many times the change ends the first of several turns, after which the covariance changes most.
+_FIRST = 3.0
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0
 
@@ -241,7 +243,8 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     bounds = []
     for turn in range(turns):
         covariance = covariance_of(rows, h, scale)
-        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, ROUGH * tolerance)
+        precision = ROUGH * tolerance * (1.0 if turn or turn + 1 == turns else _FIRST)
+        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, precision)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):
             break

@@ -185,7 +185,7 @@ def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
         return -value if np.isfinite(value) and np.abs(logs).max() <= _RANGE else np.finfo(float).max
 
     start = loss(np.zeros(2))
-    options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-5, "maxfev": 80}
+    options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-4, "maxfev": 80}
     found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options=options)
     if not found.fun < start - _WORTH:
         return Calibration()
