@@ -22,7 +22,7 @@ from .common_covariance import Rows, curvatures, value_and_slope
 from .label_means import BLOCK_ROWS, Unexplained
 
 # The part of all gains that may be left to rows that are no points, where no number of points was given.
-_REST = 3e-2
+_REST = 1e-2
 # Their number has so many binary digits, and zeros.
 _DIGITS = 4
 # Up to so many points are chosen for all labels together, of so many rows: of fewer where fewer points are asked for,
