@@ -213,7 +213,7 @@ class _Problem(NamedTuple):
     def fits(self, log_scale, before=None, turns=TURNS):
         """A fit without each of the folds."""
         return [
-            fit_at_scale(self.coarse, self.constants, without(self.rows, held), log_scale, each, turns)
+            fit_at_scale(self.parameters, self.constants, without(self.rows, held), log_scale, each, turns)
             for held, each in zip(self.folds, before or [None] * len(self.folds), strict=True)
         ]
 
