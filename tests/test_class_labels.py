@@ -15,7 +15,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators._solver import solver_of
 from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
-from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance
+from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance, held_out_labels
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.variational import gaussian
@@ -116,14 +116,14 @@ def test_held_out_rows_are_predicted_as_by_a_fit_without_them(rng, x64, n_induci
     table = table_of(rng, 3)
     plan = plan_of(Softmax(), 3, n_inducing, FIXED)
     parameters, constants, rows = prepared(plan, table)
-    folds = class_labels.folds_of(rows, np.random.RandomState(0))
+    folds = held_out_labels.folds_of(rows, np.random.RandomState(0))
     assert sorted(np.concatenate([held.index for held in folds])) == list(range(50))
     held = folds[0]
     assert held.y.tolist() == table.y[:, held.index].tolist()
     fit = common_covariance.fit_at_scale(
-        parameters, constants, class_labels.without(rows, held), 0.0, tolerance=1e-9, turns=20
+        parameters, constants, held_out_labels.without(rows, held), 0.0, tolerance=1e-9, turns=20
     )
-    mean, var = class_labels.moments_of(fit, held)
+    mean, var = held_out_labels.moments_of(fit, held)
     others = np.setdiff1d(np.arange(50), held.index)
     some = svgp.Table(table.X[others], table.y[:, others], table.weight[others])
     Z = np.asarray(parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
@@ -153,8 +153,8 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
     def densities(log_scale):
         found = []
         for held in folds:
-            fit = common_covariance.fit_at_scale(parameters, constants, class_labels.without(rows, held), log_scale)
-            moments = class_labels.moments_of(fit, held)
+            fit = common_covariance.fit_at_scale(parameters, constants, held_out_labels.without(rows, held), log_scale)
+            moments = held_out_labels.moments_of(fit, held)
             found.append(class_labels.log_densities(plan.likelihood, *moments, held.y, problem.doubt))
         return np.concatenate(found)
 
@@ -172,14 +172,14 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
 def test_few_rows_are_all_held_out_in_turn(n_rows, n_folds, size):
     ones = np.ones(n_rows)
     rows = common_covariance.Rows(np.zeros((1, n_rows)), 0.5 * ones, 0.5 * ones, ones[None], ones)
-    folds = class_labels.folds_of(rows, np.random.RandomState(0))
+    folds = held_out_labels.folds_of(rows, np.random.RandomState(0))
     assert (len(folds), len(folds[0].index)) == (n_folds, size)
 
 
 def test_rows_at_inducing_points_are_held_out_last():
     is_point, half = np.arange(2000) < 1900, np.full(2000, 0.5)
     rows = common_covariance.Rows(np.zeros((1, 2000)), half, half, np.ones((1, 2000)), np.ones(2000))
-    (held,) = class_labels.folds_of(rows, np.random.RandomState(0), is_point)
+    (held,) = held_out_labels.folds_of(rows, np.random.RandomState(0), is_point)
     assert len(held.index) == 400
     assert set(range(1900, 2000)) <= set(held.index)
 
@@ -191,7 +191,7 @@ def test_a_class_of_a_few_rows_is_not_held_out(n_rare, n_held_out, is_point):
     label, half = (np.arange(2000) < n_rare).astype(float), np.full(2000, 0.5)
     rows = common_covariance.Rows(np.zeros((1, 2000)), half, half, label[None], np.ones(2000))
     points = np.full(2000, is_point)
-    held = [class_labels.folds_of(rows, np.random.RandomState(seed), points)[0] for seed in range(30)]
+    held = [held_out_labels.folds_of(rows, np.random.RandomState(seed), points)[0] for seed in range(30)]
     assert {len(each.index) for each in held} == {400}
     assert max(each.y.sum() for each in held) >= n_held_out
     assert n_held_out or not any(each.y.any() for each in held)
@@ -273,12 +273,12 @@ def test_few_heavy_rows_do_not_decide(rng):
 
     def are_larger(difference, weight):
         before = rng.normal(size=len(weight))
-        pair = (class_labels.Densities(each, weight, 1) for each in (before + difference, before))
+        pair = (held_out_labels.Densities(each, weight, 1) for each in (before + difference, before))
         return next(pair).are_larger_than(next(pair))
 
     assert not are_larger(difference, weight)
     assert are_larger(rng.normal(0.5, 0.1, size=100), np.ones(100))
-    assert class_labels.Densities(np.array([1.0, np.nan]), np.ones(2), 1).mean == -np.inf
+    assert held_out_labels.Densities(np.array([1.0, np.nan]), np.ones(2), 1).mean == -np.inf
 
 
 @pytest.mark.slow

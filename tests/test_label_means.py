@@ -178,8 +178,8 @@ def test_regression_is_used_where_classes_hardly_overlap(rng):
         state, constants = svgp.init(plan, some, random_state=0)
         used = []
         with pytest.MonkeyPatch.context() as patch, device.computation():
-            held_out = class_labels._held_out
-            patch.setattr(class_labels, "_held_out", lambda *a: used.append(held_out(*a)) or used[-1])
+            judged = class_labels._judged
+            patch.setattr(class_labels, "_judged", lambda *a: used.append(judged(*a)) or used[-1])
             optimum = class_labels.solve(state.parameters, constants, some, np.random.RandomState(0))
         by_likelihood, by_regression = (each.densities.mean for each in used)
         # One of both is taken, with its own density.

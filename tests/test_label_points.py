@@ -1,7 +1,5 @@
 """The rows on which the means of class labels rest: gains, the bound's slopes, the order of choice, and the model."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.mean_solve import class_labels, common_covariance, label_means, label_points
+from skgp_natgrad.mean_solve import class_labels, common_covariance, held_out_labels, label_means, label_points
 from skgp_natgrad.start import sizes
 
 from .test_label_means import JITTER, KERNEL, STEPS, Prepared, table_of
@@ -208,10 +206,9 @@ def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
         assert len(problem.folds) == 5
 
         def predicted(problem, fold):
-            given = problem, p.parameters, p.constants, table, n_further, False, np.random.RandomState(0)
-            find = functools.partial(class_labels._on_further_points, *class_labels._further(*given))
-            held = problem.folds[fold]
-            return class_labels.moments_of(find(problem, class_labels.without(problem.rows, held), fold=fold), held)
+            given = problem, p.parameters, table, n_further, False, np.random.RandomState(0)
+            way = class_labels._OnFurtherPoints.of(*given)
+            return held_out_labels.moments_of(way.fit_without(fold), problem.folds[fold])
 
         for fold in range(2):
             y = np.array(problem.rows.y)

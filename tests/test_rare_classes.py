@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad.likelihoods import Softmax
-from skgp_natgrad.mean_solve import class_labels
+from skgp_natgrad.mean_solve import held_out_labels
 from skgp_natgrad.start import choice, refinement, search, targets, view
 from skgp_natgrad.start.merged import in_random_order
 from skgp_natgrad.start.splits import Shuffled
@@ -106,13 +106,13 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     found = [refinement.Found(usual, 0.1, 0.0), refinement.Found(even, 0.1, 0.0, evenly=True)]
     if by_neighbours:
         ones = np.ones((2, 200))
-        each_of = [class_labels.Densities(labels, *ones) for labels in of_labels]
+        each_of = [held_out_labels.Densities(labels, *ones) for labels in of_labels]
         found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
 
     def tried(plan, table, seed, labels):
         each = of_labels[int(plan.kernels[0].k2.length_scale == 2.0)]
-        return choice._Tried(plan, each.mean(), class_labels.Densities(each, np.ones(200), np.ones(200)))
+        return choice._Tried(plan, each.mean(), held_out_labels.Densities(each, np.ones(200), np.ones(200)))
 
     monkeypatch.setattr(choice, "_tried", tried)
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))

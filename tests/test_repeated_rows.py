@@ -13,7 +13,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
 from skgp_natgrad.estimators import _outcome
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import class_labels, closed_form, common_covariance
+from skgp_natgrad.mean_solve import closed_form, common_covariance, held_out_labels
 from skgp_natgrad.mean_solve.drawn import drawn
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction.calibration import Average
@@ -217,11 +217,11 @@ def test_labels_of_contradicted_rows_are_held_out_in_part():
     weight, is_contradicted = np.full(n_rows, 30.0), np.arange(n_rows) < 20
     zeros = np.zeros(n_rows)
     rows = common_covariance.Rows(np.zeros((1, n_rows)), zeros + 1.0, zeros, zeros[None], weight)
-    folds = class_labels.folds_of(rows, np.random.RandomState(0), is_contradicted=is_contradicted)
+    folds = held_out_labels.folds_of(rows, np.random.RandomState(0), is_contradicted=is_contradicted)
     held = np.zeros(n_rows)
     for fold in folds:
         np.testing.assert_allclose(fold.weight, np.where(is_contradicted[fold.index], fold.counts, 30.0))
-        left = class_labels.without(rows, fold).weight
+        left = held_out_labels.without(rows, fold).weight
         np.testing.assert_allclose(left[fold.index] + fold.weight, 30.0)
         assert (left >= 0.0).all()
         held[fold.index] += fold.weight
@@ -254,7 +254,7 @@ def test_rows_apart_from_the_points_are_held_out_in_proportion():
     for is_point in (is_contradicted, True):
         residual = np.zeros(n_rows)
         rows = common_covariance.Rows(np.zeros((1, n_rows)), 1.0 - residual, residual, weight[None], weight)
-        (held,) = class_labels.folds_of(rows, np.random.RandomState(0), is_point, is_contradicted)
+        (held,) = held_out_labels.folds_of(rows, np.random.RandomState(0), is_point, is_contradicted)
         assert len(held.index) == 400
         assert 0.1 < is_contradicted[held.index].mean() < 0.3
 

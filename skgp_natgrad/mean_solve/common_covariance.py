@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
-from .._backend import in_place
+from .._backend import in_place, placement
 from .._backend.blas import scipy_single_threaded
 from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
@@ -35,18 +35,19 @@ from ..variational.bound import data_term
 from ..variational.model import Batch
 from .mean_system import rows_of
 
-# Rows of one evaluation of the likelihood: arrays of this size stay in the cache of a processor.
-_BLOCK_ROWS = 512
-# Up to so many rows similar tables share programs; more rows are filled up to a multiple of this number.
-_SHARED, _UNIT = 640, 64
+# Rows of one evaluation of the likelihood: arrays of this size stay in a processor's cache. A GPU has more work so.
+_BLOCK_ROWS, _BLOCK_ROWS_OF_GPU = 512, 1024
+# Up to so many rows similar tables share programs; of more rows each block is filled up to a multiple of this part.
+_SHARED, _PARTS = 640, 16
 # Nats per row by which the bound still changes at the end, and most turns of covariance and means.
 TOLERANCE, TURNS = 3e-3, 6
 # Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance, where the
 # covariance will still change and in the end.
 _ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
+# The relative change is that many times as large at the end of the first turn of several, after which the covariance
+# changes most.
+_FIRST_TURN = 3.0
 _CORRECTIONS = 10
-# That many times the change ends the first of several turns, after which the covariance changes most.
-_FIRST = 3.0
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0
 
@@ -193,14 +194,18 @@ def value_and_slope(parameters, constants, rows, mean, var):
 # -- the fit -----------------------------------------------------------------------------------
 
 
+def _block_rows():
+    return _BLOCK_ROWS if placement.on_cpu() else _BLOCK_ROWS_OF_GPU
+
+
 def _n_blocks(n_rows):
-    return -(-n_rows // _BLOCK_ROWS)
+    return -(-n_rows // _block_rows())
 
 
 def rows_of_table(parameters, prior, table):
     """The `Rows` of a table."""
     n_rows = len(table.weight)
-    unit = _UNIT * _n_blocks(n_rows)
+    unit = _block_rows() // _PARTS * _n_blocks(n_rows)
     batch = padded(table, bucket(n_rows) if n_rows <= _SHARED else -(-n_rows // unit) * unit)
     return Rows(*_whitened(parameters, prior, batch.X), *ONE_DEVICE.replicated((batch.y, batch.weight), now=True))
 
@@ -243,7 +248,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     bounds = []
     for turn in range(turns):
         covariance = covariance_of(rows, h, scale)
-        precision = ROUGH * tolerance * (1.0 if turn or turn + 1 == turns else _FIRST)
+        precision = ROUGH * tolerance * (1.0 if turn or turn + 1 == turns else _FIRST_TURN)
         w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, precision)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):

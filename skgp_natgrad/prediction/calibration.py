@@ -37,8 +37,8 @@ _WIDEST = 100.0
 _RANGE, _WORTH = 1.6, 1e-3
 # Logarithms of class probabilities are cut off here where labels are doubted.
 _LEAST = -1e3
-# The first and the last radius of the search, in logarithms.
-_RADII = 0.5, 0.02
+# Where the search starts, in logarithms: with half the deviation.
+_START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
 
 class Calibration(NamedTuple):
@@ -181,12 +181,12 @@ def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
         a, c = np.exp(logs)
         each = log_densities(likelihood, a * mean, c**2 * var, y, doubt)
         value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
-        return -value if np.isfinite(value) else np.inf
+        # Not infinity: the simplex' values are subtracted from each other.
+        return -value if np.isfinite(value) else np.finfo(float).max
 
-    start, bounds = loss(np.zeros(2)), optimize.Bounds(-_RANGE, _RANGE)
-    options = dict(zip(("initial_tr_radius", "final_tr_radius"), _RADII, strict=True))
-    # Models of the loss by interpolation (Ragonneau 2022) take half the evaluations of a simplex.
-    found = optimize.minimize(loss, np.zeros(2), method="COBYQA", bounds=bounds, options=options)
+    start, bounds = loss(np.zeros(2)), [(-_RANGE, _RANGE)] * 2
+    options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-4, "maxfev": 80}
+    found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", bounds=bounds, options=options)
     if not found.fun < start - _WORTH:
         return Calibration()
     return Calibration(*map(float, np.exp(found.x)))

@@ -16,6 +16,7 @@ from .._backend import blas, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
+from ..mean_solve.held_out_labels import Densities
 from ..step.algorithm import SOLVERS
 from . import evidence, refinement, search, sizes, targets, unexplained, view
 from .evidence import Hyperparameters
@@ -179,7 +180,7 @@ class _Tried(NamedTuple):
 
     plan: Plan
     density: float
-    of_labels: class_labels.Densities | None = None
+    of_labels: Densities | None = None
 
 
 def _tried(plan, table, seed, labels=_LABELS):
