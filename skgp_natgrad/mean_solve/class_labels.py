@@ -239,10 +239,15 @@ class _OnFurtherPoints(NamedTuple):
         return self._best(self.problem.rows_without(fold), self.starts[fold], ROUGH)
 
     def fit_of_all(self, before):
-        """The `Fit` of all rows; the start is one without a fold."""
+        """The `Fit` of all rows; the start is the one without the first fold."""
         rows = self.problem.rows
         var = np.broadcast_to(rows.residual + before.covariance.own, before.mean.shape)
-        h = curvature(self.problem.coarse, self.problem.constants, rows, before.mean, var)
+        h = np.asarray(curvature(self.problem.coarse, self.problem.constants, rows, before.mean, var))
+        held = self.problem.folds[0].index
+        earlier = np.array(before.h)
+        earlier[held] = h[held]
+        # The mean of both: under a wide prior h would swing, and variances would not be those that were calibrated.
+        h = 0.5 * (earlier + h)
         return self._best(rows, before._replace(h=h, covariance=covariance_of(rows, h, 1.0)), FINE)
 
     def _best(self, rows, fit, share):
