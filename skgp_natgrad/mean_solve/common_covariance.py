@@ -44,9 +44,6 @@ TOLERANCE, TURNS = 3e-3, 6
 # Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance, where the
 # covariance will still change and in the end.
 _ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
-# The relative change is that many times as large at the end of the first turn of several, after which the covariance
-# changes most.
-_FIRST_TURN = 3.0
 _CORRECTIONS = 10
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0
@@ -248,8 +245,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     bounds = []
     for turn in range(turns):
         covariance = covariance_of(rows, h, scale)
-        precision = ROUGH * tolerance * (1.0 if turn or turn + 1 == turns else _FIRST_TURN)
-        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, precision)
+        w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, ROUGH * tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):
             break
