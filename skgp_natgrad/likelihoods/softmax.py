@@ -82,7 +82,7 @@ class Softmax(ClassLikelihood):
         return chosen - _expected_logsumexp(mean, var, points)
 
     def training_log_density(self, mean, var, y):
-        points = quasi_normal_points(_DENSITY_BLOCKS * self.n_points, len(mean))
+        points = quasi_normal_points(_DENSITY_BLOCKS * self.n_points, len(mean)).astype(mean.dtype)
         log_p = jax.nn.log_softmax(_spread(mean, var, points), axis=1)
         chosen = jnp.take_along_axis(log_p, y[None].astype(int), axis=1)[:, 0]
         return jax.scipy.special.logsumexp(chosen, axis=0) - float(np.log(len(points)))
