@@ -218,6 +218,27 @@ def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
                 np.testing.assert_array_equal(found, expected)
 
 
+def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
+    """It is between that under which rows were held out and the next; of these rows there is the next one alone."""
+    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
+    table = table_of(rng, 3, 90)
+    with device.computation():
+        p = Prepared(table, Softmax(), 3, 12, 0)
+        problem = class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
+        way = class_labels._OnFurtherPoints.of(problem, p.parameters, table, 9, False, np.random.RandomState(0))
+        before = way.fit_without(0)
+        var = np.broadcast_to(problem.rows.residual + before.covariance.own, before.mean.shape)
+        system = problem.coarse, problem.constants, problem.rows
+        after = np.asarray(common_covariance.curvature(*system, before.mean, var))
+        found = way.fit_of_all(before)
+        expected = common_covariance.covariance_of(problem.rows, found.h, 1.0)
+    held = np.isin(np.arange(len(after)), problem.folds[0].index)
+    assert not before.h[held].any()
+    assert after[held].all()
+    np.testing.assert_allclose(found.h, np.where(held, after, 0.5 * (before.h + after)), rtol=1e-12)
+    np.testing.assert_allclose(found.covariance.own, expected.own, rtol=1e-12)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, monkeypatch):
     table = table_of(rng, n_classes, 900)

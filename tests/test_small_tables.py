@@ -157,6 +157,15 @@ def test_doubted_labels_have_the_expected_log_density(rng):
     np.testing.assert_allclose(each, expected, rtol=1e-4)
 
 
+def test_densities_of_several_classes_round_to_single_precision(rng, x64):
+    mean, var, y = 9.0 * rng.normal(size=(5, 300)), rng.uniform(0.1, 9.0, size=(5, 300)), rng.integers(5, size=(1, 300))
+    found = calibration.log_densities(Softmax(), mean, var, y)
+    exact = np.asarray(Softmax().training_log_density(mean, var, y))
+    assert found.dtype == exact.dtype == float
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
+    assert np.abs(found - exact).max() > 0.0
+
+
 def test_few_labels_that_are_all_predicted_well_ask_for_no_certainty(rng):
     f = 4.0 * rng.choice([-1.0, 1.0], size=(1, 40))
     arguments = Bernoulli(), f, np.ones_like(f), (f > 0.0).astype(int), np.ones(40)
