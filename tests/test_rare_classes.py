@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
-from skgp_natgrad.likelihoods import Bernoulli, Softmax
+from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.mean_solve import held_out_labels
 from skgp_natgrad.start import choice, refinement, search, targets, view
 from skgp_natgrad.start.merged import in_random_order
@@ -119,29 +119,6 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=settings)
     _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
     assert (chosen.kernels[0].k2.length_scale == 2.0) == is_taken
-
-
-@pytest.mark.parametrize(("n_classes", "n_compared"), [(2, 5), (3, 5), (16, 5), (17, 4), (26, 3), (100, 2)])
-def test_more_kernels_of_labels_are_compared(rng, monkeypatch, n_classes, n_compared):
-    """Not only those that few rows prefer; of many classes, whose solutions take time, fewer."""
-    y = np.arange(300.0) % n_classes
-    table = Table(rng.normal(size=(300, 3)), y[None], np.ones(300))
-    found = [refinement.Found(ConstantKernel(2.0) * RBF(1.0 + i), 0.1, -float(i)) for i in range(9)]
-    monkeypatch.setattr(search, "best_kernels", lambda tables, random_state, n_best, **_: (0, found[:n_best]))
-    ones = np.ones(200)
-
-    def tried(plan, table, seed, labels):
-        # The last one that few rows would take is the best by far.
-        return choice._Tried(
-            plan, np.nan, held_out_labels.Densities(plan.kernels[0].k2.length_scale * ones, ones, ones)
-        )
-
-    monkeypatch.setattr(choice, "_tried", tried)
-    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
-    likelihood = Softmax() if n_classes > 2 else Bernoulli()
-    plan = svgp.Plan(None, likelihood.prepare(table.y, n_classes), n_classes, settings=settings)
-    _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
-    assert chosen.kernels[0].k2.length_scale == n_compared
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def best_kernels(
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
-        Most kernels. Of those that neighbours compare two are enough, and of a small table there is one: rows whose
+        At most: of those that `neighbours` compare two are enough, and of a small table there is one: rows whose
         evidence was maximised do not tell which of two fits them too well.
     coarse : bool, default=False
         Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
