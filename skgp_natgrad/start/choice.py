@@ -29,8 +29,6 @@ from .state import init
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
 # that, and its inducing points.
 _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
-# Of class labels more kernels, of which few rows tell little, but not more latent functions in all.
-_FINALISTS_OF_LABELS, _LATENT_FUNCTIONS = 5, 80
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
@@ -111,7 +109,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     plan.likelihood.value_and_bounds(len(tables[0].y))
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    n_best = _n_finalists(plan) if one_step else 1
+    n_best = _FINALISTS if one_step else 1
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with blas.single_threaded(0):
         index, found = search.best_kernels(
@@ -137,14 +135,6 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     has_one_unit = in_common_unit is not None and in_common_unit[index]
     on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
     return index, _of_classes(plan, found, table, seed, on_more_labels)
-
-
-def _n_finalists(plan):
-    """The number of kernels that are compared by the solution on many rows."""
-    if not plan.n_classes or plan.likelihood.conjugate:
-        return _FINALISTS
-    n_latent = plan.likelihood.n_latent(1, plan.n_classes)
-    return max(_FINALISTS, min(_FINALISTS_OF_LABELS, _LATENT_FUNCTIONS // n_latent))
 
 
 def _rests_on_all_rows(plan, n_rows, table, kernel, noise):

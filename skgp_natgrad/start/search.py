@@ -40,8 +40,6 @@ _SHORT = ((0.03, 0.05), (0.01, 0.05))
 _NOTHING = -1.4
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
-# Kernels whose neighbours in the whole table have judged them: the best are enough.
-_BEST_BY_NEIGHBOURS = 2
 # Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
 _DENSE = 6000
 
@@ -89,8 +87,7 @@ def best_kernels(
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
-        At most: of those that `neighbours` compare two are enough, and of a small table there is one: rows whose
-        evidence was maximised do not tell which of two fits them too well.
+        Of a small table there is one: rows whose evidence was maximised do not tell which of two fits them too well.
     coarse : bool, default=False
         Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
         then would explain nothing; they are found where a column has few values.
@@ -135,8 +132,7 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
-    n_best = 1 if is_small else n_best if judges is None else min(n_best, _BEST_BY_NEIGHBOURS)
-    ranked = _ranked(view, parts, firsts, judges, effort.iterations)[:n_best]
+    ranked = _ranked(view, parts, firsts, judges, effort.iterations)[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
