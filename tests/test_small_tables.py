@@ -7,7 +7,7 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.likelihoods import Bernoulli, Softmax
+from skgp_natgrad.likelihoods import Bernoulli, RobustMax, Softmax
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search
 from skgp_natgrad.start.candidates import CANDIDATES
@@ -164,6 +164,9 @@ def test_densities_of_several_classes_round_to_single_precision(rng, x64):
     assert found.dtype == exact.dtype == float
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
     assert np.abs(found - exact).max() > 0.0
+    # What is not an average over some points keeps its digits.
+    found, exact = calibration.log_densities(RobustMax(), mean, var, y), RobustMax().training_log_density(mean, var, y)
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
 
 
 def test_few_labels_that_are_all_predicted_well_ask_for_no_certainty(rng):

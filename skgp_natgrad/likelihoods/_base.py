@@ -69,6 +69,8 @@ class Likelihood(KnownRows, BaseEstimator):
         Whether y is a latent function plus noise, so that y has a joint covariance.
     conjugate : bool
         Whether the expectation is quadratic in the latent mean.
+    averages_points : bool
+        Whether `training_log_density` is an average over so few points that single precision is enough for it.
     mean_needs_variance : bool
         Whether the mean of y depends on the latent variance.
     support : Transform
@@ -88,6 +90,7 @@ class Likelihood(KnownRows, BaseEstimator):
     standardises: ClassVar[bool] = False
     additive_noise: ClassVar[bool] = False
     conjugate: ClassVar[bool] = False
+    averages_points: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
     support: ClassVar[Transform] = unconstrained
     discrete: ClassVar[bool] = False

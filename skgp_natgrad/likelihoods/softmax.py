@@ -53,6 +53,7 @@ class Softmax(ClassLikelihood):
 
     name = "softmax"
     options = ("n_points",)
+    averages_points = True
 
     def __init__(self, n_points: int = 64) -> None:
         self.n_points = n_points

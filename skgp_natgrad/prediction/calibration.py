@@ -147,10 +147,9 @@ def _cavities(likelihood, mean, var, unexplained, y, weight):
 
 @quick_jit
 def _log_densities(likelihood, mean, var, y):
-    if len(mean) == 1:
+    if not likelihood.averages_points:
         return likelihood.training_log_density(mean, var, y)
-    # Of several latent functions it is an average over some hundred points: single precision rounds to a thousandth of
-    # its error, in half the time.
+    # Single precision rounds to a thousandth of the error of some hundred points, in half the time.
     mean, var = mean.astype(np.float32), var.astype(np.float32)
     return likelihood.training_log_density(mean, var, y).astype(float)
 
