@@ -166,6 +166,32 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
         assert np.average(gain, weights=weight) < gain.std() / np.sqrt(120.0) + 5e-3
 
 
+@pytest.mark.parametrize("amplitude", [2.0, 1e4])
+def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
+    table, kernel = table_of(rng, 3, 300), ConstantKernel(amplitude) * Matern([1.0, 0.7], nu=1.5)
+    parameters, constants, rows = prepared(plan_of(Softmax(), 3, 60, kernel), table)
+    system, single = (parameters, constants), common_covariance.rounded(rows)
+    assert single.rounded.dtype == np.float32
+    exact = common_covariance.fit_at_scale(*system, rows, 0.0, None, 3)
+    found = common_covariance.fit_at_scale(*system, single, 0.0, None, 3)
+    assert found.w.dtype == found.mean.dtype == float
+    # Under a wide prior the search ends where the bound hardly changes, at means that may be far from one another.
+    np.testing.assert_allclose(found.bounds, exact.bounds, rtol=1e-6 if amplitude == 2.0 else 2e-3)
+    if amplitude == 2.0:
+        np.testing.assert_allclose(found.mean, exact.mean, atol=1e-4)
+    # The same covariance for the same curvature: it is made of rows in double precision.
+    for pair in zip(*(common_covariance.covariance_of(each, exact.h, 1.0) for each in (rows, single)), strict=True):
+        np.testing.assert_array_equal(*pair)
+
+
+@pytest.mark.parametrize(("likelihood", "has_points"), [("softmax", True), ("bernoulli", False)])
+def test_means_of_an_average_over_points_alone_are_rounded(rng, x64, likelihood, has_points):
+    n_classes = 2 if likelihood == "bernoulli" else 3
+    parameters, constants, rows = prepared(plan_of(by_name(likelihood), n_classes), table_of(rng, n_classes))
+    problem = class_labels._Problem(parameters, constants, rows, [], None)
+    assert (problem.rounded.rows.rounded is not None) == has_points
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_folds", "size"), [(7, 4, 2), (300, 5, 60), (900, 3, 300), (1501, 1, 301), (12000, 1, 2000)]
 )

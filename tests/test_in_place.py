@@ -19,7 +19,9 @@ def lower(rng):
     return np.tril(rng.normal(size=(N, N))) + 20.0 * np.eye(N)
 
 
-def test_products_and_solves(rng, lower):
+@pytest.mark.parametrize("n_columns", [2048, 32])
+def test_products_and_solves(rng, lower, monkeypatch, n_columns):
+    monkeypatch.setattr(in_place, "_COLUMNS", n_columns)
     B, weight = rng.normal(size=(N, 70)), rng.uniform(0.0, 2.0, size=70)
     expected = np.linalg.solve(lower, B)
     rows = B.copy()
@@ -27,6 +29,7 @@ def test_products_and_solves(rng, lower):
     assert_allclose(rows, expected, rtol=1e-12, atol=1e-14)
     assert np.shares_memory(in_place.lower_product(lower, rows), rows)
     assert_allclose(rows, B, rtol=1e-12, atol=1e-12)
+    assert_allclose(in_place.squared_lengths(lower, B), ((lower @ B) ** 2).sum(0), rtol=1e-12)
     start = rng.normal(size=(N, N))
     total = start.copy()
     in_place.add_gram(total, B, weight)
@@ -37,6 +40,13 @@ def test_products_and_solves(rng, lower):
     assert_array_equal(total, total.T)
     assert_allclose(np.tril(total), np.tril(expected), rtol=1e-12, atol=1e-12)
     assert_allclose(in_place.triangular_inverse(lower) @ lower, np.eye(N), atol=1e-12)
+
+
+def test_a_solve_takes_the_place_of_what_jax_has_computed(rng, lower, x64):
+    B = rng.normal(size=(N, 70))
+    computed = jax.jit(lambda x: 2.0 * x)(B)
+    assert np.shares_memory(in_place.lower_solve(lower, np.asarray(computed)), np.asarray(computed))
+    assert_allclose(computed, np.linalg.solve(lower, 2.0 * B), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("h", [1.0, 1e6, 1e12])

@@ -157,6 +157,14 @@ def test_doubted_labels_have_the_expected_log_density(rng):
     np.testing.assert_allclose(each, expected, rtol=1e-4)
 
 
+def test_the_others_share_a_doubt_under_uncertain_latent_functions(rng, x64):
+    mean, var, y = 3.0 * rng.normal(size=(4, 200)), rng.uniform(0.1, 2.0, size=(4, 200)), rng.integers(4, size=(1, 200))
+    right, doubted = (calibration.log_densities(Softmax(), mean, var, y, doubt) for doubt in (0.0, 0.3))
+    log_p = np.asarray(Softmax(n_points=1024).log_class_probabilities(mean, var))
+    expected = np.where(np.arange(4)[:, None] == y, 0.0, log_p).sum(0) / 3.0
+    np.testing.assert_allclose((doubted - 0.7 * right) / 0.3, expected, rtol=0.02, atol=0.02)
+
+
 def test_densities_of_several_classes_round_to_single_precision(rng, x64):
     mean, var, y = 9.0 * rng.normal(size=(5, 300)), rng.uniform(0.1, 9.0, size=(5, 300)), rng.integers(5, size=(1, 300))
     found = calibration.log_densities(Softmax(), mean, var, y)

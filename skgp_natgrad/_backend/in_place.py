@@ -19,6 +19,8 @@ from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 _TILE = 256
 # Columns that a large matrix is factorised by at once.
 _PANEL = 1024
+# Columns of many rows that are scaled or copied at once, in memory that is used again: fresh pages take time.
+_COLUMNS = 2048
 # Operations of sums over rows that take less time than to compile a program for them.
 _FEW_OPERATIONS = 5e9
 
@@ -51,10 +53,30 @@ def lower_product(L, B):
     return _blas.dtrmm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
 
 
+def squared_lengths(L, B):
+    """The sums of squares (N,) of the columns of L B, for a lower triangular ``L`` (M, M) and ``B`` (M, N)."""
+    found = np.empty(B.shape[1])
+    for columns in _column_blocks(B):
+        product = lower_product(L, B[:, columns].copy())
+        found[columns] = np.einsum("mb,mb->b", product, product)
+    return found
+
+
 def add_gram(total, A, weight):
     """Add A diag(weight) A^T to the lower triangle of ``total`` (M, M); ``weight`` (N,) is not negative."""
-    scaled = A if np.all(weight == 1.0) else A * np.sqrt(weight)
-    return _blas.dsyrk(1.0, scaled.T, trans=1, lower=0, beta=1.0, c=total.T, overwrite_c=1).T
+    if np.all(weight == 1.0):
+        return _add_squares(total, A)
+    for columns in _column_blocks(A):
+        total = _add_squares(total, A[:, columns] * np.sqrt(weight[columns]))
+    return total
+
+
+def _add_squares(total, A):
+    return _blas.dsyrk(1.0, A.T, trans=1, lower=0, beta=1.0, c=total.T, overwrite_c=1).T
+
+
+def _column_blocks(A):
+    return [slice(start, start + _COLUMNS) for start in range(0, A.shape[1], _COLUMNS)]
 
 
 def mirrored(A):

@@ -92,7 +92,7 @@ class Softmax(ClassLikelihood):
         def log_sum(block):
             return jax.scipy.special.logsumexp(jax.nn.log_softmax(_spread(mean, var, block), axis=1), axis=0)
 
-        blocks = self._prediction_blocks(len(mean))
+        blocks = self._prediction_blocks(len(mean)).astype(mean.dtype)
         return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(blocks[..., 0].size))
 
     def class_probabilities(self, mean, var):

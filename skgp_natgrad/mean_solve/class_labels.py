@@ -29,6 +29,7 @@ from .common_covariance import (
     fit_at_scale,
     gaussian_of,
     refined,
+    rounded,
     rows_of_table,
     value_and_slope,
 )
@@ -78,6 +79,11 @@ class _Problem(NamedTuple):
     def coarse(self):
         """Parameters under which means are looked for that will be scaled, or are a start."""
         return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
+
+    @property
+    def rounded(self):
+        """The problem with means in single precision where the likelihood averages over points, which err by more."""
+        return self._replace(rows=rounded(self.rows)) if self.likelihood.averages_points else self
 
     @property
     def weight(self):
@@ -140,7 +146,7 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
         The scaled kernel, as logarithms.
     densities : Densities
     """
-    problem = _Problem.of(parameters, constants, table, random_state, share)
+    problem = _Problem.of(parameters, constants, table, random_state, share).rounded
     (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
     log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
     return amplitude.multiplied(kernel, log_scale), densities
@@ -219,9 +225,10 @@ class _OnFurtherPoints(NamedTuple):
         candidates = label_means.candidates(table.X, problem.is_point)
         if not len(candidates):
             return None
-        system, (log_kernel,) = (problem.coarse, problem.constants), parameters.log_kernels
+        system, (log_kernel,), roughly = (problem.coarse, problem.constants), parameters.log_kernels, problem.rounded
         folds = range(len(problem.folds))
-        starts = [fit_at_scale(*system, problem.rows_without(fold), 0.0, None, 2) for fold in folds]
+        starts = [fit_at_scale(*system, roughly.rows_without(fold), 0.0, None, 2) for fold in folds]
+        del roughly
         mean = starts[0].mean.copy()
         for held, fit in zip(problem.folds, starts, strict=True):
             mean[:, held.index] = fit.mean[:, held.index]
@@ -254,9 +261,11 @@ class _OnFurtherPoints(NamedTuple):
         problem = self.problem
         system = problem.coarse, problem.constants, rows
         var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
+        dtype = np.float32 if problem.likelihood.averages_points else float
+        of_dtype = var.astype(dtype)
 
         def log_likelihood(mean):
-            return value_and_slope(*system, mean, var)
+            return value_and_slope(*system, np.asarray(mean, dtype), of_dtype)
 
         # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
         ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))

@@ -33,7 +33,7 @@ from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch
-from .mean_system import rows_of
+from .mean_system import covariances_of, rows_of
 
 # Rows of one evaluation of the likelihood: arrays of this size stay in a processor's cache. A GPU has more work so.
 _BLOCK_ROWS, _BLOCK_ROWS_OF_GPU = 512, 1024
@@ -50,13 +50,26 @@ _FIRST_VARIANCES = 1e-6, 1.0
 
 
 class Rows(NamedTuple):
-    """All rows, filled up to whole blocks: whitened (M, N), |a|^2 and residual (N,), targets (T, N), weights (N,)."""
+    """All rows, filled up to whole blocks.
+
+    Attributes
+    ----------
+    A : array of shape (M, N)
+        Whitened.
+    explained, residual : array of shape (N,)
+        Their squares, and what the points leave unexplained of the prior variances.
+    y : array of shape (T, N)
+    weight : array of shape (N,)
+    rounded : array of shape (M, N), optional
+        A in single precision, in which the means are looked for: see `rounded`.
+    """
 
     A: jax.Array
     explained: jax.Array
     residual: jax.Array
     y: jax.Array
     weight: jax.Array
+    rounded: jax.Array | None = None
 
 
 class Fit(NamedTuple):
@@ -108,7 +121,7 @@ class Covariance(NamedTuple):
 
 
 @jax.jit
-def _whitened(parameters, prior, X):
+def _whitened_by_xla(parameters, prior, X):
     (rows,) = rows_of(parameters, prior, X, None)
     return rows.A, (rows.A**2).sum(0), rows.residual
 
@@ -150,8 +163,7 @@ def covariance_of(rows, h, scale):
     root = in_place.cholesky_of_sum(precision, 1.0)
     in_place.mirrored(precision)[np.diag_indices(len(A))] += 1.0
     inverse_root = in_place.triangular_inverse(root)
-    half = in_place.lower_product(inverse_root, A.copy())
-    own = scale * np.einsum("mb,mb->b", half, half)
+    own = scale * in_place.squared_lengths(inverse_root, A)
     return jax.device_put(_with_divergence(np, precision, root, inverse_root, own))
 
 
@@ -172,14 +184,16 @@ def _with_divergence(xp, precision, root, inverse_root, own):
 @jax.jit
 def _loss(t, parameters, constants, rows, covariance, scale):
     """Minus the bound, without the covariance's part, and its gradient in t = w R (K, M); the latent means, too."""
-    w = t @ covariance.inverse_root
-    root = jnp.sqrt(scale)
-    mean = constants.prior_mean + root * (w @ rows.A)
-    var = scale * rows.residual + covariance.own
-    value, g = jax.value_and_grad(_data_term, argnums=2)(parameters, constants, mean, var, rows.y, rows.weight)
+    A = rows.A if rows.rounded is None else rows.rounded
+    var, root = scale * rows.residual + covariance.own, jnp.sqrt(scale)
+    known = t, covariance.inverse_root, constants.prior_mean, var, root, rows.weight
+    t, inverse_root, prior_mean, var, root, weight = (jnp.asarray(each, A.dtype) for each in known)
+    w = t @ inverse_root
+    mean = prior_mean + root * (w @ A)
+    value, g = jax.value_and_grad(_data_term, argnums=2)(parameters, constants, mean, var, rows.y, weight)
     # With one latent function XLA takes twenty times as long for g A^T.
-    gradient = (w - root * (rows.A @ g.T).T) @ covariance.inverse_root.T
-    return 0.5 * (w * w).sum() - value, gradient, mean
+    gradient = (w - root * (A @ g.T).T) @ inverse_root.T
+    return tuple(each.astype(float) for each in (0.5 * (w * w).sum() - value, gradient, mean))
 
 
 @jax.jit
@@ -204,7 +218,27 @@ def rows_of_table(parameters, prior, table):
     n_rows = len(table.weight)
     unit = _block_rows() // _PARTS * _n_blocks(n_rows)
     batch = padded(table, bucket(n_rows) if n_rows <= _SHARED else -(-n_rows // unit) * unit)
-    return Rows(*_whitened(parameters, prior, batch.X), *ONE_DEVICE.replicated((batch.y, batch.weight), now=True))
+    rows = *_whitened(parameters, prior, batch.X), batch.y, batch.weight
+    return Rows(*ONE_DEVICE.replicated(rows, now=True))
+
+
+def _whitened(parameters, prior, X):
+    if not in_place.pays(len(prior.points)):
+        return _whitened_by_xla(parameters, prior, X)
+    (log_kernel,), (root,) = parameters.log_kernels, prior.root
+    A, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
+    # In the place of the covariances, which nothing else has: fresh pages take time.
+    whitened = in_place.lower_solve(np.asarray(root), np.asarray(A))
+    explained = np.einsum("mb,mb->b", whitened, whitened)
+    return A, explained, np.maximum(variance - explained, 0.0)
+
+
+def rounded(rows):
+    """The rows for means that are a start, or that few points of a likelihood leave uncertain by far more.
+
+    Covariances are made of the rows in double precision.
+    """
+    return rows._replace(rounded=jnp.asarray(rows.A, np.float32))
 
 
 def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=TOLERANCE):

@@ -54,7 +54,7 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SH
     first where there are others to fill a part. Of many observations ``share`` are held out; those of a class of which
     that would be less than one come last of all: a single row that nothing predicts would decide about all others.
     """
-    residual, y, weight = map(np.asarray, rows[2:])
+    residual, y, weight = map(np.asarray, (rows.residual, rows.y, rows.weight))
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
     positive = np.flatnonzero(weight > 0.0)
     order = random_state.permutation(np.repeat(positive, n_each[positive].astype(int)))

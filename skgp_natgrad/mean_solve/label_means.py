@@ -25,6 +25,8 @@ from .mean_system import covariances_of
 
 # Rows whose covariances with all points are made at once, in double precision.
 BLOCK_ROWS = 1024
+# Points whose rows are copied at once, in memory that is used again: fresh pages take time.
+_COPIED = 128
 
 
 class Means(NamedTuple):
@@ -104,7 +106,7 @@ class Wide(NamedTuple):
 
 
 def _squared_sums(A, h):
-    return (h @ (A * A).T).astype(float)
+    return np.concatenate([h @ (A[points] ** 2).T for points in _blocks(len(A), _COPIED)], axis=1).astype(float)
 
 
 class Unexplained(NamedTuple):
@@ -183,11 +185,15 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
         for part, A in rest:
             at = n_further - part.start + columns.start
             A[:, at : at + added.shape[1]] = added[part]
-    return Wide(unexplained.Z, root, order, unexplained.A[:, order].astype(np.float32), rest)
+    first = np.empty(unexplained.A.shape, np.float32)
+    for points in _blocks(len(first), _COPIED):
+        first[points] = unexplained.A[points][:, order]
+    return Wide(unexplained.Z, root, order, first, rest)
 
 
-def _blocks(n_rows):
-    return [slice(start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS)]
+def _blocks(n_rows, size=None):
+    size = size or BLOCK_ROWS
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def _root(chosen, unexplained, jitter):

@@ -147,18 +147,21 @@ def _cavities(likelihood, mean, var, unexplained, y, weight):
 
 @quick_jit
 def _log_densities(likelihood, mean, var, y):
-    if not likelihood.averages_points:
-        return likelihood.training_log_density(mean, var, y)
-    # Single precision rounds to a thousandth of the error of some hundred points, in half the time.
-    mean, var = mean.astype(np.float32), var.astype(np.float32)
-    return likelihood.training_log_density(mean, var, y).astype(float)
+    return likelihood.training_log_density(*_rounded(likelihood, mean, var), y).astype(float)
 
 
 @quick_jit
 def _log_densities_of_others(likelihood, mean, var, y):
-    each = jnp.maximum(likelihood.log_class_probabilities(mean, var), _LEAST)
+    # They count for the part of a doubt: points as few as in training are enough.
+    each = likelihood.coarser().log_class_probabilities(*_rounded(likelihood, mean, var))
+    each = jnp.maximum(each.astype(float), _LEAST)
     is_other = jnp.arange(len(each))[:, None] != y
     return jnp.where(is_other, each, 0.0).sum(0) / (len(each) - 1)
+
+
+def _rounded(likelihood, *moments):
+    """Latent moments in single precision, which rounds to a thousandth of the error of some hundred points."""
+    return [each.astype(np.float32) for each in moments] if likelihood.averages_points else moments
 
 
 def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
