@@ -83,29 +83,30 @@ class Softmax(ClassLikelihood):
         return chosen - _expected_logsumexp(mean, var, points)
 
     def training_log_density(self, mean, var, y):
-        points = quasi_normal_points(_DENSITY_BLOCKS * self.n_points, len(mean)).astype(mean.dtype)
-        log_p = jax.nn.log_softmax(_spread(mean, var, points), axis=1)
-        chosen = jnp.take_along_axis(log_p, y[None].astype(int), axis=1)[:, 0]
-        return jax.scipy.special.logsumexp(chosen, axis=0) - float(np.log(len(points)))
+        def log_sum(block):
+            f = _spread(mean, var, block)
+            chosen = jnp.take_along_axis(f, y[None].astype(int), axis=1)[:, 0]
+            return jax.scipy.special.logsumexp(chosen - jax.scipy.special.logsumexp(f, axis=1), axis=0)
+
+        return _log_average(log_sum, self._blocks(_DENSITY_BLOCKS, mean))
 
     def log_class_probabilities(self, mean, var):
         def log_sum(block):
             return jax.scipy.special.logsumexp(jax.nn.log_softmax(_spread(mean, var, block), axis=1), axis=0)
 
-        blocks = self._prediction_blocks(len(mean)).astype(mean.dtype)
-        return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(blocks[..., 0].size))
+        return _log_average(log_sum, self._blocks(_PREDICTION_BLOCKS, mean))
 
     def class_probabilities(self, mean, var):
         # One exponential per point is enough here: only logarithms of probabilities must not underflow.
         def average(block):
             return _logsumexp_and_softmax(_spread(mean, var, block))[1].mean(0)
 
-        return jax.lax.map(average, self._prediction_blocks(len(mean))).mean(0)
+        return jax.lax.map(average, self._blocks(_PREDICTION_BLOCKS, mean)).mean(0)
 
-    def _prediction_blocks(self, n_latent):
-        """The points of prediction; one block at a time keeps memory at that of a training step."""
-        points = quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, n_latent)
-        return jnp.asarray(points).reshape(_PREDICTION_BLOCKS, self.n_points, -1)
+    def _blocks(self, n_blocks, mean):
+        """Points for ``mean`` (K, B), in its precision; one block at a time keeps memory at that of a training step."""
+        points = quasi_normal_points(n_blocks * self.n_points, len(mean))
+        return jnp.asarray(points, mean.dtype).reshape(n_blocks, self.n_points, -1)
 
     def conditional_probabilities(self, f):
         return jax.nn.softmax(f, axis=0)
@@ -114,6 +115,12 @@ class Softmax(ClassLikelihood):
 def _spread(mean, var, points):
     """Latent values (S, K, B) at the points (S, K)."""
     return mean + jnp.sqrt(var) * points[:, :, None]
+
+
+def _log_average(log_sum, blocks):
+    """The logarithm of an average over points, given that of the sum over those of a block (S, K)."""
+    n_points = blocks.shape[0] * blocks.shape[1]
+    return jax.scipy.special.logsumexp(jax.lax.map(log_sum, blocks), axis=0) - float(np.log(n_points))
 
 
 @jax.custom_jvp
