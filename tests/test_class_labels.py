@@ -172,8 +172,8 @@ def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
     parameters, constants, rows = prepared(plan_of(Softmax(), 3, 60, kernel), table)
     system, single = (parameters, constants), common_covariance.rounded(rows)
     assert single.rounded.dtype == np.float32
-    exact = common_covariance.fit_at_scale(*system, rows, 0.0, None, 3)
-    found = common_covariance.fit_at_scale(*system, single, 0.0, None, 3)
+    with jax.default_matmul_precision("float32"):
+        exact, found = (common_covariance.fit_at_scale(*system, each, 0.0, None, 3) for each in (rows, single))
     assert found.w.dtype == found.mean.dtype == float
     # Under a wide prior the search ends where the bound hardly changes, at means that may be far from one another.
     np.testing.assert_allclose(found.bounds, exact.bounds, rtol=1e-6 if amplitude == 2.0 else 2e-3)

@@ -226,11 +226,11 @@ def _whitened(parameters, prior, X):
     if not in_place.pays(len(prior.points)):
         return _whitened_by_xla(parameters, prior, X)
     (log_kernel,), (root,) = parameters.log_kernels, prior.root
-    A, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
+    covariances, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
     # In the place of the covariances, which nothing else has: fresh pages take time.
-    whitened = in_place.lower_solve(np.asarray(root), np.asarray(A))
-    explained = np.einsum("mb,mb->b", whitened, whitened)
-    return A, explained, np.maximum(variance - explained, 0.0)
+    A = in_place.lower_solve(np.asarray(root), np.asarray(covariances))
+    explained = np.einsum("mb,mb->b", A, A)
+    return A, explained, np.maximum(np.asarray(variance) - explained, 0.0)
 
 
 def rounded(rows):
