@@ -170,11 +170,12 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
 def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
     table, kernel = table_of(rng, 3, 300), ConstantKernel(amplitude) * Matern([1.0, 0.7], nu=1.5)
     parameters, constants, rows = prepared(plan_of(Softmax(), 3, 60, kernel), table)
-    system, single = (parameters, constants), common_covariance.rounded(rows)
-    assert single.rounded.dtype == np.float32
+    system, single = (parameters, constants), common_covariance.with_single(rows)
+    assert single.A_single.dtype == np.float32
     with jax.default_matmul_precision("float32"):
         exact, found = (common_covariance.fit_at_scale(*system, each, 0.0, None, 3) for each in (rows, single))
     assert found.w.dtype == found.mean.dtype == float
+    np.testing.assert_array_equal(found.mean, found.mean.astype(np.float32))
     # Under a wide prior the search ends where the bound hardly changes, at means that may be far from one another.
     np.testing.assert_allclose(found.bounds, exact.bounds, rtol=1e-6 if amplitude == 2.0 else 2e-3)
     if amplitude == 2.0:
@@ -184,12 +185,28 @@ def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
         np.testing.assert_array_equal(*pair)
 
 
-@pytest.mark.parametrize(("likelihood", "has_points"), [("softmax", True), ("bernoulli", False)])
-def test_means_of_an_average_over_points_alone_are_rounded(rng, x64, likelihood, has_points):
-    n_classes = 2 if likelihood == "bernoulli" else 3
-    parameters, constants, rows = prepared(plan_of(by_name(likelihood), n_classes), table_of(rng, n_classes))
-    problem = class_labels._Problem(parameters, constants, rows, [], None)
-    assert (problem.rounded.rows.rounded is not None) == has_points
+@pytest.mark.parametrize("likelihood", ["softmax", "bernoulli"])
+def test_single_precision_is_for_starts_of_averages_over_points(rng, x64, monkeypatch, likelihood):
+    n_classes, seen = 2 if likelihood == "bernoulli" else 3, []
+    plan, table = plan_of(by_name(likelihood), n_classes, 20), table_of(rng, n_classes, 80)
+    plan = plan._replace(likelihood=plan.likelihood.prepare(table.y, n_classes))
+    state, constants = svgp.init(plan, table, random_state=0)
+    fit_at_scale = common_covariance.fit_at_scale
+
+    def recorded(parameters, constants, rows, *arguments):
+        seen.append(rows.A_single is not None)
+        return fit_at_scale(parameters, constants, rows, *arguments)
+
+    monkeypatch.setattr(class_labels, "fit_at_scale", recorded)
+    arguments = state.parameters, constants, table, np.random.RandomState(0)
+    for task, is_single in (
+        (lambda: class_labels.best_scale(*arguments), likelihood == "softmax"),
+        (lambda: class_labels.solve(*arguments), False),
+        (lambda: class_labels.solve(*arguments, n_further=30), likelihood == "softmax"),
+    ):
+        seen.clear()
+        task()
+        assert set(seen) == {is_single}
 
 
 @pytest.mark.parametrize(
@@ -230,12 +247,14 @@ def test_a_fixed_scale_stays(rng, x64):
     np.testing.assert_allclose(kernel.k1.constant_value, np.log(2.0))
 
 
+@pytest.mark.parametrize("is_single", [False, True])
 @pytest.mark.parametrize("amplitude", [1e-6, 1e6])
-def test_extreme_scales_end(rng, x64, amplitude):
+def test_extreme_scales_end(rng, x64, amplitude, is_single):
     table = table_of(rng, 3)
     parameters, constants, rows = prepared(
         plan_of(Softmax(), 3, kernel=ConstantKernel(amplitude, "fixed") * RBF()), table
     )
+    rows = common_covariance.with_single(rows) if is_single else rows
     fit = common_covariance.fit_at_scale(parameters, constants, rows, 0.0)
     assert np.all(np.isfinite(fit.mean))
     assert np.all(np.isfinite(fit.bounds))

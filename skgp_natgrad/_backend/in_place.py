@@ -19,8 +19,9 @@ from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 _TILE = 256
 # Columns that a large matrix is factorised by at once.
 _PANEL = 1024
-# Columns of many rows that are scaled or copied at once, in memory that is used again: fresh pages take time.
-_COLUMNS = 2048
+# Numbers that are scaled or copied at once, and fewest columns of them: memory of so few is used again, and fresh pages
+# take time.
+_NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
 # Operations of sums over rows that take less time than to compile a program for them.
 _FEW_OPERATIONS = 5e9
 
@@ -76,7 +77,8 @@ def _add_squares(total, A):
 
 
 def _column_blocks(A):
-    return [slice(start, start + _COLUMNS) for start in range(0, A.shape[1], _COLUMNS)]
+    size = max(_NUMBERS_AT_ONCE // len(A), _FEWEST_COLUMNS)
+    return [slice(start, start + size) for start in range(0, A.shape[1], size)]
 
 
 def mirrored(A):

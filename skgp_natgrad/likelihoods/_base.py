@@ -70,8 +70,9 @@ class Likelihood(KnownRows, BaseEstimator):
     conjugate : bool
         Whether the expectation is quadratic in the latent mean.
     averages_points : bool
-        Whether `expected_log_prob` and `training_log_density` are averages over so few points that single precision is
-        enough for them where class probabilities are calibrated, and means that are a start looked for.
+        Whether `expected_log_prob`, `training_log_density` and ``log_class_probabilities`` are averages over so few
+        points that single precision is enough for them where class probabilities are calibrated, and means that are a
+        start looked for.
     mean_needs_variance : bool
         Whether the mean of y depends on the latent variance.
     support : Transform

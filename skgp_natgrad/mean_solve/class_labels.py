@@ -29,9 +29,9 @@ from .common_covariance import (
     fit_at_scale,
     gaussian_of,
     refined,
-    rounded,
     rows_of_table,
     value_and_slope,
+    with_single,
 )
 from .held_out_labels import SHARE, Densities, doubt_of, folds_of, moments_of, without
 from .mean_system import points_of, prior_of
@@ -81,9 +81,9 @@ class _Problem(NamedTuple):
         return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
 
     @property
-    def rounded(self):
+    def roughly(self):
         """The problem with means in single precision where the likelihood averages over points, which err by more."""
-        return self._replace(rows=rounded(self.rows)) if self.likelihood.averages_points else self
+        return self._replace(rows=with_single(self.rows)) if self.likelihood.averages_points else self
 
     @property
     def weight(self):
@@ -146,7 +146,7 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
         The scaled kernel, as logarithms.
     densities : Densities
     """
-    problem = _Problem.of(parameters, constants, table, random_state, share).rounded
+    problem = _Problem.of(parameters, constants, table, random_state, share).roughly
     (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
     log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
     return amplitude.multiplied(kernel, log_scale), densities
@@ -225,7 +225,7 @@ class _OnFurtherPoints(NamedTuple):
         candidates = label_means.candidates(table.X, problem.is_point)
         if not len(candidates):
             return None
-        system, (log_kernel,), roughly = (problem.coarse, problem.constants), parameters.log_kernels, problem.rounded
+        system, (log_kernel,), roughly = (problem.coarse, problem.constants), parameters.log_kernels, problem.roughly
         folds = range(len(problem.folds))
         starts = [fit_at_scale(*system, roughly.rows_without(fold), 0.0, None, 2) for fold in folds]
         del roughly

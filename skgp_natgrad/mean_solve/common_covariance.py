@@ -57,11 +57,11 @@ class Rows(NamedTuple):
     A : array of shape (M, N)
         Whitened.
     explained, residual : array of shape (N,)
-        Their squares, and what the points leave unexplained of the prior variances.
+        Their squared lengths, and what the points leave unexplained of the prior variances.
     y : array of shape (T, N)
     weight : array of shape (N,)
-    rounded : array of shape (M, N), optional
-        A in single precision, in which the means are looked for: see `rounded`.
+    A_single : array of shape (M, N), optional
+        A in single precision, in which the means are looked for: see `with_single`.
     """
 
     A: jax.Array
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
     residual: jax.Array
     y: jax.Array
     weight: jax.Array
-    rounded: jax.Array | None = None
+    A_single: jax.Array | None = None
 
 
 class Fit(NamedTuple):
@@ -141,11 +141,14 @@ def _data_term(parameters, constants, mean, var, y, weight):
     return jax.lax.map(of_block, blocks).sum()
 
 
-@jax.jit
 def curvatures(parameters, constants, rows, mean, var):
     """h = -2 dE/dvar (K, N)."""
-    var = jnp.broadcast_to(var, mean.shape)
-    v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, var, rows.y, rows.weight)
+    return _curvatures(parameters, constants, mean, var, rows.y, rows.weight)
+
+
+@jax.jit
+def _curvatures(parameters, constants, mean, var, y, weight):
+    v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, jnp.broadcast_to(var, mean.shape), y, weight)
     return jnp.maximum(-2.0 * v, 0.0)
 
 
@@ -157,7 +160,7 @@ def curvature(*arguments):
 def covariance_of(rows, h, scale):
     """The `Covariance` that belongs to the curvature h (N,)."""
     if not in_place.pays(*rows.A.shape):
-        return _covariance(rows, h, scale)
+        return _covariance(rows.A, h, scale)
     A = np.asarray(rows.A)
     precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))
     root = in_place.cholesky_of_sum(precision, 1.0)
@@ -168,11 +171,11 @@ def covariance_of(rows, h, scale):
 
 
 @quick_jit
-def _covariance(rows, h, scale):
-    precision = jnp.eye(len(rows.A)) + scale * weighted_gram(rows.A[None], h[None])[0]
+def _covariance(A, h, scale):
+    precision = jnp.eye(len(A)) + scale * weighted_gram(A[None], h[None])[0]
     root = definite_cholesky(precision)
     inverse_root = triangular_inverse(root)
-    half = lower_product(inverse_root, rows.A)
+    half = lower_product(inverse_root, A)
     return _with_divergence(jnp, precision, root, inverse_root, scale * (half * half).sum(0))
 
 
@@ -184,7 +187,7 @@ def _with_divergence(xp, precision, root, inverse_root, own):
 @jax.jit
 def _loss(t, parameters, constants, rows, covariance, scale):
     """Minus the bound, without the covariance's part, and its gradient in t = w R (K, M); the latent means, too."""
-    A = rows.A if rows.rounded is None else rows.rounded
+    A = rows.A if rows.A_single is None else rows.A_single
     var, root = scale * rows.residual + covariance.own, jnp.sqrt(scale)
     known = t, covariance.inverse_root, constants.prior_mean, var, root, rows.weight
     t, inverse_root, prior_mean, var, root, weight = (jnp.asarray(each, A.dtype) for each in known)
@@ -223,7 +226,7 @@ def rows_of_table(parameters, prior, table):
 
 
 def _whitened(parameters, prior, X):
-    if not in_place.pays(len(prior.points)):
+    if not in_place.pays(len(prior.points), len(X)):
         return _whitened_by_xla(parameters, prior, X)
     (log_kernel,), (root,) = parameters.log_kernels, prior.root
     covariances, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
@@ -233,12 +236,12 @@ def _whitened(parameters, prior, X):
     return A, explained, np.maximum(np.asarray(variance) - explained, 0.0)
 
 
-def rounded(rows):
+def with_single(rows):
     """The rows for means that are a start, or that few points of a likelihood leave uncertain by far more.
 
     Covariances are made of the rows in double precision.
     """
-    return rows._replace(rounded=jnp.asarray(rows.A, np.float32))
+    return rows._replace(A_single=jnp.asarray(rows.A, np.float32))
 
 
 def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=TOLERANCE):
@@ -300,15 +303,19 @@ def refined(parameters, constants, rows, fit, tolerance=TOLERANCE):
 
 def _best_means(parameters, constants, rows, w, covariance, scale, precision):
     """The whitened means with the largest bound, the latent means, and the bound without the covariance's part."""
-    shape, system = np.shape(w), (parameters, constants, rows, covariance, scale)
+    shape, root, inverse_root = np.shape(w), np.asarray(covariance.root), np.asarray(covariance.inverse_root)
+    if rows.A_single is not None:
+        # Once, and not in each evaluation.
+        covariance = covariance._replace(inverse_root=jnp.asarray(inverse_root, np.float32))
+    system = parameters, constants, rows, covariance, scale
 
     def loss(t):
         value, gradient, _ = _loss(t.reshape(shape), *system)
         return float(value), np.asarray(gradient).ravel()
 
-    t = minimised(loss, (w @ np.asarray(covariance.root)).ravel(), precision).reshape(shape)
+    t = minimised(loss, (w @ root).ravel(), precision).reshape(shape)
     value, _, mean = _loss(t, *system)
-    return t @ np.asarray(covariance.inverse_root), mean, -float(value)
+    return t @ inverse_root, mean, -float(value)
 
 
 def minimised(loss, start, precision, change=0.0):

@@ -25,8 +25,8 @@ from .mean_system import covariances_of
 
 # Rows whose covariances with all points are made at once, in double precision.
 BLOCK_ROWS = 1024
-# Points whose rows are copied at once, in memory that is used again: fresh pages take time.
-_COPIED = 128
+# Numbers of the whitened rows that are copied at once: memory of so few is used again, and fresh pages take time.
+_NUMBERS_AT_ONCE = 2**21
 
 
 class Means(NamedTuple):
@@ -106,7 +106,7 @@ class Wide(NamedTuple):
 
 
 def _squared_sums(A, h):
-    return np.concatenate([h @ (A[points] ** 2).T for points in _blocks(len(A), _COPIED)], axis=1).astype(float)
+    return np.concatenate([h @ (A[points] ** 2).T for points in _few_points(A)], axis=1).astype(float)
 
 
 class Unexplained(NamedTuple):
@@ -186,9 +186,13 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
             at = n_further - part.start + columns.start
             A[:, at : at + added.shape[1]] = added[part]
     first = np.empty(unexplained.A.shape, np.float32)
-    for points in _blocks(len(first), _COPIED):
+    for points in _few_points(first):
         first[points] = unexplained.A[points][:, order]
     return Wide(unexplained.Z, root, order, first, rest)
+
+
+def _few_points(A):
+    return _blocks(len(A), max(_NUMBERS_AT_ONCE // A.shape[1], 1))
 
 
 def _blocks(n_rows, size=None):

@@ -152,7 +152,7 @@ def _log_densities(likelihood, mean, var, y):
 
 @quick_jit
 def _log_densities_of_others(likelihood, mean, var, y):
-    # They count for the part of a doubt: points as few as in training are enough.
+    # They count for the part of a doubt, so that the points of the coarser likelihood are enough.
     each = likelihood.coarser().log_class_probabilities(*_rounded(likelihood, mean, var))
     each = jnp.maximum(each.astype(float), _LEAST)
     is_other = jnp.arange(len(each))[:, None] != y
