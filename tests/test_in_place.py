@@ -21,7 +21,7 @@ def lower(rng):
 
 @pytest.mark.parametrize("fewest", [256, 32])
 def test_products_and_solves(rng, lower, monkeypatch, fewest):
-    monkeypatch.setattr(in_place, "_NUMBERS_AT_ONCE", N * fewest)
+    monkeypatch.setattr(in_place, "NUMBERS_AT_ONCE", N * fewest)
     monkeypatch.setattr(in_place, "_FEWEST_COLUMNS", fewest)
     B, weight = rng.normal(size=(N, 70)), rng.uniform(0.0, 2.0, size=70)
     expected = np.linalg.solve(lower, B)

@@ -195,19 +195,23 @@ def test_where_nothing_is_gained_there_are_no_points_but_those_asked_for(rng, x6
     assert len(some) > 20
 
 
+def problem_of(table, likelihood, n_classes):
+    """What fits of the table share, with twelve inducing points."""
+    p = Prepared(table, likelihood, n_classes, 12, 0)
+    return p, class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
+
+
 @pytest.mark.parametrize("n_further", [5, 1000])
 def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
     """No label that is held out has a part in what predicts it: it may say anything, as far as points stay."""
     monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
     table = table_of(rng, 2, 90)
     with device.computation():
-        p = Prepared(table, Bernoulli(), 2, 12, 0)
-        problem = class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
+        p, problem = problem_of(table, Bernoulli(), 2)
         assert len(problem.folds) == 5
 
         def predicted(problem, fold):
-            given = problem, p.parameters, table, n_further, False, np.random.RandomState(0)
-            way = class_labels._OnFurtherPoints.of(*given)
+            way = class_labels._OnFurtherPoints.of(problem, p.parameters, table, n_further, False, None)
             return held_out_labels.moments_of(way.fit_without(fold), problem.folds[fold])
 
         for fold in range(2):
@@ -223,9 +227,8 @@ def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
     monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
     table = table_of(rng, 3, 90)
     with device.computation():
-        p = Prepared(table, Softmax(), 3, 12, 0)
-        problem = class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
-        way = class_labels._OnFurtherPoints.of(problem, p.parameters, table, 9, False, np.random.RandomState(0))
+        p, problem = problem_of(table, Softmax(), 3)
+        way = class_labels._OnFurtherPoints.of(problem, p.parameters, table, 9, False, None)
         before = way.fit_without(0)
         var = np.broadcast_to(problem.rows.residual + before.covariance.own, before.mean.shape)
         system = problem.coarse, problem.constants, problem.rows

@@ -21,7 +21,7 @@ _TILE = 256
 _PANEL = 1024
 # Numbers that are scaled or copied at once, and fewest columns of them: memory of so few is used again, and fresh pages
 # take time.
-_NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
+NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
 # Operations of sums over rows that take less time than to compile a program for them.
 _FEW_OPERATIONS = 5e9
 
@@ -77,7 +77,7 @@ def _add_squares(total, A):
 
 
 def _column_blocks(A):
-    size = max(_NUMBERS_AT_ONCE // len(A), _FEWEST_COLUMNS)
+    size = max(NUMBERS_AT_ONCE // len(A), _FEWEST_COLUMNS)
     return [slice(start, start + size) for start in range(0, A.shape[1], size)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._backend import placement
 from .._backend.repeated import among, contradicted
-from ..prediction.calibration import Average, Calibration, calibrate, log_densities
+from ..prediction.calibration import Average, Calibration, calibrate, log_densities, rounded
 from ..variational.model import Constants, Parameters
 from . import amplitude, label_means, label_points, label_regression
 from .closed_form import Optimum
@@ -261,11 +261,10 @@ class _OnFurtherPoints(NamedTuple):
         problem = self.problem
         system = problem.coarse, problem.constants, rows
         var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
-        dtype = np.float32 if problem.likelihood.averages_points else float
-        of_dtype = var.astype(dtype)
+        (rounded_var,) = rounded(problem.likelihood, var)
 
         def log_likelihood(mean):
-            return value_and_slope(*system, np.asarray(mean, dtype), of_dtype)
+            return value_and_slope(*system, *rounded(problem.likelihood, mean), rounded_var)
 
         # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
         ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))

@@ -306,7 +306,7 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
     shape, root, inverse_root = np.shape(w), np.asarray(covariance.root), np.asarray(covariance.inverse_root)
     if rows.A_single is not None:
         # Once, and not in each evaluation.
-        covariance = covariance._replace(inverse_root=jnp.asarray(inverse_root, np.float32))
+        covariance = covariance._replace(inverse_root=jnp.asarray(covariance.inverse_root, np.float32))
     system = parameters, constants, rows, covariance, scale
 
     def loss(t):

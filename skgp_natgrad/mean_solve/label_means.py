@@ -25,8 +25,6 @@ from .mean_system import covariances_of
 
 # Rows whose covariances with all points are made at once, in double precision.
 BLOCK_ROWS = 1024
-# Numbers of the whitened rows that are copied at once: memory of so few is used again, and fresh pages take time.
-_NUMBERS_AT_ONCE = 2**21
 
 
 class Means(NamedTuple):
@@ -192,7 +190,7 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
 
 
 def _few_points(A):
-    return _blocks(len(A), max(_NUMBERS_AT_ONCE // A.shape[1], 1))
+    return _blocks(len(A), max(in_place.NUMBERS_AT_ONCE // A.shape[1], 1))
 
 
 def _blocks(n_rows, size=None):

@@ -147,20 +147,20 @@ def _cavities(likelihood, mean, var, unexplained, y, weight):
 
 @quick_jit
 def _log_densities(likelihood, mean, var, y):
-    return likelihood.training_log_density(*_rounded(likelihood, mean, var), y).astype(float)
+    return likelihood.training_log_density(*rounded(likelihood, mean, var), y).astype(float)
 
 
 @quick_jit
 def _log_densities_of_others(likelihood, mean, var, y):
     # They count for the part of a doubt, so that the points of the coarser likelihood are enough.
-    each = likelihood.coarser().log_class_probabilities(*_rounded(likelihood, mean, var))
+    each = likelihood.coarser().log_class_probabilities(*rounded(likelihood, mean, var))
     each = jnp.maximum(each.astype(float), _LEAST)
     is_other = jnp.arange(len(each))[:, None] != y
     return jnp.where(is_other, each, 0.0).sum(0) / (len(each) - 1)
 
 
-def _rounded(likelihood, *moments):
-    """Latent moments in single precision, which rounds to a thousandth of the error of some hundred points."""
+def rounded(likelihood, *moments):
+    """Latent moments in single precision where the likelihood averages over points, which err a thousand times more."""
     return [each.astype(np.float32) for each in moments] if likelihood.averages_points else moments
 
 
