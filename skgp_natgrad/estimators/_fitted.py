@@ -169,7 +169,8 @@ def _of_dispersion(dispersion):
     if dispersion is None:
         return ""
     each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
-    return f"; calibrated: the deviation varies with X, errors are Student-t (degrees of freedom: {each})"
+    varies = "the deviation varies with X, " if np.any(dispersion.posterior.alpha) else ""
+    return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each})"
 
 
 def _batches(settings):

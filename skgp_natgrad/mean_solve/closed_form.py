@@ -29,22 +29,21 @@ from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
-from . import given_noise, row_means
+from . import given_noise, noise_search, rounding, row_means
 from .amplitude import multiplied, room
 from .drawn import drawn
 from .label_means import Means
 from .mean_system import points_of, prior_of, rows_of, whitened_in_place
+from .noise_search import left_out_of, leverages, search_noise
 from .row_sums import sums_of, weights_of
-from .valley import lowest
 
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 _HELD_OUT_ROWS, _FEWEST = 1500, 100
-# Range, first step and precision of the search for the noise, in logarithms around its start: the noise of the exact
-# process, which is smaller than that of a few inducing points.
-_RANGE, _STEP, _PRECISION = (-4.0, 10.0), 2.0, 0.2
-# With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
-_FEWEST_FOR_NOISE, _ROWS_OF_PRIOR = 10, 3.0
-_LOG_2PI = float(np.log(2.0 * np.pi))
+# Range of the search for the noise, in logarithms around its start: the noise of the exact process, which is smaller
+# than that of a few inducing points.
+_RANGE = -4.0, 10.0
+# Most pairs of rows whose leverages are wanted.
+_MOST_PAIRS = 5_000_000
 # Of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
 
@@ -151,73 +150,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HEL
     return HeldOut(chosen, X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
-def leave_one_out(sums, held, k, log_noise, free_scale=False):
-    """The density of the k-th target, and the scale of all its variances that goes with it.
-
-    Parameters
-    ----------
-    sums : Sums
-    held : HeldOut
-    k : int
-    log_noise : float
-    free_scale : bool, default=False
-        Whether kernel and noise may be scaled together, then by the factor of largest density, drawn a little to one.
-
-    Returns
-    -------
-    density : float
-    scale : float
-    """
-    counted, error, variance, _ = left_out_of(sums, held, k, log_noise)
-    n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
-    if len(counted):
-        weight = np.asarray(held.weight[k])[counted]
-        log_variance, ratio = (np.average(each, weights=weight) for each in (np.log(variance), error**2 / variance))
-    scale = (ratio * n_rows + _ROWS_OF_PRIOR) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
-    return float(-0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
-
-
-def left_out_of(sums, held, k, log_noise):
-    """Of the held-out rows that count for the k-th target, each given all others: see `given_noise.leave_one_out`."""
-    j, h = (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
-    rows = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
-    return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
-
-
-def search_noise(sums, held, k, start, limits, free_scale):
-    """The noise of the k-th target with the largest leave-one-out density.
-
-    Parameters
-    ----------
-    sums : Sums
-    held : HeldOut
-    k : int
-    start : float
-        Logarithm of the noise variance at which the search begins.
-    limits : pair of float
-        Of these logarithms; the noise stays if they are equal.
-    free_scale : bool
-        As in `leave_one_out`.
-
-    Returns
-    -------
-    log_noise, density, scale : float
-    """
-    tried = {}
-
-    def loss(log_noise):
-        tried[log_noise] = leave_one_out(sums, held, k, log_noise, free_scale)
-        return -tried[log_noise][0]
-
-    best = float(start)
-    if limits[0] < limits[1] and held.n_rows(k) >= _FEWEST_FOR_NOISE:
-        best = lowest(loss, best, limits, _STEP, _PRECISION)
-    if best not in tried:
-        loss(best)
-    return float(best), *tried[best]
-
-
-def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False):
+def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True):
     """The best q of all rows; noise and scale are chosen by leave-one-out densities as far as their bounds allow.
 
     Parameters
@@ -233,6 +166,8 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     on_all_rows : bool, default=False
         Whether the mean may rest on all rows, if that predicts these rows better (`row_means`). It asks for one kernel,
         and for rows in the memory of one process.
+    searches : bool, default=True
+        Otherwise noise and scale stay.
 
     Returns
     -------
@@ -245,7 +180,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    if table.has_known:
+    if table.has_known or not searches:
         # Known variances give the scale; the rest of the noise is that of the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
@@ -267,7 +202,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
-    left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise)
+    left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise, _widths(some))
     optimum = optimum._replace(left_out=left_out)
     if not on_all_rows:
         return optimum
@@ -280,7 +215,12 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     return row_means.improved(optimum, problem, quadratic, share, random_state)
 
 
-def _left_out(sums, held, log_noise):
+def _widths(table):
+    """To which each target is rounded: (K,)."""
+    return np.array([rounding.width(each) for each in table.sample.y])
+
+
+def _left_out(sums, held, log_noise, width):
     """The `LeftOut` of held-out rows."""
     error, variance = np.full((2, *np.shape(held.y)), np.nan)
     for k in range(len(error)):
@@ -288,9 +228,9 @@ def _left_out(sums, held, log_noise):
         error[k, counted], variance[k, counted] = found
     noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
     # Of a row that is an inducing point it may round below zero.
-    return LeftOut(
-        held.X, error, np.maximum(variance - noise, 0.0), noise, np.asarray(held.weight), np.asarray(held.n_each)
-    )
+    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
+    leverage = leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
+    return LeftOut(held.X, error, np.maximum(variance - noise, 0.0), noise, *of_rows, width, leverage)
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
@@ -326,7 +266,8 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
         counted, *_, rest = left_out_of(sums, held, k, log_noise[k])
         error[k, counted], variance[k, counted] = difference[k, counted] / rest, var[k, counted] / rest
     noise = np.exp(log_noise)[:, None] * np.ones_like(error)
-    return LeftOut(held.X, error, variance, noise, np.asarray(held.weight), np.asarray(held.n_each))
+    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
+    return LeftOut(held.X, error, variance, noise, *of_rows, _widths(table))
 
 
 def _ranges(start, bounds, weight):
@@ -347,7 +288,7 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges):
         targets = range(len(start)) if n_kernels == 1 else [j]
         limits = room(kernel, *(each[j] for each, _ in constants.log_bounds))
         free = all(bounds[k][0] < bounds[k][1] for k in targets)
-        if not (limits[0] < limits[1] and free) or min(map(held.n_rows, targets)) < _FEWEST_FOR_NOISE:
+        if not (limits[0] < limits[1] and free) or min(map(held.n_rows, targets)) < noise_search.FEWEST:
             continue
         each = []
         for k in targets:

@@ -71,6 +71,13 @@ def _without_each(xp, noise, mean, s, residual, y, left_out, widening):
     return (y - mean) / rest, residual + s / rest + noise * widening, rest
 
 
+def leverages(gram, log_noise, A, left_out):
+    """By how much the mean at each held-out row (B, first axis) follows the target of each: (B, B)."""
+    noise = np.exp(log_noise)
+    half = in_place.lower_solve(in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise), np.array(A, order="C"))
+    return half.T @ half * (np.asarray(left_out) / noise)
+
+
 def optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     if not in_place.pays(sums.cross.shape[-1]):

@@ -12,6 +12,10 @@ and the standardised errors have a Student-t distribution,
 dispersion"; the errors' process: Goldberg, Williams and Bishop 1998). The mean of y is not touched. The
 latent functions have the deviation of the same distribution, without the noise.
 
+Large errors among many small ones are a part of their own: with a probability ``share`` y is m(x) and a normal error
+instead, whose variance is ``spread`` times v(x) + s^2, without the factor (Box and Tiao 1968, "A Bayesian approach to
+some outlier problems").
+
 In gaps between the rows, and beyond them, v(x) is larger than it was for any row that was left out. Of what
 exceeds that no error has spoken: it is added without the factor.
 
@@ -27,7 +31,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.stats import t
+from jax.scipy.stats import norm, t
 from scipy import special
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -51,6 +55,11 @@ class Dispersion(NamedTuple):
         Degrees of freedom, above 2; `NORMAL_DF` for normal errors.
     largest : ndarray of shape (T, 1)
         The latent variance up to which the factor holds.
+    share, spread : ndarray of shape (T, 1), or None
+        Probability of the wide part of the errors, and its variance as a multiple of that of the process, noise
+        included; None where no target has one.
+    least : ndarray of shape (T, 1)
+        The least variance of y, where it is rounded.
 
     Examples
     --------
@@ -67,6 +76,14 @@ class Dispersion(NamedTuple):
     posterior: Posterior
     df: np.ndarray
     largest: np.ndarray
+    share: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    least: np.ndarray = np.zeros((1, 1))
+
+    @property
+    def errors(self) -> StudentTotal:
+        """The distribution of y given its mean and squared scale; where it has a wide part, see `wide`."""
+        return StudentTotal(self.df, 0.0 * self.df if self.share is None else self.share)
 
     @property
     def inflation(self) -> Floats:
@@ -75,9 +92,17 @@ class Dispersion(NamedTuple):
 
     @property
     def overlap(self) -> Floats:
-        """The covariance of two normal variables times that, if each is mixed to a Student-t by itself: (T, 1)."""
+        """The covariance of two normal variables times that, if each is mixed to an error by itself: (T, 1)."""
         half = 0.5 * self.df
-        return half * np.exp(2.0 * (special.gammaln(half - 0.5) - special.gammaln(half)))
+        of_most = half * np.exp(2.0 * (special.gammaln(half - 0.5) - special.gammaln(half)))
+        return of_most if self.share is None else (1.0 - self.share) ** 2 * of_most
+
+    def wide(self, noise: Floats, var: Floats, known: Floats | None = None) -> Floats | None:
+        """The variance of the wide part (T, B), which the errors are `given`; None without one."""
+        if self.share is None:
+            return None
+        found = self.spread * (var + noise)
+        return found if known is None else found + known
 
     def latent(self, log_factor: Floats, var: Floats, xp: ModuleType = np) -> Floats:
         """The squared scale of the latent functions (T, B), from their variances and the logarithm of the factor."""
@@ -89,6 +114,7 @@ class Dispersion(NamedTuple):
     ) -> Floats:
         """The squared scale of y (T, B). Known variances of the noise are added to its variance as they are."""
         found = self.latent(log_factor, var, xp) + xp.exp(log_factor) * noise
+        found = xp.maximum(found, self.least * _share(self.df))
         return found if known is None else found + known * _share(self.df)
 
     def mixing(self, shape: tuple[int, ...], random_state: np.random.RandomState) -> Floats:
@@ -96,6 +122,13 @@ class Dispersion(NamedTuple):
         half = 0.5 * self.df.reshape((-1,) + (1,) * len(shape))
         half = np.broadcast_to(half, (len(self.df), *shape))
         return np.sqrt(half / random_state.gamma(half))
+
+    def mixed(self, deviations: Floats, wide: Floats | None, random_state: np.random.RandomState) -> Floats:
+        """Draws of Student-t errors (T, B, S), of which some are of the wide part instead, if there is one."""
+        if wide is None:
+            return deviations
+        is_wide = random_state.uniform(size=deviations.shape) < self.share[..., None]
+        return np.where(is_wide, np.sqrt(wide)[..., None] * random_state.standard_normal(deviations.shape), deviations)
 
 
 def _share(df):
@@ -106,24 +139,38 @@ def _share(df):
 class StudentTotal(LocationLikelihood):
     """y = mean + sqrt(var) t, where t is Student-t, and ``var`` the squared scale of y, noise included.
 
+    `given` the variances of a wide part, y is normal around the mean with a probability.
+
     Parameters
     ----------
-    df : array of shape (T, 1)
+    df, share : array of shape (T, 1)
+        Degrees of freedom, and the probability of the wide part.
     """
 
-    parameters = ("df",)
+    parameters = ("df", "share")
+    known = ("wide",)
 
-    def __init__(self, df):
-        self.df = df
+    def __init__(self, df, share):
+        self.df, self.share = df, share
 
     def log_density_each(self, mean, var, y):
-        return t.logpdf(y, self.df, mean, jnp.sqrt(var))
+        found = t.logpdf(y, self.df, mean, jnp.sqrt(var))
+        if self.rows is None:
+            return found
+        of_wide = norm.logpdf(y, mean, jnp.sqrt(self.rows[0])) + jnp.log(self.share)
+        return jnp.logaddexp(found + jnp.log1p(-self.share), of_wide)
 
     def predictive_moments(self, mean, var):
-        return mean, var / _share(self.df)
+        found = var / _share(self.df)
+        return mean, found if self.rows is None else (1.0 - self.share) * found + self.share * self.rows[0]
 
     def predictive_cdf(self, mean, var, y):
-        return special.stdtr(self.df, (y - mean) / np.sqrt(np.maximum(var, np.finfo(float).tiny)))
+        least = np.finfo(float).tiny
+        found = special.stdtr(self.df, (y - mean) / np.sqrt(np.maximum(var, least)))
+        if self.rows is None:
+            return found
+        of_wide = special.ndtr((y - mean) / np.sqrt(np.maximum(self.rows[0], least)))
+        return found + self.share * (of_wide - found)
 
     def predictive_quantile(self, mean, var, level):
-        return mean + special.stdtrit(self.df, level) * np.sqrt(var)
+        return None if self.rows is not None else mean + special.stdtrit(self.df, level) * np.sqrt(var)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from .._backend import placement
 from .._backend.device import quick_jit
-from .dispersion import StudentTotal
 from .evaluate import over_chunks
 from .posterior import latent_moments
 
@@ -34,8 +33,9 @@ def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, kn
         if dispersion is None:
             return likelihood.given(known), mean, var
         log_factor, _ = latent_moments((dispersion.kernel,), dispersion.posterior, X, with_variance=False)
-        var = dispersion.total(log_factor, likelihood.noise_variance(), var, known, jnp)
-        return StudentTotal(dispersion.df), mean, var
+        noise = likelihood.noise_variance()
+        errors = dispersion.errors.given(dispersion.wide(noise, var, known))
+        return errors, mean, dispersion.total(log_factor, noise, var, known, jnp)
 
     def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.

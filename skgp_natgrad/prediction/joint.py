@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from .._backend import device as _device
 from .._backend.types import Device, Floats, NDArray, Seed
 from . import samples
-from .model import Model, computing, predict
+from .model import Model, computing, distribution, predict
 
 
 def covariance(model: Model, X: Floats, device: Device = "auto", of_targets: bool = False) -> Floats:
@@ -177,6 +177,8 @@ def sample_targets(
         noise = model.dispersion.total(log_factor, model.likelihood.noise_variance(), np.zeros(mean.shape[:2]), known)
         deviations += np.sqrt(noise)[..., None] * random_state.standard_normal(deviations.shape)
         deviations *= model.dispersion.mixing(deviations.shape[1:], random_state)
+        wide = distribution(model, X, device, known=known)[3]
+        deviations = model.dispersion.mixed(deviations, wide, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:
         of_mean, of_deviation = model.calibration

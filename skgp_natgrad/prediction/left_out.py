@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .._backend.types import Floats
+
+_MIN_REST = 1e-9
 
 
 class LeftOut(NamedTuple):
@@ -19,6 +23,10 @@ class LeftOut(NamedTuple):
         Variances of the latent function and of the noise, whose sum is that of the error.
     weight, n_each : ndarray of shape (K, B)
         The weights of the rows, and numbers of observations in them.
+    width : ndarray of shape (K,)
+        To which y is rounded; zero where it is not.
+    leverage : ndarray of shape (K, B, B) or None
+        By how much the prediction of each row (second axis) from all rows follows each of them; of few rows alone.
     """
 
     X: Floats
@@ -27,8 +35,24 @@ class LeftOut(NamedTuple):
     noise: Floats
     weight: Floats
     n_each: Floats
+    width: Floats
+    leverage: Floats | None = None
 
     @property
     def variance(self) -> Floats:
         """Variance of the error, (K, B)."""
         return self.latent + self.noise
+
+    def errors_of_pairs(self, k: int) -> Floats:
+        """Errors of the k-th target where two rows are left out, (B, B): of the first of them.
+
+        From those without the first alone: with the leverage H of all rows, d = 1 - diag(H) and errors e,
+
+            e_ij = (e_i + H_ij e_j / d_i) / (1 - H_ij H_ji / (d_i d_j))
+
+        as the residuals without both are (I - H)^-1, restricted to the pair, times those of all rows.
+        """
+        H, error = self.leverage[k], self.error[k]
+        rest = np.maximum(1.0 - np.diag(H), _MIN_REST)
+        both = np.maximum(1.0 - H * H.T / np.outer(rest, rest), _MIN_REST)
+        return (error[:, None] + H * error / rest[:, None]) / both

@@ -20,7 +20,7 @@ from . import evaluate
 from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
-from .dispersion import Dispersion, StudentTotal
+from .dispersion import Dispersion
 from .posterior import Posterior
 from .reduction import reduced
 
@@ -175,11 +175,11 @@ def predict(
     if dispersion is not None and function in _DISPERSED:
         if function is evaluate.latent_moments:
             return _latent_moments(model, X, device, n_devices, offset)
-        at_rows = distribution(model, X, device, n_devices, offset, known)[:3]
+        errors, *moments, wide = distribution(model, X, device, n_devices, offset, known)
         if function is evaluate.target_moments:
-            return function(*at_rows)
+            return function(errors.given(wide), *moments)
         with _device.computation(device, n_devices, required=False):
-            return evaluate.at_moments(function, *at_rows, *targets)
+            return evaluate.at_moments(function, errors, *moments, *targets, known=wide)
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None or known is not None:
@@ -221,6 +221,7 @@ def distribution(
         With a dispersion that of y given its mean and squared scale, which are returned for the latent moments.
     mean, var : ndarray of shape (K, N)
     known : ndarray of shape (P T, N) or None
+        With a dispersion the variances of the wide part of the errors.
 
     Examples
     --------
@@ -241,8 +242,13 @@ def distribution(
     if model.dispersion is None:
         return model.likelihood, mean, var, known
     log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
-    var = model.dispersion.total(log_factor, model.likelihood.noise_variance(), var, known)
-    return StudentTotal(model.dispersion.df), mean, var, None
+    variances = model.likelihood.noise_variance(), var, known
+    return (
+        model.dispersion.errors,
+        mean,
+        model.dispersion.total(log_factor, *variances),
+        model.dispersion.wide(*variances),
+    )
 
 
 def _latent_moments(model, X, device, n_devices, offset=None):

@@ -18,7 +18,8 @@ from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..mean_solve.held_out_labels import Densities
 from ..step.algorithm import SOLVERS
-from . import evidence, refinement, search, sizes, targets, unexplained, view
+from . import evidence, few_rows, refinement, search, sizes, targets, unexplained, view
+from .candidates import matern52
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
@@ -32,6 +33,8 @@ _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
+# Nats a row by which a kernel that was searched for must predict few rows better than the plain one.
+_WORTH_A_SEARCH = 0.05
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
@@ -109,6 +112,11 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     plan.likelihood.value_and_bounds(len(tables[0].y))
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
+    plain = None
+    if one_step and few_rows.suits(plan, tables[0]) and not _is_set(plan.likelihood):
+        plain = _averaged(_plain(plan, tables[0]), tables[0])
+        if tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
+            return 0, plain.plan
     n_best = _FINALISTS if one_step else 1
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with blas.single_threaded(0):
@@ -125,6 +133,10 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
         return index, _started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
+    if plain is not None:
+        density = found[0].density - float(np.log(targets.scale_of(table)).mean())
+        is_better = density > plain.density + _WORTH_A_SEARCH
+        return (index, _averaged(_started(plan, found[0], table), table).plan) if is_better else (0, plain.plan)
     if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
         return index, _started(plan, found[0], table)
     # The same rows and points for all of them.
@@ -232,6 +244,23 @@ def _started(plan, found, table):
             return plan
         noise = _noise_of_steps(plan, found, table)
     return plan._replace(likelihood=_with_noise(plan.likelihood, noise * variance))
+
+
+def _plain(plan, table):
+    """The plan with the kernel of few rows: Matern 5/2 with lengthscales of sqrt(D) deviations."""
+    seen = view.View(table)
+    start = seen.start(matern52, seen.longest, np.log(_NOISE), np.inf)[0]
+    return plan._replace(kernels=(seen.to_sklearn(matern52, start.kernel),))
+
+
+def _averaged(plan, table):
+    """The plan with averages over what few rows leave open."""
+    table = targets.without_offset(table, plan.likelihood)
+    kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
+    found = few_rows.averaged(kernel, table)
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernel))
+    likelihood = _with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
+    return _Tried(plan._replace(kernels=(kernel,), likelihood=likelihood, averages=True), found.density)
 
 
 def _noise_of_steps(plan, found, table):

@@ -1,16 +1,16 @@
 """How the deviation of y varies with X, from errors of predictions that leave a row out: see `prediction.dispersion`.
 
 The logarithms of squared errors are regressed on X by a Gaussian process, in closed form. Its predictions of
-each row from all others then give the scale of the errors and their degrees of freedom, by the largest density,
-so that a process which explains nothing of new rows is found out. For each target the dispersion is used if it raises
-the density of rows that were left out by more than two standard errors: where nothing varies it then seldom is.
+each row from all others then give the distribution of the errors (`errors`), so that a process which explains nothing
+of new rows is found out. For each target the dispersion is used if it raises the density of rows that were left out by
+more than two standard errors: where nothing varies it then seldom is. A square of an error of a rounded target is at
+least that of rounding (`mean_solve.rounding`).
 """
 
 from __future__ import annotations
 
 import jax
 import numpy as np
-from scipy import optimize, stats
 from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
@@ -20,14 +20,14 @@ from .._backend.types import Seed
 from ..likelihoods import Gaussian
 from ..mean_solve import closed_form
 from ..prediction import posterior as _posterior
-from ..prediction.calibration import Average
-from ..prediction.dispersion import NORMAL_DF, Dispersion
+from ..prediction.dispersion import Dispersion
 from ..prediction.model import Model, predict
 from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable
 from ..training.settings import Settings
 from ..variational.points import Masks, Points
+from . import errors as _errors
 from .candidates import matern12
 from .plan import Plan
 from .refinement import fitted_kernel
@@ -41,15 +41,8 @@ _MOST_ROWS, _OPERATIONS, _FEWEST, _EVIDENCE_ROWS, _POINTS = 8192, 2e11, 100, 400
 _NOISE = 0.7
 # A square is at least this share of its variance: an error of zero is not known to be smaller.
 _LEAST = 1e-6
-# Standard errors of the gain in density, at least.
-_ERRORS = 2.0
-# Bounds of the logarithm of the scale, of what the process is multiplied by, and of the degrees of freedom less the
-# fewest: with three the deviation is that of a normal error times 1.7, and still of use.
-_FEWEST_DF = 3.0
-_BOUNDS = optimize.Bounds([-10.0, 0.0, -10.0], [10.0, 2.0, 7.0])
-_STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
-# Of a target whose errors are as predicted.
-_NORMAL = 0.0, 0.0, NORMAL_DF
+# The least deviation of a target that is rounded, as a share of that of rounding.
+_LEAST_OF_ROUNDED = 0.5
 
 
 def n_rows(n_points):
@@ -123,8 +116,9 @@ def fit(left_out, random_state):
     dispersion : Dispersion or None
     """
     seen = np.isfinite(left_out.error)
+    floors = np.array([_floor(left_out, k, rows) for k, rows in enumerate(seen)])
     with np.errstate(invalid="ignore"):
-        logarithms = np.log(left_out.error**2 / left_out.variance + _LEAST)
+        logarithms = _logarithms(left_out.error, floors[:, None], left_out.variance)
     # Of a target whose errors are all next to nothing, such as a constant, there is nothing to find.
     told = [k for k, rows in enumerate(seen) if rows.sum() >= _FEWEST and np.ptp(logarithms[k, rows]) > _LEAST]
     if not told:
@@ -136,23 +130,63 @@ def fit(left_out, random_state):
         process = _Process.of(Table(left_out.X[some], logarithms[told][:, some], weight), random_state)
     predicted = np.full((len(told), len(some)), np.nan)
     predicted[:, some] = process.predicted
-    found = np.tile(_NORMAL, (len(seen), 1))
+    if left_out.leverage is not None and process.leverage is not None:
+        for each, rows, k in zip(predicted, process.leverage, told, strict=True):
+            each[some] += _unseen(left_out, rows, np.flatnonzero(some), k, floors[k])
+    found = np.tile(_errors.Errors(), (len(seen), 1))
     for each, k in zip(predicted, told, strict=True):
-        found[k] = _calibrated(left_out, each, k)
-    if np.all(found == _NORMAL):
+        found[k] = _errors.best(_seen(left_out, each, k, floors[k]))
+    if np.all(found == _errors.Errors()):
         return None
     # Of a target without errors nothing is known, and its factor is one.
-    return process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
+    dispersion = process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
+    return dispersion._replace(least=_LEAST_OF_ROUNDED**2 * floors[:, None])
+
+
+def _floor(left_out, k, rows):
+    """The least square of an error of the k-th target that is seen."""
+    if not rows.any():
+        return 0.0
+    return _errors.floor(np.ravel(left_out.width)[k], left_out.error[k, rows], left_out.weight[k, rows])
+
+
+def _logarithms(error, floor, variance):
+    """What the process regresses, of errors of these variances and this least square."""
+    return np.log((error**2 + floor) / variance + _LEAST)
+
+
+def _unseen(left_out, leverage, some, k, floor):
+    """What the process's predictions of rows (B,) change by if its other rows have not seen the target of the row.
+
+    A large error of one row is in the mean at its neighbours, whose errors are then large as well: they seem to predict
+    it. Both predictions are linear in targets, so that the errors without each pair of rows are known.
+    """
+    rest = np.maximum(1.0 - np.diag(leverage), _LEAST)
+    pairs = np.ix_(some, some)
+    with np.errstate(invalid="ignore"):
+        without = _logarithms(left_out.errors_of_pairs(k)[pairs], floor, left_out.variance[k, some, None])
+        change = without - _logarithms(left_out.error[k, some], floor, left_out.variance[k, some])[:, None]
+    np.fill_diagonal(change, 0.0)
+    return np.einsum("ij,ji->i", leverage, np.nan_to_num(change)) / rest
+
+
+def _seen(left_out, predicted, k, floor):
+    """The `Seen` of the k-th target, whose logarithms are predicted to be these (B,)."""
+    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted))
+    of_target = (getattr(left_out, name)[k, rows] for name in ("error", "variance"))
+    counts = (getattr(left_out, name)[k, rows] for name in ("weight", "n_each"))
+    return _errors.Seen(*of_target, predicted[rows], *counts, np.ravel(left_out.width)[k] if floor else 0.0)
 
 
 class _Process:
     """The Gaussian process of the logarithms.
 
-    ``predicted`` (T, B) are its predictions of rows from all others, NaN where there are none.
+    ``predicted`` (T, B) are its predictions of rows from all others, NaN where there are none. ``leverage`` (T, B, B):
+    how they follow the others, where there are few rows.
     """
 
-    def __init__(self, kernel, posterior, predicted):
-        self.kernel, self.posterior, self.predicted = kernel, posterior, predicted
+    def __init__(self, kernel, posterior, predicted, leverage):
+        self.kernel, self.posterior, self.predicted, self.leverage = kernel, posterior, predicted, leverage
 
     @classmethod
     def of(cls, table, random_state):
@@ -175,7 +209,9 @@ class _Process:
             posterior, _ = _posterior.condition(plan.basis, best.parameters, best.q, constants)
         posterior = jax.tree.map(np.asarray, posterior)
         kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
-        process = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
+        leverage, n_rows = best.left_out.leverage, table.n_rows
+        leverage = None if leverage is None else leverage[:, :n_rows, :n_rows]
+        process = cls(kernel, posterior, table.y - best.left_out.error[:, :n_rows], leverage)
         return process._in_units(scale.scale[:, None], scale.offset[:, None])
 
     def _in_units(self, factor, offset):
@@ -184,14 +220,14 @@ class _Process:
         posterior = mean_only._replace(
             alpha=factor * mean_only.alpha, a=factor * mean_only.a, prior_mean=factor * mean_only.prior_mean + offset
         )
-        return _Process(self.kernel, posterior, factor * self.predicted + offset)
+        return _Process(self.kernel, posterior, factor * self.predicted + offset, self.leverage)
 
     def dispersion(self, found, told, largest):
-        """The `Dispersion` of all targets, with these scales, factors and degrees of freedom (T, 3).
+        """The `Dispersion` of all targets, with these `Errors` (T, 5).
 
         ``told`` are the targets of the process, and ``largest`` (T,) latent variances up to which the factors hold.
         """
-        scale, factor, df = found.T[:, :, None]
+        scale, factor, df, share, spread = found.T[:, :, None]
         of_told = self._in_units(factor[told], scale[told]).posterior
         alpha, prior_mean = np.zeros((len(found), of_told.alpha.shape[1])), scale.copy()
         alpha[told], prior_mean[told] = of_told.alpha, of_told.prior_mean
@@ -199,23 +235,5 @@ class _Process:
         posterior = of_told._replace(
             Z=of_told.Z[used], alpha=alpha[:, used], a=np.zeros((len(found), 0)), prior_mean=prior_mean
         )
-        return Dispersion(self.kernel, posterior, df, largest[:, None])
-
-
-def _calibrated(left_out, predicted, k):
-    """Scale, factor and degrees of freedom of one target, whose logarithms are predicted to be these (B,)."""
-    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted))
-    error, deviation = left_out.error[k, rows], np.sqrt(left_out.variance[k, rows])
-    weight, n_each = left_out.weight[k, rows], left_out.n_each[k, rows]
-
-    def densities(x):
-        scale = deviation * np.exp(0.5 * (x[0] + x[1] * predicted[rows]))
-        return stats.t.logpdf(error, _FEWEST_DF + np.exp(x[2]), scale=scale)
-
-    def loss(x):
-        return -np.average(densities(x), weights=weight)
-
-    found = [optimize.minimize(loss, x, method="Nelder-Mead", bounds=_BOUNDS, options={"xatol": 1e-3}) for x in _STARTS]
-    x = min(found, key=lambda each: each.fun).x
-    gain = Average.of(densities(x) - stats.norm.logpdf(error, scale=deviation), weight, n_each)
-    return (x[0], x[1], _FEWEST_DF + np.exp(x[2])) if gain.mean > _ERRORS * gain.error else _NORMAL
+        of_wide = (share, spread) if np.any(share > 0.0) else (None, None)
+        return Dispersion(self.kernel, posterior, df, largest[:, None], *of_wide)

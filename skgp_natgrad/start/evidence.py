@@ -120,12 +120,17 @@ def _noise(log_noise, rows):
     return np.exp(log_noise) if rows.known is None else np.exp(log_noise) + rows.known[0]
 
 
+def covariance_of_rows(kernel, X):
+    """The covariance of rows with themselves under a kernel of logarithms: (n, n)."""
+    # Cut by NumPy: JAX would compile a program for each number of rows.
+    return np.asarray(_covariance_of_rows(kernel, _padded(X)))[: len(X), : len(X)].copy()
+
+
 def _factored(hyperparameters, rows):
     """Factorise the covariance of ``rows``; None if double precision finds no factor."""
     kernel, noise = hyperparameters
     n, X = len(rows.X), _padded(rows.X)
-    # Cut by NumPy: JAX would compile a program for each number of rows.
-    covariance = np.asarray(_covariance_of_rows(kernel, X))[:n, :n].copy()
+    covariance = covariance_of_rows(kernel, rows.X)
     covariance[np.diag_indices(n)] += _noise(noise, rows) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None

@@ -34,7 +34,7 @@ _REFINED = 1000
 _TRIED = 2
 # Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
 # columns, in which a function may go up and down many times.
-_STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05))
+_STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05), (1.0, 0.9))
 _SHORT = ((0.03, 0.05), (0.01, 0.05))
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4

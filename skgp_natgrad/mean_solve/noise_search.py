@@ -1,0 +1,163 @@
+"""The noise of a Gaussian likelihood, by the density of held-out rows that are each predicted from all others.
+
+A kernel of short lengthscales explains every row by itself. It predicts new rows as the constant does, whatever part of
+the variance is called noise: the density is level there, and its highest point is an accident. So where the mean nearly
+passes through its own rows, the largest of the noises is taken whose densities are as good, as far as the rows can
+tell. Their difference is judged row by row: its standard error is small where both predict alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..prediction.calibration import Average
+from . import given_noise
+from .valley import lowest
+
+# First step and precision of the search, in logarithms.
+_STEP, _PRECISION = 2.0, 0.2
+# With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
+FEWEST, _ROWS_OF_PRIOR = 10, 3.0
+# Standard errors within which two densities are level: where the rows show that X tells something of y, and where not.
+_LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
+# Mean leverage of the rows from which the mean follows each of them.
+_FOLLOWS = 0.3
+# A noise counts as another one if its logarithm is larger by this.
+_APART = 1.0
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def leave_one_out(sums, held, k, log_noise, free_scale=False, rows_scale=1.0):
+    """The density of the k-th target, and the scale of all its variances that goes with it.
+
+    Parameters
+    ----------
+    sums : Sums
+    held : HeldOut
+    k : int
+    log_noise : float
+    free_scale : bool, default=False
+        Whether kernel and noise may be scaled together, then by the factor of largest density, drawn a little to
+        ``rows_scale``.
+    rows_scale : float, default=1.0
+        The scale of the prior's rows.
+
+    Returns
+    -------
+    density : float
+    scale : float
+    """
+    counted, error, variance, _ = left_out_of(sums, held, k, log_noise)
+    n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
+    if len(counted):
+        weight = np.asarray(held.weight[k])[counted]
+        log_variance, ratio = (np.average(each, weights=weight) for each in (np.log(variance), error**2 / variance))
+    scale = (ratio * n_rows + _ROWS_OF_PRIOR * rows_scale) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
+    return float(-0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
+
+
+def left_out_of(sums, held, k, log_noise):
+    """Of the held-out rows that count for the k-th target, each given all others: see `given_noise.leave_one_out`."""
+    j, h = _of_target(sums, held, k)
+    rows = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
+    return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
+
+
+def leverages(sums, held, log_noise):
+    """The leverages of held-out rows for each target (K, B, B): see `given_noise.leverages`."""
+    where = [_of_target(sums, held, k) for k in range(len(log_noise))]
+    each = [
+        given_noise.leverages(sums.gram[h], log_noise[k], held.A[j], held.left_out[k]) for k, (j, h) in enumerate(where)
+    ]
+    return np.stack(each)
+
+
+def _of_target(sums, held, k):
+    """Positions of the whitened rows and of the sums that the k-th target has."""
+    return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
+
+
+def search_noise(sums, held, k, start, limits, free_scale):
+    """The noise of the k-th target with the largest leave-one-out density, or more of it where that is as good.
+
+    Parameters
+    ----------
+    sums : Sums
+    held : HeldOut
+    k : int
+    start : float
+        Logarithm of the noise variance at which the search begins.
+    limits : pair of float
+        Of these logarithms; the noise stays if they are equal.
+    free_scale : bool
+        As in `leave_one_out`.
+
+    Returns
+    -------
+    log_noise, density, scale : float
+    """
+    tried = {}
+
+    def loss(log_noise):
+        tried[log_noise] = leave_one_out(sums, held, k, log_noise, free_scale)
+        return -tried[log_noise][0]
+
+    best = float(start)
+    if limits[0] < limits[1] and held.n_rows(k) >= FEWEST:
+        best = lowest(loss, best, limits, _STEP, _PRECISION)
+        more = _Level(sums, held, k, best, free_scale).most_noise(sorted(tried), limits[1])
+        if more > best:
+            # The kernel shrinks, and the noise stays: so does the scale of the prior's rows.
+            return more, *leave_one_out(sums, held, k, more, free_scale, float(np.exp(best - more)) * tried[best][1])
+    if best not in tried:
+        loss(best)
+    return float(best), *tried[best]
+
+
+class _Level:
+    """Which noises predict the held-out rows of a target as well as the best one does."""
+
+    def __init__(self, sums, held, k, best, free_scale):
+        self._rows, self._best, self._free_scale = (sums, held, k), best, free_scale
+        self._at_best, rest = self._densities(best)
+        self._follows = len(rest) and 1.0 - np.mean(rest) > _FOLLOWS
+        if self._follows:
+            found_nothing = self._is_level(self._constant(), _LEVEL_OF_NOTHING)
+            self._n_errors = _LEVEL_OF_NOTHING if found_nothing else _LEVEL
+
+    def most_noise(self, tried, limit):
+        """The largest noise up to which all are level, of those that have been tried and of further ones."""
+        found, end = self._best, max(tried)
+        while self._follows and found < limit:
+            ahead = next((each for each in tried if each >= found + _APART), min(max(found, end) + _STEP, limit))
+            if not self._is_level(self._densities(ahead)[0], self._n_errors):
+                break
+            found = ahead
+        return found
+
+    def _is_level(self, others, n_errors):
+        _, held, k = self._rows
+        counted = np.flatnonzero(held.weight[k])
+        weight, n_each = (np.asarray(each[k])[counted] for each in (held.weight, held.n_each))
+        loss = Average.of(self._at_best - others, weight, n_each)
+        return loss.mean <= n_errors * loss.error
+
+    def _densities(self, log_noise):
+        """The log density of each row, and one less its leverage."""
+        _, held, k = self._rows
+        counted, error, variance, rest = left_out_of(*self._rows, log_noise)
+        return _normal(error, variance, np.asarray(held.weight[k])[counted], self._free_scale), rest
+
+    def _constant(self):
+        """That of each row under the mean and the variance of all of them."""
+        _, held, k = self._rows
+        counted = np.flatnonzero(held.weight[k])
+        y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
+        return _normal(y - np.average(y, weights=weight), np.ones(len(y)), weight, True)
+
+
+def _normal(error, variance, weight, free_scale):
+    """Log densities of errors, under the scale of all variances that suits them best if it is free."""
+    ratio = error**2 / variance
+    scale = max(np.average(ratio, weights=weight), np.finfo(float).tiny) if free_scale else 1.0
+    return -0.5 * (_LOG_2PI + np.log(scale * variance) + ratio / scale)

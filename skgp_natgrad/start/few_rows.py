@@ -1,0 +1,176 @@
+"""Hyperparameters and deviations of few rows, averaged over what the rows leave open.
+
+The largest evidence of few rows is often that of a kernel which passes through all of them, without noise, and hardly
+larger than that of others. So the share of the noise and the scale of the lengthscales are averaged over a grid, each
+weighted by its evidence and a weak prior; the mean of y and the common scale of all variances are integrated in closed
+form, under their reference prior (O'Hagan 1978; Berger, De Oliveira and Sanso 2001),
+
+    log p(y | K, r) = -1/2 log|C| - 1/2 log(1^T C^-1 1) - (n - 1) / 2 log(y^T P y) + const,   C = K + r I,
+    P = C^-1 - C^-1 1 1^T C^-1 / (1^T C^-1 1)
+
+The process keeps the average logarithms. What the average of the predictions has more of variance, of rows that are
+each predicted from all others, becomes a factor of the deviation, and errors are Student-t of n - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from scipy import linalg, special, stats
+
+from .._backend.repeated import at_most_one
+from ..kernels.base import Kernel
+from ..mean_solve.amplitude import multiplied
+from ..prediction.dispersion import Dispersion
+from ..prediction.posterior import Posterior
+from . import evidence
+
+# Most rows for which the average is taken, and fewest that may tell one kernel from another.
+MOST, FEWEST_OF_KERNELS = 100, 20
+# Logarithms of the factors of the lengthscales, and of the ratio of noise and kernel; mean and deviation of the latter,
+# and deviation of the former.
+_FACTORS = np.log(2.0) * np.arange(-3, 4)
+_RATIOS = np.log(10.0) * np.linspace(-6.0, 2.0, 17)
+_RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(0.3), 2.3, 1.0
+# Fewest degrees of freedom of the errors, and the level at which those of fewer have the quantile of their own.
+_FEWEST_DF, _LEVEL = 3.0, 0.95
+
+
+class Averaged(NamedTuple):
+    """The averages of a target, or of several with a common kernel.
+
+    Attributes
+    ----------
+    log_kernel : Kernel
+        The kernel of the average logarithms.
+    noise : float
+        The variance of the noise.
+    inflation : ndarray of shape (T,)
+        The squared scale of predictions on average over the grid, as a multiple of the variance under these averages.
+    df : float
+        Of the errors.
+    density : float
+        Mean log density of rows, each predicted from all others.
+    """
+
+    log_kernel: Kernel
+    noise: float
+    inflation: np.ndarray
+    df: float
+    density: float
+
+
+def suits(plan, table):
+    """Whether a table under the default kernel has so few rows, and one process and noise for all of its targets."""
+    n_rows = table.sample.n_rows
+    is_plain = not (table.has_known or table.sample.per_target or table.y_is_constant)
+    return plan.likelihood.conjugate and plan.hyperparameter_prior is None and is_plain and 1 < n_rows < MOST
+
+
+def averaged(log_kernel, table):
+    """The `Averaged` of a table.
+
+    Parameters
+    ----------
+    log_kernel : Kernel
+        Of logarithms; its variance does not matter.
+    table : Table
+        For which this average `suits`, without offsets.
+
+    Returns
+    -------
+    averaged : Averaged
+    """
+    y, weight = table.y, at_most_one(table.weight)
+    points = [(factor, ratio) for factor in _FACTORS for ratio in _RATIOS]
+    covariances = {factor: _unit_covariance(log_kernel, factor, table.X)[0] for factor in _FACTORS}
+    models = [_Model.of(covariances[factor], ratio, y, weight) for factor, ratio in points]
+    share = _shares(np.array(points), np.array([each.evidence for each in models]))
+    factor, ratio = share @ np.array(points)
+    covariance, variance = _unit_covariance(log_kernel, factor, table.X)
+    best = _Model.of(covariance, ratio, y, weight)
+    scale = float(best.scale.mean())
+    means, variances = np.array([each.mean for each in models]), np.array([each.variance for each in models])
+    mean = np.tensordot(share, means, 1)
+    total = np.tensordot(share, variances + (means - mean) ** 2, 1)
+    df = len(weight) - 1.0
+    used = max(df, _FEWEST_DF)
+    wider = stats.t.ppf(_LEVEL, df) / stats.t.ppf(_LEVEL, used)
+    inflation = wider**2 * (total / (scale * best.unit_variance)).mean(-1)
+    moved = multiplied(_moved(log_kernel, factor), np.log(scale / variance))
+    each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
+    density = float(np.average(special.logsumexp(each, 0, share[:, None, None]).mean(0), weights=weight))
+    return Averaged(moved, scale * float(np.exp(ratio)), inflation, used, density)
+
+
+def dispersion(kernel, log_kernel, table):
+    """The `Dispersion` of constant factors that the rows leave open.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    log_kernel : Kernel
+        The same, of logarithms: from `averaged`.
+    table : Table
+
+    Returns
+    -------
+    dispersion : Dispersion
+    """
+    found = averaged(log_kernel, table)
+    n_targets = len(found.inflation)
+    nothing, ones = np.zeros((n_targets, 0)), np.ones((n_targets, 1))
+    log_factor = np.log(found.inflation)[:, None]
+    posterior = Posterior(table.X[:1], table.X[:0], 0.0 * ones, nothing, None, None, log_factor)
+    return Dispersion(kernel, posterior, found.df * ones, np.inf * ones)
+
+
+def _shares(points, evidence):
+    """What each point of the grid counts."""
+    away = (points - [0.0, _RATIO]) / [_DEVIATION_OF_FACTOR, _DEVIATION]
+    found = evidence - 0.5 * (away**2).sum(1)
+    found = np.exp(found - found.max())
+    return found / found.sum()
+
+
+def _moved(log_kernel, factor):
+    """The kernel with lengthscales, which have an axis, times the exponential of a factor."""
+    return jax.tree.map(lambda each: each + factor if np.ndim(each) else each, log_kernel)
+
+
+def _unit_covariance(log_kernel, factor, X):
+    """The covariance of the rows under a moved kernel, divided by its mean variance; and that variance."""
+    found = evidence.covariance_of_rows(_moved(log_kernel, factor), X)
+    variance = float(np.mean(np.diag(found)))
+    return found / variance, variance
+
+
+class _Model(NamedTuple):
+    """One point of the grid: its evidence, the scale of all variances (T,), and predictions of rows from all others.
+
+    Their means and variances are (T, n); (n,) are variances for a scale of one where the mean of y is known.
+    """
+
+    evidence: float
+    scale: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    unit_variance: np.ndarray
+
+    @classmethod
+    def of(cls, covariance, ratio, y, weight):
+        """The model of a covariance, a logarithm of the ratio of noise and kernel, and targets (T, n)."""
+        n = len(weight)
+        C = covariance + np.diag(np.exp(ratio) / weight)
+        factor = linalg.cholesky(C, lower=True)
+        inverse = linalg.cho_solve((factor, True), np.eye(n))
+        ones = inverse.sum(1)
+        P = inverse - np.outer(ones, ones) / ones.sum()
+        residual = y @ P
+        square = np.maximum((residual * y).sum(1), np.finfo(float).tiny)
+        scale = square / (n - 1)
+        each = -np.log(np.diag(factor)).sum() - 0.5 * np.log(ones.sum()) - 0.5 * (n - 1) * np.log(square)
+        own = np.maximum(np.diag(P), np.finfo(float).tiny)
+        return cls(each.sum(), scale, y - residual / own, scale[:, None] / own, 1.0 / np.diag(inverse))
