@@ -232,7 +232,7 @@ def left_out_of(rng, log_deviation, n=1500, df=np.inf, n_targets=1, variance=1.0
     errors = stats.t(df).rvs((n_targets, n), random_state=rng) if np.isfinite(df) else rng.normal(size=(n_targets, n))
     error = np.sqrt(variance) * np.exp(log_deviation(X)) * errors
     ones = np.ones_like(error)
-    return LeftOut(X, error, 0.3 * variance * ones, 0.7 * variance * ones, ones, ones)
+    return LeftOut(X, error, 0.3 * variance * ones, 0.7 * variance * ones, ones, ones, np.zeros(n_targets))
 
 
 def dispersion_of(left_out):
@@ -291,7 +291,10 @@ def test_each_target_is_decided_alone(rng):
     np.testing.assert_array_equal(found.df[1:], NORMAL_DF)
     error = np.random.default_rng(3).normal(size=(1, 1500))
     ones = np.ones((20, 1500))
-    assert dispersion_of(LeftOut(left_out.X, np.repeat(error, 20, axis=0), ones, 0.0 * ones, ones, ones)) is None
+    assert (
+        dispersion_of(LeftOut(left_out.X, np.repeat(error, 20, axis=0), ones, 0.0 * ones, ones, ones, np.zeros(20)))
+        is None
+    )
 
 
 def test_errors_that_x_tells_exactly_are_no_error(rng, monkeypatch):

@@ -13,7 +13,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
 from skgp_natgrad.estimators import _outcome
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import closed_form, common_covariance, held_out_labels
+from skgp_natgrad.mean_solve import closed_form, common_covariance, held_out_labels, noise_search
 from skgp_natgrad.mean_solve.drawn import drawn
 from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction.calibration import Average

@@ -195,10 +195,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     )
     q, elbo = given_noise.optimum(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
-    n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
-    error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
-    average = Average(float((share * density).sum()), error)
-    optimum = Optimum(q, parameters, np.array([float(elbo)]), average)
+    optimum = Optimum(q, parameters, np.array([float(elbo)]), _average(held, share, density))
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
@@ -213,6 +210,13 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     problem = row_means.Problem(parameters.log_kernels[0], prior, float(np.exp(log_scales[0])), noise, *rows)
     quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, q.mean)) / noise
     return row_means.improved(optimum, problem, quadratic, share, random_state)
+
+
+def _average(held, share, density):
+    """The density of all targets together, each with a share, and its standard error."""
+    n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
+    error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
+    return Average(float((share * density).sum()), error)
 
 
 def _widths(table):

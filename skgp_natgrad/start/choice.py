@@ -234,8 +234,7 @@ def _started(plan, found, table):
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
         variance = _VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
         return plan._replace(kernels=(_multiplied(found.kernel, variance / total),))
-    # A square may underflow.
-    variance = np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
+    variance = _variances(plan, table)
     plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
     noise = found.noise
     if not SOLVERS[plan.settings.algorithm.solver].one_step:
@@ -250,7 +249,8 @@ def _plain(plan, table):
     """The plan with the kernel of few rows: Matern 5/2 with lengthscales of sqrt(D) deviations."""
     seen = view.View(table)
     start = seen.start(matern52, seen.longest, np.log(_NOISE), np.inf)[0]
-    return plan._replace(kernels=(seen.to_sklearn(matern52, start.kernel),))
+    kernel = seen.to_sklearn(matern52, start.kernel)
+    return plan._replace(kernels=(_multiplied(kernel, float(np.mean(_variances(plan, table)))),))
 
 
 def _averaged(plan, table):
@@ -261,6 +261,12 @@ def _averaged(plan, table):
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernel))
     likelihood = _with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
     return _Tried(plan._replace(kernels=(kernel,), likelihood=likelihood, averages=True), found.density)
+
+
+def _variances(plan, table):
+    """Mean squares of the targets (T,), without their offsets."""
+    # A square may underflow.
+    return np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
 
 
 def _noise_of_steps(plan, found, table):

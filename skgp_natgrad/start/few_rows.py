@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from scipy import linalg, special, stats
 
-from .._backend.repeated import at_most_one
+from .._backend.repeated import at_most_one, contradicted, n_observations
 from ..kernels.base import Kernel
 from ..mean_solve.amplitude import multiplied
 from ..prediction.dispersion import Dispersion
@@ -64,9 +64,12 @@ class Averaged(NamedTuple):
 
 def suits(plan, table):
     """Whether a table under the default kernel has so few rows, and one process and noise for all of its targets."""
-    n_rows = table.sample.n_rows
-    is_plain = not (table.has_known or table.sample.per_target or table.y_is_constant)
-    return plan.likelihood.conjugate and plan.hyperparameter_prior is None and is_plain and 1 < n_rows < MOST
+    if table.n_rows >= MOST or not plan.likelihood.conjugate or plan.hyperparameter_prior is not None:
+        return False
+    if table.n_rows < 2 or table.has_known or table.per_target or table.y_is_constant:
+        return False
+    # A row may stand for many observations.
+    return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
 
 
 def averaged(log_kernel, table):
