@@ -7,39 +7,52 @@ from collections.abc import Mapping
 import numpy as np
 
 from .._backend import processes
-from . import _checks, _inputs
+from . import _checks, _levels
+
+# Of a warning, from `of_fit` and `of_stream` to the line that calls the estimator.
+_TO_CALLER = 8
 
 
-def of_fit(estimator, y, previous):
-    """The sorted labels of ``y``, of all processes; a warm start requires the labels of the fit before."""
-    classes = np.unique(y)
+def of_fit(estimator, y, previous, levels=None):
+    """The labels of ``y``, of all processes, sorted; or all ``levels``. A warm start requires those of the fit before.
+
+    ``levels`` are those that are stated: see `_levels.stated`.
+    """
+    labels = np.unique(y)
     if processes.sharing(estimator.n_devices) > 1:
-        classes = np.unique(np.concatenate(processes.exchanged(classes)))
+        labels = np.unique(np.concatenate(processes.exchanged(labels)))
+        levels = _levels.of_all(processes.exchanged(levels))
+    if levels is None and previous is not None and _same(labels, estimator.classes_):
+        # No other order is stated than that of the fit before.
+        return estimator.classes_
+    classes = _levels.in_order(labels, levels)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
         raise ValueError(
             f"warm_start=True, but y has the classes {classes!r}, and had {estimator.classes_!r} in the fit before; "
             "set warm_start=False to start anew."
         )
+    _levels.warn_of_taken(estimator, classes, levels, _TO_CALLER)
     return classes
 
 
-def of_stream(estimator, y, classes, previous):
-    """The sorted labels of a stream, which its first call determines."""
+def of_stream(estimator, y, classes, previous, levels=None):
+    """The labels of a stream, sorted or in the order of ``levels``, which its first call determines."""
     if isinstance(estimator.class_weight, str):
         raise ValueError(
             f"class_weight={estimator.class_weight!r} depends on all rows, but partial_fit sees only a part of them; "
             "give a dict of label to weight."
         )
-    classes = None if classes is None else _named(classes)
-    known = np.unique(y if classes is None else classes) if previous is None else estimator.classes_
+    named = None if classes is None else _levels.named("classes", classes)
+    levels = _levels.of_named(estimator, levels, classes)
+    known = _levels.in_order(y if named is None else named, levels) if previous is None else estimator.classes_
     if len(known) < 2:
         raise ValueError(
             f"{type(estimator).__name__} needs at least two classes; the first call of partial_fit names one, "
             f"{known.tolist()}. Give all labels that will occur as classes=..."
         )
-    if classes is not None and not np.array_equal(np.unique(classes), known):
+    if named is not None and not _same(named, known):
         raise ValueError(
-            f"classes={np.unique(classes).tolist()} differs from the first call's, {known.tolist()}; "
+            f"classes={np.unique(named).tolist()} differs from the first call's, {known.tolist()}; "
             "give the same labels, or leave classes out."
         )
     unseen = sorted(set(y.tolist()) - set(known.tolist()), key=str)
@@ -48,19 +61,15 @@ def of_stream(estimator, y, classes, previous):
             f"y holds the labels {unseen}, which are not among classes={known.tolist()}. Name all labels at the "
             "first call of partial_fit, or call fit to start anew."
         )
+    if previous is None:
+        _levels.warn_of_taken(estimator, known, levels, _TO_CALLER)
+    else:
+        _levels.check_as_before(levels, known)
     return known
 
 
-def _named(classes):
-    """The labels that the argument ``classes`` names: of one kind, and none of them missing."""
-    found, each = np.asarray(classes), list(classes)
-    of_one_kind = found.ndim == 1 and len({isinstance(label, str) for label in each}) <= 1
-    is_whole = found.dtype.kind != "f" or np.array_equal(found, np.floor(found))
-    if not (of_one_kind and is_whole and all(map(_inputs.is_label, each))):
-        raise ValueError(
-            f"classes={each!r} must be labels, all of them strings or all whole numbers, and none missing."
-        )
-    return found
+def _same(labels, classes):
+    return np.array_equal(np.unique(labels), np.sort(classes))
 
 
 def present(estimator, classes, position):
@@ -83,7 +92,9 @@ def weights(given, classes, position, weight):
     if isinstance(given, str) and given == "balanced":
         # Balanced by weight, not by rows: a row of weight two counts as two rows.
         total = np.bincount(position, weights=weight, minlength=len(classes))
-        return np.divide(weight.sum(), len(classes) * total, out=np.zeros(len(classes)), where=total > 0)
+        # A level may be declared that does not occur.
+        n_present = len(np.unique(position))
+        return np.divide(weight.sum(), n_present * total, out=np.zeros(len(classes)), where=total > 0)
     if not isinstance(given, Mapping):
         raise ValueError(f'class_weight={given!r} must be a dict of label to weight, "balanced" or None.')
     factors = np.array(

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from .. import svgp
 from .._backend import memory
 from .._backend import rows as _rows
+from .._backend.labels import positions
 from .._backend.rows import Constant, Held, Mapped, Rows, rows_of
 from ..likelihoods import Likelihood
 from ..start.scale import Moments, Scale, scale_from, snapped, spans_between
@@ -170,10 +171,10 @@ def encoded(y, weight, classes, factor):
     """Positions of labels (N, 1), and weights multiplied by the factor of each class (N,), as `Rows`."""
 
     def position(labels):
-        return np.searchsorted(classes, labels).reshape(-1, 1).astype(float)
+        return positions(classes, labels).reshape(-1, 1).astype(float)
 
     def weighted(labels, weight):
-        return weight * factor[np.searchsorted(classes, labels)]
+        return weight * factor[positions(classes, labels)]
 
     n_rows = len(y)
     return Mapped(position, y, shape=(n_rows, 1)), Mapped(weighted, y, weight, shape=(n_rows,))

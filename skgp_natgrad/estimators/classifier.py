@@ -10,9 +10,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._backend.labels import positions
 from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
 from ..likelihoods import Likelihood
-from . import _inputs, _labels, _long
+from . import _inputs, _labels, _levels, _long
 from ._base import BaseNGDSVGP
 from ._calibration import calibration_of
 from ._class_distribution import ClassDistribution
@@ -56,8 +57,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         Distribution of y given the latent functions. An object of
         :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
-        classes and "softmax" for more. "ordinal" treats the sorted labels as
-        ordered levels.
+        classes and "softmax" for more. "ordinal" treats the labels as ordered levels: see
+        :class:`~skgp_natgrad.likelihoods.Ordinal` for how their order is stated.
     normalize_y : bool, default=True
         Not used; present so that the arguments are those of the regressor.
         Labels are never scaled.
@@ -76,7 +77,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         What the latent mean and deviation are multiplied by; ones without
         ``calibrate``.
     classes_ : ndarray of shape (n_classes,)
-        The class labels, sorted.
+        The class labels, sorted; with ``likelihood="ordinal"`` the levels from the lowest to the highest.
 
     Examples
     --------
@@ -189,7 +190,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
             Class labels.
         classes : array-like of shape (n_classes,), default=None
             All labels that will ever occur; needed in the first call if its y
-            does not contain them all.
+            does not contain them all. With ``likelihood="ordinal"``, strings that are not sorted state the
+            order of the levels, unless the likelihood or the type of y does.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
@@ -229,33 +231,35 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
 
     def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
         _inputs.refuse_sparse(self, X)
+        levels = _levels.stated(self, y)
         is_long, *given = _long.opened(X, y=y, sample_weight=sample_weight)
-        X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, streams)
+        X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
         return self._fit(X, types, targets, streams, hooks)
 
-    def _checked(self, X, y, sample_weight, classes, streams):
+    def _checked(self, X, y, sample_weight, classes, levels, streams):
         """X, the types of its columns, and the `Targets`."""
         previous, given = self._previous(streams), X
         with _inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
             check_classification_targets(y)
         weight = _inputs.weights(sample_weight, X)
-        classes = _labels.of_stream(self, y, classes, previous) if streams else _labels.of_fit(self, y, previous)
-        position = np.searchsorted(classes, y)
+        of_all = (self, y, classes, previous, levels) if streams else (self, y, previous, levels)
+        classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
+        position = positions(classes, y)
         weight = weight * _labels.weights(self.class_weight, classes, position, weight)[position]
         self._check_present(_labels.present(self, classes, position[weight > 0]), streams)
         targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
         return X, _inputs.column_types(given), targets
 
-    def _checked_long(self, X, y, sample_weight, classes, streams):
+    def _checked_long(self, X, y, sample_weight, classes, levels, streams):
         """The same for many rows, which are checked as they are read."""
         previous = self._previous(streams)
         X, types = _long.inputs(self, X, y, reset=previous is None)
         y, weight = _long.labels_of_y(y, len(X)), _long.weights(sample_weight, len(X))
         labels, totals = _long.label_weights(y, weight)
-        of_all = (self, labels, classes, previous) if streams else (self, labels, previous)
+        of_all = (self, labels, classes, previous, levels) if streams else (self, labels, previous, levels)
         classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
-        position = np.searchsorted(classes, labels)
+        position = positions(classes, labels)
         factor = _labels.weights(self.class_weight, classes, position, totals)
         self._check_present(_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
         return X, types, self._targets(*_long.encoded(y, weight, classes, factor), classes)

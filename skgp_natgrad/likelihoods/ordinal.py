@@ -29,8 +29,15 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     The expectation is by quadrature, to 1e-9 where the latent deviation is at most five times the
     scale and to 1e-4 beyond; all predictions have closed forms.
 
-    In a regressor, y holds the integers and the prediction is the mean of y; in a
-    classifier, the sorted labels are the levels.
+    In a regressor, y holds the integers and the prediction is the mean of y. In a classifier the labels are the
+    levels, in the order of
+
+    - ``levels``, where they are given;
+    - otherwise the type of y, if it is an ordered Categorical of pandas or an Enum of Polars;
+    - otherwise the labels themselves, sorted. Numbers are in their order then; of strings the order of the alphabet is
+      seldom the one that is meant, so that a warning says which order was taken.
+
+    All levels that are stated are classes, also those that the y of a fit lacks, such as that of a fold.
 
     Parameters
     ----------
@@ -48,12 +55,26 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         Bounds of ``scale`` while training.
     widths_bounds : pair of floats or "fixed", default=(1e-4, 1e2)
         Bounds of ``widths`` while training; uniform bins are not trained.
+    levels : sequence of labels or None, default=None
+        All labels of a classifier, from the lowest to the highest. They are a part of the likelihood because it alone
+        has an order of classes: all others treat labels alike in any order.
 
     Examples
     --------
     >>> from skgp_natgrad.likelihoods import Ordinal
     >>> Ordinal(bins="learned")
     Ordinal(bins='learned')
+
+    The order of strings is stated, since that of the alphabet is another:
+
+    >>> import numpy as np
+    >>> from skgp_natgrad import NGDSVGPClassifier
+    >>> X = np.linspace(0, 1, 60)[:, None]
+    >>> y = np.repeat(["low", "mid", "high"], 20)
+    >>> likelihood = Ordinal(levels=["low", "mid", "high"])
+    >>> clf = NGDSVGPClassifier(likelihood=likelihood, n_inducing=8, tol=0.05, random_state=0).fit(X, y)
+    >>> clf.classes_.tolist()
+    ['low', 'mid', 'high']
     """
 
     name = "ordinal"
@@ -61,6 +82,9 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     parameters = ("scale", "widths")
     options = ("n_levels",)
     discrete = True
+    ordered = True
+    # Also of a model that was saved before there were any.
+    levels = None
 
     def __init__(
         self,
@@ -71,6 +95,7 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         widths: ArrayLike | None = None,
         scale_bounds: Bounds = (1e-3, 1e2),
         widths_bounds: Bounds = (1e-4, 1e2),
+        levels: ArrayLike | None = None,
     ) -> None:
         self.bins = bins
         self.half_width = half_width
@@ -79,11 +104,17 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         self.widths = widths
         self.scale_bounds = scale_bounds
         self.widths_bounds = widths_bounds
+        self.levels = levels
 
     # -- the data ------------------------------------------------------------------------
 
     def prepare(self, y, n_classes):
         self._check_options()
+        if self.levels is not None and not n_classes:
+            raise ValueError(
+                f"likelihood Ordinal(levels={self.levels!r}) names the labels of NGDSVGPClassifier; the y of "
+                "NGDSVGPRegressor holds the integers 0, 1, ..., whose number is n_levels."
+            )
         n_levels = self.n_levels
         if n_levels is None:
             n_levels = n_classes or max(2, int(np.max(y)) + 1)

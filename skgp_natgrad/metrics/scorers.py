@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
 
+from .._backend.labels import positions
 from .._backend.types import ArrayLike
 from ._arrays import columns, probability, row_average
 from .calibration import expected_calibration_error, pit_calibration_error
@@ -92,8 +93,8 @@ _OF_ROWS = ("nlpd", "msll")
 
 
 def _log_loss(classifier, X, y, weight):
-    position = np.searchsorted(classifier.classes_, y)
-    known = classifier.classes_[np.minimum(position, len(classifier.classes_) - 1)] == y
+    position = positions(classifier.classes_, y)
+    known = classifier.classes_[position] == y
     if not np.all(known):
         raise ValueError(
             f"y holds the label {y[~known][:1].tolist()[0]!r}, which {type(classifier).__name__} was not trained on."

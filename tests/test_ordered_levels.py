@@ -1,0 +1,392 @@
+"""Labels that are levels in an order: which one is taken, and that every method keeps it."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, trusted_types
+from skgp_natgrad._backend import rows
+from skgp_natgrad._backend.labels import ordered_by_type, positions
+from skgp_natgrad.estimators import _levels
+from skgp_natgrad.likelihoods import Ordinal
+from skgp_natgrad.metrics import calibration_scorer, expected_calibration_error, nlpd_scorer
+
+pytestmark = [
+    pytest.mark.filterwarnings("error::UserWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+# Neither this order nor its reverse is that of the alphabet.
+LEVELS = ["low", "mid", "high"]
+N = 60
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 1))
+CODES = np.digitize(X[:, 0] + 0.3 * RNG.normal(size=N), [-0.5, 0.5])
+STRINGS = np.array(LEVELS)[CODES]
+ORDERED = pd.Series(pd.Categorical.from_codes(CODES, LEVELS, ordered=True))
+
+
+def classifier(likelihood="ordinal", **settings):
+    return NGDSVGPClassifier(
+        RBF(), likelihood=likelihood, **{"n_inducing": 6, "max_iter": 30, "random_state": 0, **settings}
+    )
+
+
+def stated(**settings):
+    return classifier(Ordinal(levels=LEVELS), **settings)
+
+
+@pytest.fixture(scope="module")
+def by_codes():
+    """The fit to the numbers of the levels, which is what all others must be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return classifier().fit(X, CODES)
+
+
+@pytest.fixture(scope="module")
+def by_type():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return classifier().fit(X, ORDERED)
+
+
+def enum_of_polars():
+    polars = pytest.importorskip("polars", reason="polars is not installed: it comes with the test extra")
+    return polars.Series(STRINGS, dtype=polars.Enum(LEVELS))
+
+
+# -- the order that is taken -------------------------------------------------------------------
+
+
+KINDS = {
+    "series": lambda: ORDERED,
+    "categorical": lambda: ORDERED.array,
+    "index": lambda: pd.CategoricalIndex(ORDERED),
+    "enum": enum_of_polars,
+    "numbers": lambda: ORDERED.cat.rename_categories([5, 0, 3]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_a_type_gives_the_log_loss_of_numbers(by_codes, kind):
+    y = KINDS[kind]()
+    model = classifier().fit(X, y)
+    assert model.classes_.tolist() == ([5, 0, 3] if kind == "numbers" else LEVELS)
+    proba = model.predict_proba(X)
+    assert log_loss(CODES, proba) == log_loss(CODES, by_codes.predict_proba(X))
+    assert -np.log(proba[np.arange(N), positions(model.classes_, np.asarray(y))]).mean() == log_loss(CODES, proba)
+    assert model.score(X, y) == by_codes.score(X, CODES)
+
+
+@pytest.mark.parametrize("y", [STRINGS, list(STRINGS), STRINGS.astype(object), pd.Series(STRINGS, dtype="string")])
+def test_the_order_of_strings_is_stated_by_the_likelihood(by_codes, y):
+    model = stated().fit(X, y)
+    assert model.classes_.tolist() == LEVELS
+    assert_array_equal(model.predict_proba(X), by_codes.predict_proba(X))
+
+
+def test_the_likelihood_decides_before_the_type(by_codes):
+    backwards = LEVELS[::-1]
+    model = stated().fit(X, pd.Series(pd.Categorical(STRINGS, categories=backwards, ordered=True)))
+    assert model.classes_.tolist() == LEVELS
+    assert_array_equal(model.predict_proba(X), by_codes.predict_proba(X))
+    assert stated().set_params(likelihood__levels=backwards).fit(X, ORDERED).classes_.tolist() == backwards
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        STRINGS,
+        STRINGS.astype(object),
+        pd.Series(STRINGS),
+        pd.Series(STRINGS, dtype="string"),
+        pd.Series(pd.Categorical(STRINGS, categories=LEVELS)),
+    ],
+    ids=["array", "objects", "series", "string type", "unordered"],
+)
+def test_strings_without_a_stated_order_warn_of_the_one_that_is_taken(y):
+    model = classifier(max_iter=2)
+    with pytest.warns(UserWarning, match=r"'high' < 'low' < 'mid'.*Ordinal\(levels=\[\.\.\.\]\)") as found:
+        model.fit(X, y)
+    assert [each.filename for each in found if each.category is UserWarning] == [__file__]
+    assert model.classes_.tolist() == sorted(LEVELS)
+
+
+def test_a_categorical_of_polars_has_no_order():
+    polars = pytest.importorskip("polars", reason="polars is not installed: it comes with the test extra")
+    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'"):
+        classifier(max_iter=2).fit(X, polars.Series(STRINGS, dtype=polars.Categorical))
+
+
+@pytest.mark.parametrize("y", [CODES, CODES > 0, CODES.astype(float), pd.Series(CODES, dtype="category")])
+def test_numbers_have_their_own_order_without_a_warning(y):
+    assert_array_equal(classifier(max_iter=2).fit(X, y).classes_, np.unique(y))
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "auto", "robust_max"])
+def test_other_likelihoods_sort_their_labels(likelihood):
+    one, other = (classifier(likelihood, max_iter=2).fit(X, y) for y in (ORDERED, STRINGS))
+    assert one.classes_.tolist() == other.classes_.tolist() == sorted(LEVELS)
+    assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ("low mid high", r"levels=\['low mid high'\] must be labels"),
+        (["low", "mid", None], "levels=.*must be labels"),
+        (["low", "mid", "low"], "each of them once"),
+        (["low"], "two or more"),
+        (["low", "mid"], r"\['high'\] are labels, but none of the levels \['low', 'mid'\].*name all levels"),
+        ([0, 1, 2], r"\['high', 'low', 'mid'\] are labels, but none of the levels \[0, 1, 2\]"),
+    ],
+)
+def test_levels_that_do_not_fit_are_refused(levels, message):
+    with pytest.raises(ValueError, match=message):
+        classifier(Ordinal(levels=levels)).fit(X, STRINGS)
+
+
+def test_levels_of_a_regressor_are_refused():
+    with pytest.raises(ValueError, match=r"Ordinal\(levels=.*labels of NGDSVGPClassifier.*n_levels"):
+        NGDSVGPRegressor(RBF(), likelihood=Ordinal(levels=[0, 1, 2])).fit(X, CODES)
+
+
+def test_the_number_of_levels_is_that_of_the_stated_ones():
+    with pytest.raises(ValueError, match="n_levels=4.*y has 3 classes"):
+        classifier(Ordinal(levels=LEVELS, n_levels=4)).fit(X, STRINGS)
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        (ORDERED, LEVELS),
+        (ORDERED.to_frame(), LEVELS),
+        (pd.Series(STRINGS, dtype="category"), None),
+        (pd.DataFrame({"a": ORDERED, "b": ORDERED}), None),
+        (CODES, None),
+        (list(STRINGS), None),
+        (None, None),
+    ],
+)
+def test_the_order_of_a_type(y, expected):
+    assert ordered_by_type(y) == expected
+
+
+# -- levels without a row ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("absent", LEVELS)
+def test_a_level_that_a_fit_lacks_stays_a_class_in_its_place(absent):
+    seen = STRINGS != absent
+    by_type, by_levels = classifier().fit(X[seen], ORDERED[seen]), stated().fit(X[seen], STRINGS[seen])
+    by_numbers = classifier(Ordinal(levels=[0, 1, 2])).fit(X[seen], CODES[seen])
+    for model in (by_type, by_levels):
+        assert model.classes_.tolist() == LEVELS
+        assert_array_equal(model.predict_proba(X), by_numbers.predict_proba(X))
+    # Neighbours in the order stay so: where the mean rises, so does the expected level.
+    latent, mean = by_type.predict_latent(X), by_type.predict_proba(X) @ np.arange(3)
+    assert_array_equal(np.argsort(latent), np.argsort(mean))
+
+
+def test_folds_without_a_level_are_scored():
+    rows = np.argsort(CODES, kind="stable")
+    # Without shuffling the first fold is all "low" and the last all "high": their fits lack these levels nearly.
+    few = rows[(STRINGS[rows] != "high") | (np.cumsum(STRINGS[rows] == "high") <= 4)]
+    folds = [(few[:-4], few[-4:]), (few[4:], few[:4])]
+    assert set(STRINGS[folds[0][0]]) == {"low", "mid"}
+    for scoring in (None, nlpd_scorer):
+        by_type, by_levels = (
+            cross_val_score(model, X, y, cv=folds, scoring=scoring, error_score="raise")
+            for model, y in ((classifier(), ORDERED), (stated(), STRINGS))
+        )
+        assert_array_equal(by_type, by_levels)
+        assert np.all(by_type > -5.0)
+
+
+# -- what keeps the order ---------------------------------------------------------------------------
+
+
+def test_every_prediction_is_that_of_numbers(by_codes, by_type):
+    names = np.array(LEVELS)
+    assert_array_equal(by_type.predict(X), names[by_codes.predict(X)])
+    assert_array_equal(by_type.sample_y(X, 5), names[by_codes.sample_y(X, 5)])
+    for method in ("predict_proba", "predict_log_proba", "decision_function", "predict_latent"):
+        assert_array_equal(getattr(by_type, method)(X), getattr(by_codes, method)(X))
+    assert by_type.score(X, ORDERED) == by_type.score(X, STRINGS) == by_codes.score(X, CODES)
+    assert len(set(by_type.predict(X))) == 3
+
+
+def test_decisions_of_two_levels_are_positive_for_the_upper_one():
+    levels = ["small", "big"]
+    model = classifier(Ordinal(levels=levels)).fit(X, np.where(CODES > 0, "big", "small"))
+    assert model.classes_.tolist() == levels
+    assert_array_equal(model.predict(X) == "big", model.decision_function(X) > 0)
+    assert 0.1 < np.mean(model.decision_function(X) > 0) < 0.9
+
+
+@pytest.mark.parametrize("weight", ["balanced", {"low": 1.0, "mid": 2.0, "high": 5.0}])
+def test_weights_of_classes_follow_the_labels(weight):
+    of_codes = weight if isinstance(weight, str) else dict(enumerate(weight.values()))
+    model, expected = classifier(class_weight=weight), classifier(class_weight=of_codes)
+    assert_array_equal(model.fit(X, ORDERED).predict_proba(X), expected.fit(X, CODES).predict_proba(X))
+
+
+def test_balanced_weights_are_those_of_the_levels_that_occur():
+    seen = STRINGS != "high"
+    weight = N / 2.0 / np.bincount(CODES[seen]) * seen.mean()
+    balanced, explicit = classifier(class_weight="balanced"), classifier(class_weight=dict(zip(LEVELS, weight)))
+    balanced, explicit = (model.fit(X[seen], ORDERED[seen]).predict_proba(X) for model in (balanced, explicit))
+    assert_allclose(balanced, explicit, rtol=1e-9)
+
+
+@pytest.mark.parametrize("save", ["pickle", "skops"])
+def test_saved_models_keep_the_order(by_type, save):
+    for model in (by_type, stated().fit(X, STRINGS)):
+        if save == "pickle":
+            loaded = pickle.loads(pickle.dumps(model))
+        else:
+            skops_io = pytest.importorskip("skops.io", reason="skops is not installed: it comes with the test extra")
+            loaded = skops_io.loads(skops_io.dumps(model), trusted=trusted_types())
+        assert loaded.classes_.tolist() == LEVELS
+        assert_array_equal(loaded.predict(X), model.predict(X))
+        assert loaded.likelihood_.levels == model.likelihood_.levels
+        assert repr(loaded) == repr(model)
+        assert repr(clone(loaded)) == repr(model)
+
+
+def test_a_warm_start_keeps_the_order():
+    model = classifier(warm_start=True).fit(X, ORDERED)
+    twin = classifier(warm_start=True).fit(X, CODES)
+    # Without a word: strings do not state another.
+    assert model.fit(X, STRINGS).classes_.tolist() == LEVELS
+    assert_array_equal(model.predict_proba(X), twin.fit(X, CODES).predict_proba(X))
+    assert model.fit(X, ORDERED).classes_.tolist() == LEVELS
+    with pytest.raises(ValueError, match="warm_start=True, but y has the classes"):
+        model.fit(X, ORDERED.cat.reorder_categories(LEVELS[::-1], ordered=True))
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+FIRST = np.flatnonzero(STRINGS != "high")
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "classes"),
+    [
+        (Ordinal(levels=LEVELS), STRINGS, None),
+        (Ordinal(levels=LEVELS), STRINGS, sorted(LEVELS)),
+        ("ordinal", ORDERED, None),
+        ("ordinal", ORDERED, np.unique(STRINGS)),
+        ("ordinal", STRINGS, LEVELS),
+        ("ordinal", STRINGS, pd.Categorical(sorted(LEVELS), categories=LEVELS, ordered=True)),
+    ],
+    ids=["levels", "levels and classes", "type", "type and classes", "classes", "type of classes"],
+)
+def test_a_stream_keeps_the_order_of_its_first_call(likelihood, y, classes):
+    model, expected = classifier(likelihood), classifier()
+    model.partial_fit(X[FIRST], y[FIRST], classes=classes)
+    assert model.classes_.tolist() == LEVELS
+    expected.partial_fit(X[FIRST], CODES[FIRST], classes=[0, 1, 2])
+    assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    # Later rows need not state it again, and np.unique sorts.
+    for later in (y, STRINGS):
+        model.partial_fit(X, later, classes=np.unique(STRINGS))
+    expected.partial_fit(X, CODES).partial_fit(X, CODES)
+    assert model.classes_.tolist() == LEVELS
+    assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+
+
+def test_a_stream_of_strings_warns_once():
+    model = classifier(max_iter=2)
+    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'") as found:
+        model.partial_fit(X[FIRST], STRINGS[FIRST], classes=np.unique(STRINGS))
+    assert [each.filename for each in found if each.category is UserWarning] == [__file__]
+    assert model.partial_fit(X, STRINGS).classes_.tolist() == sorted(LEVELS)
+
+
+def test_a_stream_refuses_another_order():
+    model = classifier(max_iter=2).partial_fit(X, ORDERED)
+    before = model.predict_proba(X)
+    backwards = ORDERED.cat.reorder_categories(LEVELS[::-1], ordered=True)
+    for y, classes in ((backwards, None), (STRINGS, LEVELS[::-1])):
+        with pytest.raises(
+            ValueError, match=r"order \['low', 'mid', 'high'\], but here it is \['high', 'mid', 'low'\]"
+        ):
+            model.partial_fit(X, y, classes=classes)
+    with pytest.raises(ValueError, match=r"\['top'\] are labels, but none of the levels"):
+        classifier().partial_fit(X, ORDERED, classes=[*LEVELS, "top"])
+    assert_array_equal(model.predict_proba(X), before)
+
+
+def test_the_named_classes_of_a_stream_are_all():
+    unused = ORDERED.cat.set_categories(["none", *LEVELS])
+    assert classifier(max_iter=2).partial_fit(X, unused, classes=np.unique(STRINGS)).classes_.tolist() == LEVELS
+    assert classifier(max_iter=2).partial_fit(X, unused).classes_.tolist() == ["none", *LEVELS]
+
+
+# -- scorers and searches ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scorer", [nlpd_scorer, calibration_scorer])
+def test_scorers_follow_the_classes(by_codes, by_type, scorer):
+    assert scorer(by_type, X, ORDERED) == scorer(by_type, X, STRINGS) == scorer(by_codes, X, CODES)
+    folds = KFold(3, shuffle=True, random_state=0)
+    found, expected = (cross_val_score(classifier(), X, y, cv=folds, scoring=scorer) for y in (ORDERED, CODES))
+    assert_array_equal(found, expected)
+
+
+def test_the_scorer_of_the_density_is_the_log_loss(by_type):
+    proba = by_type.predict_proba(X)
+    assert_allclose(nlpd_scorer(by_type, X, ORDERED), -log_loss(CODES, proba), rtol=1e-12)
+    # scikit-learn takes the columns for those of sorted labels, as the guide says.
+    assert_allclose(log_loss(STRINGS, proba[:, np.argsort(by_type.classes_)]), log_loss(CODES, proba), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"label 'top', which NGDSVGPClassifier was not trained on"):
+        nlpd_scorer(by_type, X[:2], ["top", "low"])
+    error = expected_calibration_error(STRINGS, proba, labels=by_type.classes_)
+    assert error == -calibration_scorer(by_type, X, STRINGS)
+
+
+def test_pipelines_and_searches_keep_the_order(by_codes):
+    model = make_pipeline(StandardScaler(), classifier())
+    search = GridSearchCV(model, {"ngdsvgpclassifier__max_iter": [30]}, cv=2, scoring=nlpd_scorer)
+    assert search.fit(X, ORDERED).classes_.tolist() == LEVELS
+    expected = clone(search).fit(X, CODES)
+    assert search.best_score_ == expected.best_score_
+    assert_array_equal(search.predict_proba(X), expected.predict_proba(X))
+
+
+# -- long tables and several processes ------------------------------------------------------------------
+
+
+def test_long_tables_keep_the_order(tmp_path, monkeypatch, by_codes):
+    monkeypatch.setattr(rows, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 32)
+    np.save(tmp_path / "y.npy", STRINGS)
+    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
+    settings = {"batch_size": 8, "solver": "ngd", "class_weight": "balanced"}
+    expected = classifier(**settings).fit(X, CODES)
+    for model, y in ((stated(**settings), mapped), (classifier(**settings), ORDERED)):
+        assert model.fit(X, y).classes_.tolist() == LEVELS
+        assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    assert np.abs(expected.predict_proba(X) - by_codes.predict_proba(X)).max() > 1e-6
+    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'") as found:
+        classifier(**settings).fit(X, mapped)
+    assert [each.filename for each in found if each.category is UserWarning] == [__file__]
+
+
+def test_processes_state_the_same_order():
+    assert _levels.of_all([LEVELS, LEVELS]) == LEVELS
+    assert _levels.of_all([None, None]) is None
+    with pytest.raises(ValueError, match="processes of a common fit state different levels"):
+        _levels.of_all([LEVELS, LEVELS[::-1]])
