@@ -20,8 +20,8 @@ def of_fit(estimator, y, previous, levels=None):
     """
     labels = np.unique(y)
     if processes.sharing(estimator.n_devices) > 1:
-        labels = np.unique(np.concatenate(processes.exchanged(labels)))
-        levels = _levels.of_all(processes.exchanged(levels))
+        labels, levels = zip(*processes.exchanged((labels, levels)), strict=True)
+        labels, levels = np.unique(np.concatenate(labels)), _levels.of_all(levels)
     if levels is None and previous is not None and _same(labels, estimator.classes_):
         # No other order is stated than that of the fit before.
         return estimator.classes_

@@ -81,8 +81,6 @@ class Likelihood(KnownRows, BaseEstimator):
         Whether y is one of the integers 0, 1, 2, ...
     atom : float or None
         The least value of a continuous y, if y has it with positive probability.
-    ordered : bool
-        Whether class labels are levels in an order: that of the argument ``levels`` if there is one, or of y's type.
     """
 
     name: ClassVar[str] = ""
@@ -100,7 +98,6 @@ class Likelihood(KnownRows, BaseEstimator):
     discrete: ClassVar[bool] = False
     mixed: ClassVar[bool] = False
     atom: ClassVar[float | None] = None
-    ordered: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

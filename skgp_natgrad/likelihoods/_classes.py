@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +14,16 @@ from ._base import Likelihood
 
 
 class ClassLikelihood(Likelihood):
-    """A likelihood of a class label; y holds the label's position, 0 to C - 1."""
+    """A likelihood of a class label; y holds the label's position, 0 to C - 1.
+
+    Attributes
+    ----------
+    ordered : bool
+        Whether the classes are levels in an order: that of the argument ``levels`` if there is one, or of y's type.
+    """
 
     tasks = ("classification",)
+    ordered: ClassVar[bool] = False
 
     def coarser(self) -> ClassLikelihood:
         """A likelihood that takes less time and is nearly the same, for values that need not be exact."""

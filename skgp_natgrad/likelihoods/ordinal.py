@@ -84,7 +84,7 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     discrete = True
     ordered = True
     # Also of a model that was saved before there were any.
-    levels = None
+    levels: ArrayLike | None = None
 
     def __init__(
         self,
