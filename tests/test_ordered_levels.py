@@ -95,8 +95,9 @@ def test_the_order_of_a_type_gives_the_log_loss_of_numbers(by_codes, by_type):
     assert by_type.classes_.tolist() == LEVELS
     assert log_loss(CODES, by_type.predict_proba(X)) == log_loss(CODES, by_codes.predict_proba(X))
     # Of the order of the alphabet it is not even near.
-    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'"):
+    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'") as found:
         sorted_by_name = classifier().fit(X, STRINGS)
+    assert [each.filename for each in found if each.category is UserWarning] == [__file__]
     assert log_loss(STRINGS, sorted_by_name.predict_proba(X)) > log_loss(CODES, by_type.predict_proba(X)) + 0.1
 
 
@@ -135,13 +136,6 @@ def test_strings_without_a_stated_order_warn_of_the_one_that_is_taken(y):
         classes, position = encoded(classifier(), y)
     assert classes == sorted(LEVELS)
     assert_array_equal(position, np.searchsorted(classes, STRINGS))
-
-
-def test_the_warning_names_the_line_of_the_fit():
-    for fit in (classifier(max_iter=2).fit, classifier(max_iter=2).partial_fit):
-        with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'") as found:
-            fit(X, STRINGS)
-        assert [each.filename for each in found if each.category is UserWarning] == [__file__]
 
 
 def test_a_categorical_of_polars_has_no_order():
@@ -218,6 +212,7 @@ def test_a_level_that_y_lacks_stays_a_class_in_its_place(absent):
         assert_array_equal(position, CODES[seen])
 
 
+@pytest.mark.slow
 def test_folds_without_a_level_are_scored():
     order = np.argsort(CODES, kind="stable")
     # Each fold is a level of its own.
@@ -229,8 +224,8 @@ def test_folds_without_a_level_are_scored():
     )
     assert_array_equal(by_type, by_numbers)
     assert_array_equal(by_levels, by_numbers)
-    # A level between the others is expected where none of its rows is, unlike one beyond them.
-    assert by_type[1] > max(by_type[0], by_type[2]) > -100.0
+    # Improbable, but not impossible: it is a class.
+    assert by_type.min() > -100.0
 
 
 # -- what keeps the order ---------------------------------------------------------------------------
@@ -258,8 +253,14 @@ def test_decisions_of_two_levels_are_positive_for_the_upper_one():
 @pytest.mark.parametrize("weight", ["balanced", {"low": 1.0, "mid": 2.0, "high": 5.0}])
 def test_weights_of_classes_follow_the_labels(weight):
     of_codes = weight if isinstance(weight, str) else dict(enumerate(weight.values()))
-    model, expected = classifier(class_weight=weight), classifier(class_weight=of_codes)
-    assert_array_equal(model.fit(X, ORDERED).predict_proba(X), expected.fit(X, CODES).predict_proba(X))
+    # Not all levels as often as each other.
+    few = np.flatnonzero(np.arange(N) % 3 >= CODES)
+    found, expected = (
+        classifier(class_weight=each)._checked(X[few], y[few], None, None, levels, False)[2].weight
+        for each, y, levels in ((weight, ORDERED, LEVELS), (of_codes, CODES, None))
+    )
+    assert len(set(found)) == 3
+    assert_array_equal(found, expected)
 
 
 def test_balanced_weights_are_those_of_the_levels_that_occur():
@@ -270,7 +271,7 @@ def test_balanced_weights_are_those_of_the_levels_that_occur():
 
 @pytest.mark.parametrize("save", ["pickle", "skops"])
 def test_saved_models_keep_the_order(by_type, save):
-    for model in (by_type, stated(max_iter=2).fit(X, STRINGS)):
+    for model in (by_type, stated().fit(X, STRINGS)):
         if save == "pickle":
             loaded = pickle.loads(pickle.dumps(model))
         else:
@@ -283,6 +284,7 @@ def test_saved_models_keep_the_order(by_type, save):
         assert repr(clone(loaded)) == repr(model)
 
 
+@pytest.mark.slow
 def test_a_warm_start_keeps_the_order():
     model = classifier(warm_start=True).fit(X, ORDERED)
     twin = classifier(warm_start=True).fit(X, CODES)
@@ -317,6 +319,7 @@ def test_the_first_call_of_a_stream_states_the_order(likelihood, y, classes):
     assert_array_equal(position, CODES[FIRST])
 
 
+@pytest.mark.slow
 def test_a_stream_keeps_the_order_of_its_first_call():
     model = classifier().partial_fit(X[FIRST], STRINGS[FIRST], classes=LEVELS)
     expected = classifier().partial_fit(X[FIRST], CODES[FIRST], classes=[0, 1, 2])
@@ -332,6 +335,9 @@ def test_a_stream_keeps_the_order_of_its_first_call():
         with pytest.raises(ValueError, match=message):
             model.partial_fit(X, y, classes=classes)
     assert_array_equal(model.predict_proba(X), before)
+    with pytest.warns(UserWarning, match="'high' < 'low' < 'mid'") as found:
+        classifier().partial_fit(X[FIRST], STRINGS[FIRST], classes=np.unique(STRINGS))
+    assert [each.filename for each in found if each.category is UserWarning] == [__file__]
 
 
 def test_a_stream_of_strings_warns_where_its_classes_are_sorted():
@@ -354,8 +360,6 @@ def test_the_named_classes_of_a_stream_are_all():
 @pytest.mark.parametrize("scorer", [nlpd_scorer, calibration_scorer])
 def test_scorers_follow_the_classes(by_codes, by_type, scorer):
     assert scorer(by_type, X, ORDERED) == scorer(by_type, X, STRINGS) == scorer(by_codes, X, CODES)
-    found, expected = (cross_val_score(classifier(), X, y, cv=FOLDS, scoring=scorer) for y in (ORDERED, CODES))
-    assert_array_equal(found, expected)
 
 
 def test_the_scorer_of_the_density_is_the_log_loss(by_type):
@@ -369,11 +373,13 @@ def test_the_scorer_of_the_density_is_the_log_loss(by_type):
     assert error == -calibration_scorer(by_type, X, STRINGS)
 
 
+@pytest.mark.slow
 def test_pipelines_and_searches_keep_the_order(by_codes):
     model = make_pipeline(StandardScaler(), classifier())
     search = GridSearchCV(model, {"ngdsvgpclassifier__max_iter": [30]}, cv=FOLDS, scoring=nlpd_scorer)
     assert search.fit(X, ORDERED).classes_.tolist() == LEVELS
     expected = clone(search).fit(X, CODES)
+    assert_array_equal(search.cv_results_["split0_test_score"], expected.cv_results_["split0_test_score"])
     assert search.best_score_ == expected.best_score_
     assert_array_equal(search.predict_proba(X), expected.predict_proba(X))
 

@@ -89,7 +89,8 @@ def check_as_before(levels, classes):
     """Refuse stated ``levels`` whose order is not that of the classes of the calls before."""
     if levels is None:
         return
-    now, before = ([each for each in one if each in other] for one, other in ((levels, classes), (classes, levels)))
+    known = classes.tolist()
+    now, before = ([each for each in one if each in other] for one, other in ((levels, known), (known, levels)))
     if now != before:
         raise ValueError(
             f"partial_fit continues the fit before, whose levels have the order {before}, but here it is {now}; give "
