@@ -1,26 +1,16 @@
 """The tables of examples/paper: what was run is not run again, and every figure of a report is that of its lines."""
 
 import csv
-import importlib
+import functools
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-PAPER = Path(__file__).resolve().parents[1] / "examples" / "paper"
+from .conftest import EXAMPLES, example
 
-
-def script(name):
-    """One of the scripts as a module; they import what they share from their folder."""
-    sys.path.insert(0, str(PAPER))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(PAPER))
-
-
+PAPER = EXAMPLES / "paper"
+script = functools.partial(example, "paper")
 common, orthogonal, tables, report = map(script, ("_common", "_orthogonal", "tables", "_tables"))
 paper, figures, natural = map(script, ("_paper_numbers", "figures", "_natural"))
 
