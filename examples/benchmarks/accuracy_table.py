@@ -24,6 +24,7 @@ from accuracy import DEFAULT_DATA, load
 from defaults import halves, provenance, run
 
 DOC = HERE.parents[1] / "doc"
+DATA = Path(os.environ.get("SKGP_DATA", DEFAULT_DATA))
 # Digits that are kept of a figure, and those shown.
 _KEPT, _SCORES = 5, {"density": ".3f", "error": ".4f", "z": ".2f", "calibration": ".3f", "seconds": ".0f"}
 
@@ -50,7 +51,7 @@ CASES = {
 
 def parse_arguments(argv=None):
     p = parser(__doc__, DOC / "accuracy_table.jsonl")
-    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
+    p.add_argument("--data-dir", type=Path, default=DATA)
     p.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     p.add_argument("--last", type=int, default=4, help="runs that the table shows of a case")
     return p.parse_args(argv)
