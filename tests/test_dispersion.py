@@ -330,7 +330,7 @@ def test_errors_of_zero_are_finite(rng):
     left_out = left_out_of(rng, lambda X: X[:, 0])
     left_out.error[0, ::5] = 0.0
     found = dispersion_of(left_out)
-    assert np.all(np.isfinite(log_factors(found, left_out.X)))
+    assert np.corrcoef(log_factors(found, left_out.X)[0], left_out.X[:, 0])[0, 1] > 0.9
     left_out.error[:] = 0.0
     assert dispersion_of(left_out) is None
 

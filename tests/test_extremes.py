@@ -123,8 +123,9 @@ def test_one_outlier_of_y_is_an_outlier():
     y = Y.copy()
     y[7] = 1e6
     mean, std = check_regressor(X, y)
-    assert np.all(np.abs(mean) < 1e6)
-    assert np.all(std < 1e6)
+    # One row of sixty says little of the others, and is their second moment, which is 1.3e5 squared.
+    assert np.all(np.abs(mean) < 2e5)
+    assert np.all((std > 3e4) & (std < 5e5))
     y = np.delete(y, 7)
     robust = fit(NGDSVGPRegressor, np.delete(X, 7, 0), y)
     assert rmse(robust.predict(np.delete(X, 7, 0)), y) < 0.6 * y.std()

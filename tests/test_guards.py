@@ -191,4 +191,8 @@ def test_a_precision_that_overflows_is_no_gaussian():
     model = NGDSVGPRegressor(
         1.0 * RBF(), likelihood="chained_beta", parameterization="natural_log", gamma_schedule=0.5, max_iter=20
     ).fit([[0.3]], [0.95])
-    assert np.all(np.isfinite(model.predict([[0.3], [5.0]], return_std=True)))
+    mean, std = model.predict([[0.3], [5.0]], return_std=True)
+    assert mean[0] == pytest.approx(0.95, abs=0.01)
+    # Farther away the deviation is larger, and at most that of zeros and ones.
+    assert 0.5 < mean[1] < 0.95
+    assert 0.0 < 5.0 * std[0] < std[1] < 0.5

@@ -206,9 +206,9 @@ def test_rows_in_single_precision_are_solved_in_double(name, rng):
     X = table.X.astype(np.float32)
     X[20:25] = X[3]
     index = np.array([3, 30])
-    single, double = (predictions(at, table._replace(X=X.astype(dtype)), index) for dtype in (np.float32, float))
-    np.testing.assert_allclose(single, double, rtol=1e-2, atol=1e-2)
-    assert np.all(np.isfinite(label_densities(at, table._replace(X=X), index)))
+    for function in (predictions, label_densities):
+        single, double = (function(at, table._replace(X=X.astype(dtype)), index) for dtype in (np.float32, float))
+        np.testing.assert_allclose(single, double, rtol=1e-2, atol=1e-2)
 
 
 def test_rows_of_equal_x_are_left_out_together(rng):

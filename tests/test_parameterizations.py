@@ -180,6 +180,12 @@ def test_a_step_too_far_is_shortened(name, rng):
     dS = np.broadcast_to(3.0 * np.eye(4), (2, 4, 4))
     velocity = velocity_of(q, np.ones((2, 4)), dS, name)
     moved = jax.jit(natural_gradient.step, static_argnums=3)(q, velocity, 1.0, name)
+    candidate = functools.partial(jax.jit(natural_gradient.candidate, static_argnums=4), q, np.ones((2, 4)), dS)
+    assert -np.log2(moved.gamma) == int(moved.n_halvings)
+    for got, want in zip(moved.q, candidate(float(moved.gamma), name), strict=True):
+        assert_allclose(got, want, rtol=1e-9, atol=1e-12)
     assert np.linalg.eigvalsh(moved.q.cov).min() > 0
-    assert np.linalg.eigvalsh(moved.q.precision).min() > 0
-    assert float(moved.gamma) > 0
+    # Half of the size was needed: the whole leaves no Gaussian.
+    if moved.n_halvings:
+        too_far = candidate(2.0 * float(moved.gamma), name)
+        assert not np.all(np.linalg.eigvalsh(np.nan_to_num(too_far.precision)) > 0)

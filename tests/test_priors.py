@@ -228,7 +228,8 @@ def test_priors_are_searched_and_pickled():
     given = {"length_scale": LogNormal(0.5), "variance": OneOver(2.0)}
     reg = NGDSVGPRegressor(KERNEL, hyperparameter_prior=given, **SMALL)
     search = GridSearchCV(reg, {"hyperparameter_prior": [None, "weak", given]}, cv=2).fit(X, Y)
-    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    # Each of them reaches the fit.
+    assert len(np.unique(search.cv_results_["mean_test_score"].round(10))) == 3
     reg.fit(X, Y)
     loaded = pickle.loads(pickle.dumps(reg))
     assert_array_equal(loaded.predict(X), reg.predict(X))

@@ -13,6 +13,7 @@ from skgp_natgrad.start import search
 from skgp_natgrad.start.candidates import CANDIDATES
 from skgp_natgrad.start.merged import in_random_order
 from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, splits
+from skgp_natgrad.start.view import NOISE_BOUNDS
 from skgp_natgrad.start.weak_prior import weak_prior
 from skgp_natgrad.training.batches import Table
 
@@ -82,7 +83,7 @@ def test_parts_without_a_target_judge_nothing(rng):
     assert sum(part.weight for part in parts) == pytest.approx(1.5)
     index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
     assert index == 0
-    assert np.isfinite(found.density)
+    assert -5.0 < found.density < 0.0
 
 
 def test_copies_are_in_one_part_where_rows_are_not_merged(rng):
@@ -98,15 +99,16 @@ def test_a_target_judges_only_where_it_is_on_both_sides(rng):
     table, shuffled = _shuffled(rng.normal(size=(3, 2)), n_targets=2)
     assert sum(part.weight for part in splits(table._replace(y=y), shuffled, 250)) == 1.0
     _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
-    assert np.isfinite(found.density)
+    assert -5.0 < found.density < 0.0
 
 
 def test_without_any_judge_the_first_kernel_is_taken(rng):
     table, _ = _shuffled(rng.normal(size=(450, 2)))
     y = np.where(np.arange(450) < 5, table.y, np.nan)
-    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
-    assert found.density == -np.inf or np.isfinite(found.density)
-    assert np.isfinite(found.noise)
+    index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert index == 0
+    assert found.density < 0.0
+    assert NOISE_BOUNDS[0] <= found.noise <= NOISE_BOUNDS[1]
 
 
 def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):

@@ -42,7 +42,10 @@ def test_the_noise_may_end_at_its_bound(table, half_life):
     X, f, noise = table
     weight = forgotten(half_life) if half_life > 1.0 else np.full(N, half_life)
     model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), random_state=0).fit(X[:N], (f + noise)[:N], sample_weight=weight)
-    assert np.all(np.isfinite(model.predict(X[N:], return_std=True)))
+    mean, deviation = model.predict(X[N:], return_std=True)
+    error = (f + noise)[N:] - mean
+    assert np.sqrt(np.mean(error**2)) < 0.7 * (f + noise)[N:].std()
+    assert 0.7 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.5
 
 
 def test_labels_are_learned_from_weighted_rows(table):
