@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._backend.repeated import at_most_one
+from .._backend.canonical import order_of
+from .._backend.repeated import at_most_one, grouped
 from .._backend.rows import Rows
 from ..start.normal_scores import NormalScores, fit_normal_scores
 from ..start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
@@ -28,7 +29,7 @@ def weighted(X, types, targets, batch_size):
     """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
     if isinstance(X, Rows):
         table, span = _long.weighted(X, types, targets, batch_size)
-        return distinct(table) if table.n_rows <= batch_size else table, span
+        return distinct(table, targets.n_classes > 0) if table.n_rows <= batch_size else table, span
     weight = _inputs.weights(targets.weight, X)
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
@@ -38,7 +39,7 @@ def weighted(X, types, targets, batch_size):
     X, y = map(snapped, tables, spans)
     known = (None if each is None else each[used].T for each in (targets.offset, targets.known))
     table = Table(X, y.T, weight[used], *known)
-    return distinct(table) if len(table.weight) <= batch_size else table, spans[0]
+    return distinct(table, targets.n_classes > 0) if len(table.weight) <= batch_size else table, spans[0]
 
 
 def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
@@ -101,19 +102,20 @@ def latent_offset(offset, scale, n_latent):
     return np.pad(offset / scale.scale[:, None], ((0, n_latent - len(offset)), (0, 0)))
 
 
-def distinct(table):
+def distinct(table, of_labels):
     """Return the distinct rows of a table in a fixed order, with their weights summed.
 
-    A repeated row and a row of twice the weight then give the same table, to the bit,
-    and so does every order of the rows.
+    A repeated row and a row of twice the weight then give the same table, to the bit, and so does every order of the
+    rows; every order and sign of the columns, and with ``of_labels`` other names of the labels, give the same order.
     """
     known = [each.T for each in (table.y, table.offset, table.known) if each is not None]
+    kinds = np.repeat(np.arange(1 + len(known)), [table.n_columns, *(each.shape[1] for each in known)])
     columns = np.column_stack([table.X, *known])
-    # lexsort's last key is the primary one: columns from the left, then weights for a fixed order of sums.
-    order = np.lexsort(np.vstack([table.weight, columns.T[::-1]]))
-    columns = columns[order]
-    same = (columns[1:] == columns[:-1]) | (np.isnan(columns[1:]) & np.isnan(columns[:-1]))
-    first = np.concatenate([[True], ~same.all(axis=1)])
-    weight = np.add.reduceat(table.weight[order], np.flatnonzero(first))
-    found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[first])]
-    return Table(*found)._replace(weight=weight)
+    # By weight first, for a fixed order of sums. A missing value equals another.
+    order = np.argsort(table.weight, kind="stable")
+    groups, start = grouped(np.where(np.isnan(columns), np.inf, columns)[order])
+    order = order[groups]
+    weight = np.add.reduceat(table.weight[order], start)
+    place = order_of(columns[order[start]], kinds, [table.n_columns] if of_labels else [])
+    found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[start][place])]
+    return Table(*found)._replace(weight=weight[place])

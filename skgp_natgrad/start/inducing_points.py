@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.cluster import KMeans
 
+from .._backend.repeated import grouped
+
 # Greedy selection costs candidates * points^2 / 2 of memory traffic: beyond this many candidates a
 # random part of the table represents the whole.
 _CANDIDATES = 4000
@@ -19,12 +21,18 @@ _CANDIDATES_PER_POINT = 4
 _EXHAUSTED = 1e-10
 
 
+def distinct_rows(X):
+    """The distinct rows of ``X``, each where it comes first."""
+    order, start = grouped(X)
+    return X[np.sort(order[start])]
+
+
 def candidates(X, n_points, random_state):
     """Return distinct rows of ``X`` to choose from: all of them, or a random part of a large table."""
     limit = max(_CANDIDATES, _CANDIDATES_PER_POINT * n_points)
     if len(X) > limit:
         X = X[np.sort(random_state.choice(len(X), limit, replace=False))]
-    return np.unique(X, axis=0)
+    return distinct_rows(X)
 
 
 def greedy_variance(X, kernel, n_points, random_state, n_given=0):
@@ -95,7 +103,7 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
     points.
     """
     # Only greedy selection is too expensive for all rows: k-means sees the whole table.
-    X = np.unique(X, axis=0) if method == "k-means" else candidates(X, n_inducing + n_mean_inducing, random_state)
+    X = distinct_rows(X) if method == "k-means" else candidates(X, n_inducing + n_mean_inducing, random_state)
     n_inducing = min(n_inducing, len(X))
     n_mean_inducing = min(n_mean_inducing, len(X) - n_inducing)
     if method == "k-means":
@@ -107,7 +115,7 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
 
 def place_mean_only(X, n_mean_inducing, random_state):
     """Return random rows for the mean-only points, at most as many as there are distinct rows."""
-    X = np.unique(X, axis=0)
+    X = distinct_rows(X)
     return random_rows(X, None, min(n_mean_inducing, len(X)), random_state)
 
 
@@ -133,6 +141,6 @@ def follow(old, X, kernel, n_inducing, random_state):
     there are enough points. ``n_inducing=None`` stands for all.
     """
     if n_inducing is None:
-        return np.unique(np.concatenate([old, X]), axis=0)
-    both = np.unique(np.concatenate([old, candidates(X, n_inducing, random_state)]), axis=0)
+        return distinct_rows(np.concatenate([old, X]))
+    both = distinct_rows(np.concatenate([old, candidates(X, n_inducing, random_state)]))
     return greedy_variance(both, kernel, min(n_inducing, len(both)), random_state)

@@ -24,7 +24,7 @@ def place(plan, table, random_state):
     X, kernel = table.sample.X, functools.reduce(operator.add, plan.kernels)
     n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
     if n_inducing is None:
-        placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
+        placed = inducing_points.distinct_rows(X), np.empty((0, X.shape[1]))
         n_inducing = _padded_size(plan, len(placed[0]))
     elif isinstance(plan.inducing_init, str):
         placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)

@@ -29,7 +29,9 @@ def regressed(table, n_classes, likelihood):
         scale = scale_of(table)[:, None]
         return table._replace(y=table.y / scale, known=None if table.known is None else table.known / scale**2)
     if n_classes:
-        labels = np.unique(table.y)
+        # In an order that does not depend on their names: the frequent first, then as they come.
+        labels, first, counts = np.unique(table.y, return_index=True, return_counts=True)
+        labels = labels[np.lexsort((first, -counts))]
         # Of two indicators one says all.
         labels = labels[1:] if len(labels) == 2 else labels
         y = np.equal(table.y, labels[:, None]).astype(float)

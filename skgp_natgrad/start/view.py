@@ -1,4 +1,8 @@
-"""A table under one scaling of X, and where the hyperparameters of a kernel start there."""
+"""A table under one scaling of X, and where the hyperparameters of a kernel start there.
+
+Its columns are in an order of their own, whatever the one given: of sums in another order, rounding would lead a search
+to other hyperparameters.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,12 @@ FEW_COLUMNS = 3
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
 # Tables whose widths share a multiple of this share programs.
 _COLUMNS = 8
+# Rows that tell columns apart.
+_FIRST_ROWS = 64
 
 
 class View:
-    """A table under one scaling of X, filled up with columns of zeros.
+    """A table under one scaling of X, its columns in a fixed order and filled up with columns of zeros.
 
     Parameters
     ----------
@@ -49,11 +55,13 @@ class View:
     """
 
     def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS):
-        scale = fit_scale("X", table.X, at_most_one(table.weight), active=True)
+        self._order = _order_of_columns(table.X)
+        X = table.X[:, self._order]
+        scale = fit_scale("X", X, at_most_one(table.weight), active=True)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
         missing = -self.width % _COLUMNS
-        X = np.pad(table.X, ((0, 0), (0, missing)))
+        X = np.pad(X, ((0, 0), (0, missing)))
         longest = np.sqrt(self.width) * deviation
         shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
         self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
@@ -80,10 +88,21 @@ class View:
         longest = self.longest[: self.width]
         limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
         values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
-        return kernels.to_sklearn(make(longest, limits), values)
+        return kernels.to_sklearn(make(self._own_columns(longest), limits), values)
 
     def _own_columns(self, values):
-        return values[: self.width] if np.ndim(values) else values
+        """The values (at least D,) of the columns in the order given."""
+        if not np.ndim(values):
+            return values
+        found = np.empty(self.width)
+        found[self._order] = values[: self.width]
+        return found
+
+
+def _order_of_columns(X):
+    """An order of columns that depends on neither the one given nor their signs."""
+    first = X[:_FIRST_ROWS]
+    return np.lexsort((first * np.sign(first[:1]))[::-1])
 
 
 def _logarithms(kernel, n_columns):
