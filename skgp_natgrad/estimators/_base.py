@@ -227,6 +227,11 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         where = {"device": self.device, "n_devices": self.n_devices}
         return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where))
 
+    def _by_class(self, values):
+        """Values of the latent functions or the classes of the model, the first axis in the order of ``classes_``."""
+        ranks = getattr(self, "_class_ranks", None)
+        return values if ranks is None else values[ranks]
+
     def _defined(self, values):
         """Return predicted values, if none is NaN."""
         if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):

@@ -72,7 +72,7 @@ class ClassDistribution(LatentDistribution):
         >>> proba.shape, bool(np.allclose(proba.sum(axis=1), 1.0))
         ((100, 2), True)
         """
-        return self._predict("class_probabilities", self._check_rows(X)).T
+        return self._by_class(self._predict("class_probabilities", self._check_rows(X))).T
 
     @by_blocks()
     def predict_log_proba(self, X: ArrayLike) -> Floats:
@@ -97,7 +97,7 @@ class ClassDistribution(LatentDistribution):
         >>> bool(np.allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X)))
         True
         """
-        return self._predict("log_class_probabilities", self._check_rows(X)).T
+        return self._by_class(self._predict("log_class_probabilities", self._check_rows(X))).T
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Log odds of two classes, or the logarithm of the probability of each of several.
@@ -158,4 +158,5 @@ class ClassDistribution(LatentDistribution):
         n_samples = _checks.integer("n_samples", n_samples, 1)
         X = self._check_rows(X)
         positions = self._sample_targets(X, n_samples, random_state, _checks.boolean("joint", joint))[0]
-        return self.classes_[positions]
+        ranks = getattr(self, "_class_ranks", None)
+        return (self.classes_ if ranks is None else self.classes_[np.argsort(ranks)])[positions]

@@ -64,7 +64,7 @@ class Interpretation:
             of_term = (scale[0] if alike else scale) if shared else scale[k]
             terms += terms_of(kernel, names, units, points, of_term, None if shared else k)
         varies = getattr(self, "_dispersion", None) is not None
-        prior_mean = np.broadcast_to(self._posterior.prior_mean[:, 0] * scale + offset, scale.shape)
+        prior_mean = np.broadcast_to(self._by_class(self._posterior.prior_mean[:, 0]) * scale + offset, scale.shape)
         return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies)
 
     def _noise(self):

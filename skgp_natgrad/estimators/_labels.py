@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .. import svgp
 from .._backend import processes
 from . import _checks, _levels
 
@@ -113,3 +114,29 @@ def weights(given, classes, position, weight):
             f"the labels {classes.tolist()} a positive weight."
         )
     return factors
+
+
+def ranks(estimator, plan, table, previous):
+    """The place of each class in the model, (C,), which does not depend on its name; None if it is that in ``classes_``.
+
+    The points at which a likelihood of several classes is averaged differ from class to class. The frequent class comes
+    first; of equally frequent ones that of the first row.
+    """
+    if previous is not None:
+        return getattr(estimator, "_class_ranks", None)
+    if plan.n_classes <= 2 or not plan.likelihood.averages_points or len(plan.kernels or ()) > 1:
+        return None
+    y = table.sample.y[0].astype(int)
+    seen, at = np.unique(y, return_index=True)
+    first = np.full(plan.n_classes, len(y))
+    first[seen] = at
+    return np.argsort(np.lexsort((first, -np.bincount(y, minlength=plan.n_classes))))
+
+
+def ranked(table, of_classes):
+    """The table with the ranks of its labels."""
+    if of_classes is None:
+        return table
+    if isinstance(table, svgp.LongTable):
+        return table.mapped(lambda part: ranked(part, of_classes))
+    return table._replace(y=of_classes[table.y.astype(int)].astype(float))

@@ -86,8 +86,8 @@ class LatentDistribution:
             return values[..., 0] if single else values
 
         if not (return_std or return_cov):
-            return shaped(self._predict("latent_mean", X).T * scale + offset)
-        mean, var = self._predict("latent_moments", X)
+            return shaped(self._by_class(self._predict("latent_mean", X)).T * scale + offset)
+        mean, var = map(self._by_class, self._predict("latent_moments", X))
         mean = shaped(mean.T * scale + offset)
         if return_std:
             return mean, shaped(np.sqrt(var).T * scale)
@@ -98,4 +98,4 @@ class LatentDistribution:
         n_bytes = 8 * len(self._posterior.alpha) * len(X) ** 2
         remedy = "predict fewer rows at a time, or take return_std=True"
         memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
-        return np.moveaxis(svgp.covariance(_fitted.model_of(self), X, self.device, of_targets), 0, -1)
+        return np.moveaxis(self._by_class(svgp.covariance(_fitted.model_of(self), X, self.device, of_targets)), 0, -1)

@@ -20,7 +20,7 @@ from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
 from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
-from . import _arguments, _constructor, _long, _table, _warm_start
+from . import _arguments, _constructor, _labels, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
@@ -94,6 +94,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         _refuse_other_arguments(estimator)
         table = _long.in_memory(table) if isinstance(table, svgp.LongTable) else table
     weight, some = table.total_weight, gathered(table, n_processes)
+    ranks, is_all = _labels.ranks(estimator, plan, some, previous) if plan.n_classes else None, some is table
+    table = _labels.ranked(table, ranks)
+    some = table if is_all else _labels.ranked(some, ranks)
     checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
     if checkpoint is not None:
         random_state = checkpoint.rewind(random_state)
@@ -129,7 +132,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes)
+    return Fit(*found, trained_with, targets.attributes | ({"_class_ranks": ranks} if plan.n_classes else {}))
 
 
 def _check_rows(likelihood, table):
