@@ -285,7 +285,8 @@ def _in_one_step(state, constants, table, plan, random_state):
     if optimum.means is not None:
         parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
         found = found._replace(state=state._replace(parameters=parameters), constants=constants)
-    return found._replace(calibration=optimum.calibration, held_out=optimum.held_out, dispersion=dispersed)
+    of_held_out = {"held_out": optimum.held_out, "gain": optimum.gain}
+    return found._replace(calibration=optimum.calibration, dispersion=dispersed, **of_held_out)
 
 
 def _dispersion(optimum, table, plan, random_state):

@@ -2,13 +2,17 @@
 
 import warnings
 
+import jax
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+from sklearn.model_selection import cross_val_score
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.estimators import _bounds
+from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 
 RNG = np.random.default_rng(5)
@@ -59,7 +63,7 @@ def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     NGDSVGPRegressor(kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)), **OPTIONS).fit(X, Y)
     monkeypatch.undo()
     ((trained, log_bounds, level, *given),) = ends
-    assert given == [True, False]
+    assert given == [True, False, {}]
     for given in (True, False):
         with pytest.warns(ConvergenceWarning, match="likelihood__variance at its ") as caught:
             _bounds.warn_at_bounds(trained, log_bounds, level, given)
@@ -117,3 +121,42 @@ def test_without_noise_the_default_likelihood_ends_at_its_lower_bound_and_tells_
         warnings.simplefilter("error", ConvergenceWarning)
         both = NGDSVGPRegressor(random_state=0).fit(X, np.column_stack([Y, y]))
     assert ("hardly any noise" in both.plan_) == (np.ravel(both.likelihood_.variance).min() < 1.1e-8)
+
+
+@pytest.fixture(scope="module")
+def with_an_irrelevant_column():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.uniform(-2.0, 2.0, size=(90, 2)), columns=["time", "nothing"])
+    return table, np.sin(2.0 * table["time"].to_numpy()) + 0.1 * rng.normal(size=90)
+
+
+def warned(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(each.message) for each in caught if "bound" in str(each.message)]
+
+
+def test_a_column_without_effect_is_named_once_in_a_cross_validation(with_an_irrelevant_column):
+    table, y = with_an_irrelevant_column
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0], (1e-2, 1e3)) + ConstantKernel(0.1, "fixed")
+    model = NGDSVGPRegressor(kernel, n_inducing=40, random_state=0)
+    (message,) = warned(lambda: cross_val_score(model, table, y, cv=4))
+    assert message.startswith("Column nothing of X is irrelevant: training ended with kernel__k1__k2__length_scale at ")
+    assert "widen" not in message
+    # Whoever fits a model alone is told each time.
+    assert warned(lambda: model.fit(table, y)) == warned(lambda: model.fit(table, y)) == [message]
+
+
+def test_what_a_column_without_effect_is():
+    """Not one whose lengthscale is at a bound near its values, nor one under an amplitude that makes up for it."""
+
+    def found(variance, longest):
+        kernel = ConstantKernel(variance) * Columns(RBF([longest, 1.0], [(0.1, longest), (0.1, 9.0)]), [2, 0])
+        values = [kernels.from_sklearn(kernel, 3)[i] for i in range(3)]
+        value, *bounds = [((jax.tree.map(np.log, each),), Gaussian().value_and_bounds(1)[0]) for each in values]
+        found = _bounds.without_effect(value, bounds, [variance], RNG.normal(size=(50, 3)), 1.0)
+        return {name: {i: each.tolist() for i, each in parts.items()} for name, parts in found.items()}
+
+    assert found(1.0, 1e3) == {"kernel__k2__kernel__length_scale": {0: [2]}}
+    assert found(1.0, 5.0) == {} == found(1e4, 1e3)

@@ -9,11 +9,13 @@ from numpy.testing import assert_allclose
 from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.metrics import roc_auc_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators import _fitted
 from skgp_natgrad.estimators._outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
+from skgp_natgrad.mean_solve.held_out_labels import Densities, Gain
 from skgp_natgrad.step.state import Report
 from skgp_natgrad.training import constant_model, loop
 from skgp_natgrad.training.batches import Table
@@ -270,3 +272,33 @@ def test_labels_that_were_only_memorised_are_named(rng):
             warnings.simplefilter("always")
             clf.fit(X, y if is_noise else X[:, 0] > 0.5, sample_weight=np.full(60, 20.0))
         assert told([str(each.message) for each in caught], "each predicted without itself") == is_noise
+
+
+# -- held-out labels against their frequencies -----------------------------------------------
+
+
+def test_the_gain_of_held_out_labels_is_that_over_the_frequencies(rng):
+    y, latent, frequencies = rng.integers(0, 3, 60), rng.normal(size=(3, 60)), np.array([0.2, 0.3, 0.5])
+    p = np.exp(latent) / np.exp(latent).sum(0)
+    each = np.log(p[y, np.arange(60)])
+    gain = Gain.of(Densities(each, np.ones(60), np.ones(60)), latent, y, frequencies)
+    assert_allclose(gain.mean, np.mean(each - np.log(frequencies[y])), rtol=1e-12)
+    assert_allclose(gain.error, np.std(each - np.log(frequencies[y])) / np.sqrt(60), rtol=1e-12)
+    assert_allclose(gain.ranking, roc_auc_score(y, p.T, multi_class="ovr"), rtol=1e-12)
+    two = Gain.of(Densities(each, np.ones(60), np.ones(60)), latent[:1], y // 2, frequencies[:2])
+    assert_allclose(two.ranking, roc_auc_score(y // 2, latent[0]), rtol=1e-12)
+    drawn = [roc_auc_score(y // 2, rng.normal(size=60)) for _ in range(2000)]
+    assert_allclose(two.chance, np.std(drawn), rtol=0.06)
+
+
+@pytest.mark.parametrize("ranking", [0.8, 0.52])
+def test_few_rare_labels_say_nothing_against_a_ranking(ranking, table, monkeypatch):
+    """As of 20 positive rows among 450: their density is below that of a constant by chance."""
+    found = Gain(-0.002, 0.02, ranking, 0.07)
+    monkeypatch.setattr(Gain, "of", classmethod(lambda cls, *arguments: found))
+    monkeypatch.setattr(
+        "skgp_natgrad.estimators._outcome._value", lambda *arguments: (-9.0, "log density of held-out rows")
+    )
+    (message,) = messages(NGDSVGPClassifier(1.0 * RBF(1.0, "fixed"), random_state=0), table[0], table[1] > 1.0) or [""]
+    assert ("no information about y" in message) == (ranking < 0.6)
+    assert ("is told with a frequency of 0.52 (by chance 0.5 +- 0.07)" in message) == (ranking < 0.6)

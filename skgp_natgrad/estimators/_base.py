@@ -16,7 +16,7 @@ from .. import svgp
 from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
-from . import _arguments, _callbacks, _fitted, _inputs, _outcome, _persistence
+from . import _arguments, _callbacks, _clones, _fitted, _inputs, _outcome, _persistence
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
 from ._interpretation import Interpretation
@@ -189,6 +189,11 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
+
+    def __sklearn_clone__(self):
+        found = super().__sklearn_clone__()
+        _clones.register(found, self)
+        return found
 
     def __copy__(self):
         found = type(self).__new__(type(self))

@@ -117,7 +117,7 @@ def weights(given, classes, position, weight):
 
 
 def ranks(estimator, plan, table, previous):
-    """The place of each class in the model, (C,), which does not depend on its name; None if it is that in ``classes_``.
+    """The place of each class in the model (C,), which does not depend on its name; None where it is in ``classes_``.
 
     The points at which a likelihood of several classes is averaged differ from class to class. The frequent class comes
     first; of equally frequent ones that of the first row.

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import svgp
-from . import _arguments, _bounds, _fitted
+from . import _arguments, _bounds, _clones, _fitted
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
 # its own first value.
@@ -27,6 +27,10 @@ _telling = threading.Lock()
 _MOST_WINDOWS = 40
 # Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
+# Standard errors by which the ranking of held-out labels must be ahead of chance.
+_SURE = 2.0
+# Rows that tell the variance of the prior.
+_SOME_ROWS = 1000
 
 
 class Outcome(NamedTuple):
@@ -73,18 +77,41 @@ class Outcome(NamedTuple):
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
-            given = self.estimator.kernel is not None, _fitted.noise_may_vanish(self.estimator, fit)
-            _bounds.warn_at_bounds(result.state.parameters[:2], result.constants.log_bounds, level, *given)
+            self._warn_at_bounds(level)
         if fit.previous is None:
             _fitted.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
 
-    def _new(self, kinds):
-        """Those of the kinds of warnings that no other fit of the same search has given in this process."""
+    def _warn_at_bounds(self, stacklevel):
+        """Name the hyperparameters at a bound; and columns without effect, of which one fit of several alone speaks."""
+        fit, result, level = self.fit, self.result, stacklevel + 1
+        at = result.state.parameters[:2], result.constants.log_bounds
+        given, idle = self.estimator.kernel is not None, {}
+        if given:
+            some = fit.some.sample
+            kernels = _fitted.model_of(self.estimator).kernels
+            variances = [np.mean(kernel.diag(some.X[:_SOME_ROWS])) for kernel in kernels]
+            deviation = float(np.nanstd(some.y)) if fit.plan.likelihood.conjugate else 1.0
+            idle = _bounds.without_effect(*at, variances, some.X, deviation)
+        may_vanish = _fitted.noise_may_vanish(self.estimator, fit)
+        _bounds.warn_at_bounds(*at, level, given, may_vanish, idle)
+        names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
+        pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
+        new = self._new(pairs, _clones.family_of(self.estimator))
+        if new:
+            warnings.warn(_without_effect(new), ConvergenceWarning, stacklevel=level)
+
+    def _new(self, kinds, family=None):
+        """Those of the kinds of warnings that no other fit of the same search has given in this process.
+
+        With a ``family`` of clones, none of its fits.
+        """
         around = getattr(self.estimator, "_parent_callback_ctx", None)
-        if around is None or _is_refit(around):
+        if around is not None and not _is_refit(around):
+            family = around.root_uuid
+        if family is None:
             return list(kinds)
         with _telling:
-            told = _told.setdefault((around.root_uuid, type(self.estimator)), set())
+            told = _told.setdefault((family, type(self.estimator)), set())
             new = [kind for kind in kinds if kind not in told]
             told.update(new)
             while len(_told) > _MOST_SEARCHES:
@@ -184,6 +211,17 @@ def _of_training(outcome):
     return {kind: message for kind, message in found.items() if message}
 
 
+def _without_effect(found):
+    """That columns have no effect, by pairs of the lengthscale's name and the column's."""
+    columns, hyperparameters = (list(dict.fromkeys(each)) for each in reversed(list(zip(*found, strict=True))))
+    these, are, them = ("Columns", "are", "them") if len(columns) > 1 else ("Column", "is", "it")
+    return (
+        f"{these} {', '.join(map(str, columns))} of X {are} irrelevant: training ended with "
+        f"{', '.join(hyperparameters)} at the upper bound there, where the kernel hardly depends on {them}. Wider "
+        f"bounds would change nothing; leave {them} out, or keep {them}, which does no harm."
+    )
+
+
 def _not_converged(trained, settings, step_sizes):
     return {
         None: None,
@@ -267,10 +305,24 @@ def _no_better(outcome):
         value, what = left_out.mean, "log density of training labels, each predicted without itself"
     if value > constant:
         return None
+    if result.gain is not None and what.endswith("held-out rows"):
+        return _no_gain(result.gain, _remedy(outcome))
     found = (
         f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
     )
     return f"{found}no information about y. Otherwise {_remedy(outcome)}."
+
+
+def _no_gain(gain, remedy):
+    """That held-out labels show no gain over their frequencies: neither their density does, nor their ranking."""
+    if gain.mean > 0.0 or gain.ranking > 0.5 + _SURE * gain.chance:
+        return None
+    return (
+        "Held-out labels are predicted no better than by their frequencies, the constant: their log density is larger "
+        f"by {gain.mean:.2g} +- {gain.error:.2g} nats per row, and which of two rows has which label, where they "
+        f"differ, is told with a frequency of {gain.ranking:.2g} (by chance 0.5 +- {gain.chance:.2g}). X may contain "
+        f"no information about y. Otherwise {remedy}."
+    )
 
 
 def _worse_labels(outcome):

@@ -33,7 +33,7 @@ from .common_covariance import (
     value_and_slope,
     with_single,
 )
-from .held_out_labels import SHARE, Densities, doubt_of, folds_of, moments_of, without
+from .held_out_labels import SHARE, Densities, Gain, doubt_of, folds_of, moments_of, without
 from .mean_system import points_of, prior_of
 
 # The kernel's scale changes by this factor, at most so many times.
@@ -183,8 +183,8 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     if further is not None:
         means = label_means.of_basis(further.wide, fit.w)
         fit = fit._replace(w=means.m)
-    average = Average.of(*best.densities)
-    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), average, best.calibration, means=means)
+    found = Average.of(*best.densities), best.calibration
+    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), *found, means=means, gain=_gain(problem, best))
 
 
 class _UnderLikelihood(NamedTuple):
@@ -306,6 +306,14 @@ def _judged(problem, way):
     found = calibrate(problem.likelihood, mean, var, y, problem.weight, problem.doubt)
     each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, y))
     return _Judged(way, fits, found, Densities(each, problem.weight, problem.counts))
+
+
+def _gain(problem, judged):
+    """The `Gain` of a way to the means over the frequencies of all labels."""
+    (mean, _), y = problem.moments(judged.fits)
+    labels, weight = (np.asarray(each) for each in (problem.rows.y[0], problem.rows.weight))
+    total = np.bincount(labels.astype(int), weights=weight)
+    return Gain.of(judged.densities, np.asarray(mean), y[0].astype(int), total / total.sum())
 
 
 def _climb(problem, limits):

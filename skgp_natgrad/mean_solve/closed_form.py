@@ -32,6 +32,7 @@ from ..variational import gaussian, model
 from . import given_noise, noise_search, rounding, row_means
 from .amplitude import multiplied, room
 from .drawn import drawn
+from .held_out_labels import Gain
 from .label_means import Means
 from .mean_system import points_of, prior_of, rows_of, whitened_in_place
 from .noise_search import left_out_of, leverages, search_noise
@@ -65,6 +66,8 @@ class Optimum(NamedTuple):
         Predictions of some rows from all others, where they were asked for.
     means : Means, optional
         The mean where it rests on further points, too: q's own is then that part which the inducing points explain.
+    gain : Gain, optional
+        Of class labels, by how much held-out ones are predicted better than by their frequencies.
     """
 
     q: gaussian.Gaussian
@@ -74,6 +77,7 @@ class Optimum(NamedTuple):
     calibration: Calibration | None = None
     left_out: LeftOut | None = None
     means: Means | None = None
+    gain: Gain | None = None
 
 
 class HeldOut(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import log_softmax
+from scipy.stats import rankdata
 
 from .._backend.repeated import n_observations
 from ..prediction.calibration import Average
@@ -117,6 +119,46 @@ class Densities(NamedTuple):
         """
         found = Average.of(self.each - others.each, self.weight, self.counts)
         return found.mean > n_errors * found.error
+
+
+class Gain(NamedTuple):
+    """By how much held-out labels are predicted better than by the labels' frequencies.
+
+    Attributes
+    ----------
+    mean, error : float
+        The gain in log density, in nats a row, and its standard error.
+    ranking : float
+        How often the latent means tell which of two rows has which label, of two that differ: the area under the curve
+        of each class against the others (of one latent function, of each class and those below against those above),
+        their mean.
+    chance : float
+        The standard deviation of `ranking` if X told nothing (Mann and Whitney 1947).
+    """
+
+    mean: float
+    error: float
+    ranking: float
+    chance: float
+
+    @classmethod
+    def of(cls, densities, latent, y, frequencies):
+        """Of the `Densities` of labels ``y`` (B,), the latent means (K, B), and the frequencies (C,) of all labels."""
+        gain = Average.of(densities.each - np.log(frequencies[y]), densities.weight, densities.counts)
+        if len(latent) == 1:
+            pairs = [(latent[0], y > c) for c in range(len(frequencies) - 1)]
+        else:
+            pairs = [(value, y == c) for c, value in enumerate(log_softmax(latent, axis=0))]
+        found = [_area(*pair) for pair in pairs if 0 < np.count_nonzero(pair[1]) < len(y)]
+        ranking, chance = np.mean(found, axis=0) if found else (0.5, 0.5)
+        return cls(*gain, float(ranking), float(chance))
+
+
+def _area(value, is_positive):
+    """The area under the curve by which values (B,) tell the positive rows, and its deviation by chance."""
+    n, m = np.count_nonzero(is_positive), np.count_nonzero(~is_positive)
+    area = (rankdata(value)[is_positive].sum() - 0.5 * n * (n + 1)) / (n * m)
+    return area, np.sqrt((n + m + 1) / (12.0 * n * m))
 
 
 def doubt_of(counts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..mean_solve.held_out_labels import Gain
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
 from ..step.state import State
@@ -35,6 +36,9 @@ class Result(NamedTuple):
         How the deviation of y varies with X, where that was asked for and is seen.
     held_out : Average, optional
         The log density of held-out rows in nats per unit of weight, where it was found together with q.
+    gain : Gain, optional
+        Of class labels, by how much held-out ones are predicted better than by their frequencies, where that was found
+        together with q.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
     """
@@ -49,6 +53,7 @@ class Result(NamedTuple):
     dispersion: Dispersion | None = None
     held_out: Average | None = None
     log_prior: float = 0.0
+    gain: Gain | None = None
 
 
 def of_training(trained: loop.Result, constants: Constants) -> Result:

@@ -1,0 +1,23 @@
+"""Which estimators are clones of one another, as the folds of a cross-validation are.
+
+A search tells its fits that they belong together, a cross-validation does not: but what it fits are clones of one
+estimator.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+
+# By each clone, and by an estimator that is no clone, what its clones have in common.
+_families, _of_clones = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+
+
+def register(clone, original):
+    """Count a clone to the family of its original's clones."""
+    _families[clone] = _families.get(original) or _of_clones.setdefault(original, uuid.uuid4())
+
+
+def family_of(estimator):
+    """What the clones of one estimator have in common; None for an estimator that is no clone."""
+    return _families.get(estimator)
