@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators import _fitted
+from skgp_natgrad.estimators import _fitted, _outcome
 from skgp_natgrad.estimators._outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from skgp_natgrad.mean_solve.held_out_labels import Densities, Gain
@@ -296,9 +296,7 @@ def test_few_rare_labels_say_nothing_against_a_ranking(ranking, table, monkeypat
     """As of 20 positive rows among 450: their density is below that of a constant by chance."""
     found = Gain(-0.002, 0.02, ranking, 0.07)
     monkeypatch.setattr(Gain, "of", classmethod(lambda cls, *arguments: found))
-    monkeypatch.setattr(
-        "skgp_natgrad.estimators._outcome._value", lambda *arguments: (-9.0, "log density of held-out rows")
-    )
+    monkeypatch.setattr(_outcome, "_value", lambda *arguments: (-9.0, "log density of held-out rows"))
     (message,) = messages(NGDSVGPClassifier(1.0 * RBF(1.0, "fixed"), random_state=0), table[0], table[1] > 1.0) or [""]
     assert ("no information about y" in message) == (ranking < 0.6)
     assert ("is told with a frequency of 0.52 (by chance 0.5 +- 0.07)" in message) == (ranking < 0.6)

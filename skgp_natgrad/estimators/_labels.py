@@ -124,9 +124,11 @@ def ranks(estimator, plan, table, previous):
     """
     if previous is not None:
         return getattr(estimator, "_class_ranks", None)
-    if plan.n_classes <= 2 or not plan.likelihood.averages_points or len(plan.kernels or ()) > 1:
+    is_open = plan.n_classes > 2 and plan.likelihood.averages_points and len(plan.kernels or ()) <= 1
+    # A table of more rows is not put in an order of its own, and in a file only a part of it is seen.
+    if not is_open or table.n_rows > plan.settings.batch_size:
         return None
-    y = table.sample.y[0].astype(int)
+    y = table.y[0].astype(int)
     seen, at = np.unique(y, return_index=True)
     first = np.full(plan.n_classes, len(y))
     first[seen] = at

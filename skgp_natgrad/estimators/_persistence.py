@@ -22,7 +22,7 @@ from ._arguments import one_or_each
 from ._calibration import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 8
+FORMAT = 9
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
