@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import numpy as np
 
-# One round tells rows apart by the sizes of their ranks, the next ones by signs and columns.
-_ROUNDS = 4
+# One round tells rows apart by the sizes of their ranks, the next ones by signs and columns; then weights count, too.
+_ROUNDS, _WITHOUT_WEIGHTS = 8, 4
 _HALF = 1 << 63
 
 
-def order_of(columns, kinds, labels=()):
-    """The canonical order of distinct rows.
+def order_of(columns, weight, kinds, labels=()):
+    """The canonical order of distinct rows, which weights decide only among those that are alike without them.
 
     Parameters
     ----------
     columns : ndarray of shape (N, C)
         Numbers; NaN where one is missing.
+    weight : ndarray of shape (N,)
     kinds : sequence of int
         The kind of each column, as of X and of y: only columns of one kind may be exchanged.
     labels : sequence of int
@@ -36,7 +37,9 @@ def order_of(columns, kinds, labels=()):
     ranks = [_ranks(column, j in labels) for j, column in enumerate(columns.T)]
     seeds = _mixed(np.asarray(kinds, np.uint64))
     row = np.zeros(len(columns), np.uint64)
-    for _ in range(_ROUNDS):
+    for i in range(_ROUNDS):
+        if i == _WITHOUT_WEIGHTS:
+            row = _mixed(row) + _mixed(_ranks(weight, True).astype(np.uint64))
         found = _mixed(row)
         for j, rank in enumerate(ranks):
             found += _mixed(seeds[j] ^ (_of_names if j in labels else _of_numbers)(rank, row))
@@ -44,7 +47,7 @@ def order_of(columns, kinds, labels=()):
         order = np.argsort(row, kind="stable")
         if not np.any(row[order[1:]] == row[order[:-1]]):
             return order
-    # Rows that are one another's mirror images: any order that does not depend on the one given.
+    # Rows are one another's mirror images: any order does that does not depend on the one given.
     return np.lexsort(np.vstack([columns.T[::-1], row]))
 
 

@@ -116,6 +116,6 @@ def distinct(table, of_labels):
     groups, start = grouped(np.where(np.isnan(columns), np.inf, columns)[order])
     order = order[groups]
     weight = np.add.reduceat(table.weight[order], start)
-    place = order_of(columns[order[start]], kinds, [table.n_columns] if of_labels else [])
+    place = order_of(columns[order[start]], weight, kinds, [table.n_columns] if of_labels else [])
     found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[start][place])]
     return Table(*found)._replace(weight=weight[place])
