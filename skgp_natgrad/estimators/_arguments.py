@@ -69,6 +69,7 @@ def read(estimator, targets, by_parts=False):
         device=_device(estimator, solver),
         n_devices=estimator.n_devices,
         settings=settings,
+        n_restarts=_number_or_auto("n_restarts_optimizer", estimator.n_restarts_optimizer, "auto", 0),
     )
 
 

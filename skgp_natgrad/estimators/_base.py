@@ -54,6 +54,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         likelihood="gaussian",
         objective="elbo",
         hyperparameter_prior=None,
+        n_restarts_optimizer="auto",
         calibrate=True,
         normalize_X="auto",
         normalize_y=True,
@@ -88,6 +89,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         self.likelihood = likelihood
         self.objective = objective
         self.hyperparameter_prior = hyperparameter_prior
+        self.n_restarts_optimizer = n_restarts_optimizer
         self.calibrate = calibrate
         self.normalize_X = normalize_X
         self.normalize_y = normalize_y

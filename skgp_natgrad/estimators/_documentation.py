@@ -15,6 +15,7 @@ GROUPS = {
         "likelihood",
         "objective",
         "hyperparameter_prior",
+        "n_restarts_optimizer",
         "class_weight",
         "calibrate",
         "normalize_X",
@@ -75,6 +76,17 @@ hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=Non
     "weak" is ``LogNormal(sigma=3)``, around the initial values. They are in
     the units of those. ``solver="evidence"`` then keeps what has a prior at its
     most probable value; class labels are trained by "ngd".
+n_restarts_optimizer : int or "auto", default="auto"
+    How many more starts the search for the hyperparameters of a given
+    ``kernel`` has. Its given values are always one of them, and stay where no
+    other start has a clearly larger log marginal likelihood on some of the
+    rows. "auto" tries long and short lengthscales, and for a kernel with
+    periods those that the periodogram of y shows along each of its columns,
+    with their multiples. A number adds so many random starts between the
+    bounds, as in scikit-learn; 0 leaves the given values alone. All starts
+    are within the bounds, and drawn by ``random_state``. A solver of many steps
+    starts at the given values unless the kernel has periods or a number is
+    given. Without a ``kernel`` the search has starts of its own.
 normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
     "quantile" maps each column to normal scores by a monotone function, linear

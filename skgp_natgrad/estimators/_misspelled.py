@@ -12,7 +12,6 @@ _Class = TypeVar("_Class", bound=type)
 
 # Arguments of other estimators' constructors, and where to give here what they hold; and those of regressors alone.
 _ELSEWHERE = {
-    "n_restarts_optimizer": "There are no restarts; with kernel=None several kernels and starts are compared.",
     "inducing_points": "Give them as inducing_init.",
     "lengthscale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
     "length_scale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",

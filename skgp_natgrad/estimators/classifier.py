@@ -101,6 +101,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         likelihood: str | Likelihood = "auto",
         objective: ObjectiveLike = "elbo",
         hyperparameter_prior: HyperparameterPrior = None,
+        n_restarts_optimizer: int | Literal["auto"] = "auto",
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         calibrate: bool = True,
         normalize_X: NormalizeX = "auto",

@@ -123,6 +123,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         likelihood: str | Likelihood = "gaussian",
         objective: ObjectiveLike = "elbo",
         hyperparameter_prior: HyperparameterPrior = None,
+        n_restarts_optimizer: int | Literal["auto"] = "auto",
         calibrate: bool | Literal["auto"] = "auto",
         mean_function: MeanFunction = None,
         normalize_X: NormalizeX = "auto",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
 from .plan import Plan
+from .restarts import Starts
 from .sized import pays_on_all_rows, sized
 from .state import init
 
@@ -38,6 +40,8 @@ _WORTH_A_SEARCH = 0.05
 # Where the search for the scale of their latent functions starts.
 _VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
+# Of the search among starts of steps, which go on from there.
+_ITERATIONS_OF_STEPS = 20
 # Noise variance from which regression of labels starts, as a share of their variance.
 _NOISE = 0.1
 _SMALLEST = 1e-290
@@ -59,6 +63,8 @@ def complete(plan, table, random_state):
         # The default kernel is at the maximum without the prior. Noise for repeated steps is the default.
         found = maximise_evidence(plan, table, random_state)
         plan = found if one_step else plan._replace(kernels=found.kernels)
+    elif is_given:
+        plan = _started_elsewhere(plan, table, random_state)
     return sized(plan, table)
 
 
@@ -337,7 +343,9 @@ def maximise_evidence(plan, table, random_state):
         noises = [each[own].mean() for each in noise]
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
         of_own = rows._replace(y=rows.y[own], known=None if rows.known is None else rows.known[own])
-        best = evidence.maximise(start, bounds, of_own, _ITERATIONS, _log_prior(plan, table, k))
+        log_prior = _log_prior(plan, table, k)
+        starts = Starts(start, bounds, of_own, log_prior, plan.n_restarts, random_state)
+        best, _ = starts.search(_ITERATIONS)
         if np.isfinite(best.evidence):
             start = best.hyperparameters
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
@@ -346,6 +354,33 @@ def maximise_evidence(plan, table, random_state):
     if not _is_fixed(likelihood):
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
+
+
+def _started_elsewhere(plan, table, random_state):
+    """The plan of steps with given kernels whose periods, or with restarts other values as well, the evidence finds.
+
+    Steps move a period hardly at all. All other kernels start at their values, as hyperparameters that are not trained
+    do.
+    """
+    if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None:
+        return plan
+    rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
+    if plan.n_classes and np.all(rows.y == rows.y[:, :1]):
+        return plan
+    rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
+    bounds = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
+    kernels = []
+    for k, kernel in enumerate(plan.kernels):
+        logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.n_columns)]
+        start, *limits = map(Hyperparameters, logs, np.log((_NOISE, *bounds)))
+        own = rows if len(plan.kernels) != len(rows.y) else rows.target(k)
+        starts = Starts(start, limits, own, evidence.no_prior, plan.n_restarts, random_state)
+        if starts.has_periods or plan.n_restarts != "auto":
+            best, is_other = starts.search(_ITERATIONS_OF_STEPS)
+            if is_other:
+                kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, best.hyperparameters.kernel))
+        kernels.append(kernel)
+    return plan._replace(kernels=tuple(kernels))
 
 
 def _log_prior(plan, table, k):
@@ -393,7 +428,8 @@ def _of_labels(plan, table, random_state):
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
-    best = evidence.maximise(start, bounds, rows, _ITERATIONS)
+    starts = Starts(start, bounds, rows, evidence.no_prior, plan.n_restarts, random_state)
+    best, _ = starts.search(_ITERATIONS)
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))

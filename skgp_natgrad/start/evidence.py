@@ -161,17 +161,39 @@ def value_and_gradient(hyperparameters, rows):
     return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
 
 
+def value(hyperparameters, rows):
+    """The value of `value_and_gradient` alone."""
+    if not np.any(np.isfinite(rows.y)):
+        return 0.0
+    factored = [(_factored(hyperparameters, group), group) for (group,) in _groups(rows)]
+    return sum(-np.inf if each is None else _value(hyperparameters, each, group) for each, group in factored)
+
+
+def _value(hyperparameters, factored, rows):
+    """The log marginal likelihood of targets that share a covariance of the rows."""
+    factor, alpha, _ = factored
+    n, n_targets = alpha.shape
+    found = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(np.diag(factor)).sum())
+    found += float((_missing(n_targets, rows) * np.log(_noise(hyperparameters.noise, rows))).sum())
+    return found - 0.5 * n * n_targets * _LOG_2PI
+
+
+def _missing(n_targets, rows):
+    """Half the part that rows of a weight below one lack of an observation, of all targets together."""
+    return 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
+
+
 def _of_group(hyperparameters, rows):
     """Value and gradient for targets that share a covariance of the rows."""
     factored = _factored(hyperparameters, rows)
     if factored is None:
         return -np.inf, jax.tree.map(np.zeros_like, hyperparameters)
+    # Before its factor is overwritten.
+    found = _value(hyperparameters, factored, rows)
     factor, alpha, X = factored
     n, n_targets = alpha.shape
     diagonal = np.diag_indices(n)
-    value = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(factor[diagonal]).sum())
-    noise, missing = _noise(hyperparameters.noise, rows), 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
-    value += float((missing * np.log(noise)).sum())
+    noise, missing = _noise(hyperparameters.noise, rows), _missing(n_targets, rows)
     # Of the inverse there is one triangle. A symmetric covariance lets it stand for both, with twice the slope.
     inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
     own = np.zeros(len(X))
@@ -181,7 +203,7 @@ def _of_group(hyperparameters, rows):
     rest = np.pad(rest.T, (0, len(X) - n)) if n < len(X) else rest.T
     of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight + missing / noise).sum()
     gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
-    return value - 0.5 * n * n_targets * _LOG_2PI, Hyperparameters(gradient, np.asarray(of_noise))
+    return found, Hyperparameters(gradient, np.asarray(of_noise))
 
 
 def no_prior(x):

@@ -55,6 +55,8 @@ class Plan(NamedTuple):
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
     settings : Settings
+    n_restarts : int or "auto"
+        Of the search for the hyperparameters of given kernels: see `restarts.Starts`.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class Plan(NamedTuple):
     device: Device = "auto"
     n_devices: Devices = None
     settings: Settings = Settings()
+    n_restarts: int | Literal["auto"] = "auto"
 
     @property
     def basis(self) -> str:

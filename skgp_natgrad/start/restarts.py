@@ -1,0 +1,201 @@
+"""Several starts for the hyperparameters of a given kernel, among which the evidence of few rows chooses.
+
+The evidence has many maxima: one for each period that a few rows cannot tell from the true one, and one at which all is
+noise for a function that varies much faster than the lengthscales with which the search begins. The given values are
+searched from first, and another start is followed where a few iterations on few rows show that it is clearly better
+than what they found. The evidence of all rows decides.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import jax
+import numpy as np
+
+from .._backend.flat import flat, rebuilt
+from ..kernels.base import Kernel
+from ..mean_solve import amplitude
+from . import evidence
+from .periods import likely_periods
+from .scale import fit_scale
+from .view import FEW_COLUMNS
+
+# Rows whose evidence compares starts, so many of the best of them, and iterations from each.
+_ROWS, _BEST, _BEST_OF_PERIODS, _ITERATIONS = 192, 2, 3, 10
+# Lengthscales, as multiples of sqrt(D) deviations of their columns, and noise, as a share of the targets' variance: of
+# few columns more of them.
+_LENGTHS, _SHORT = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05)), ((0.03, 0.05),)
+# By more nats another start must be better than the given values, or than a constant, to matter.
+_CLEARLY = 2.0
+
+
+class Starts:
+    """The starts of a kernel whose evidence on some rows is maximised.
+
+    Parameters
+    ----------
+    start : evidence.Hyperparameters
+        The given values.
+    bounds : pair of Hyperparameters
+    rows : Table
+        Targets around zero.
+    log_prior : callable
+        See `evidence.maximise`.
+    n_restarts : int or "auto"
+        Zero: the given values alone. A number: so many random ones as well, between the bounds.
+    random_state : numpy.random.RandomState
+        Is copied: what is drawn from it afterwards is the same for all numbers of restarts.
+    """
+
+    def __init__(self, start, bounds, rows, log_prior, n_restarts, random_state):
+        self._start, self._rows, self._log_prior, self._n_restarts = start, rows, log_prior, n_restarts
+        self._bounds, self._random_state = bounds, copy.deepcopy(random_state)
+        self._low, self._high = map(flat, bounds)
+        self._given = np.clip(flat(start), self._low, self._high)
+        self._places = list(_places(start.kernel, np.arange(rows.X.shape[1])))
+        n_rows = len(rows.X)
+        few = self._random_state.permutation(n_rows)[:_ROWS]
+        self._few = rows if n_rows <= _ROWS else rows.rows(np.sort(few))
+        self._variance = max(float(np.nanmean(rows.y**2)), np.finfo(float).tiny)
+
+    @property
+    def has_periods(self):
+        """Whether some period of the kernel is not fixed."""
+        return any(self._is_free(each) for each in self._of("periodicity"))
+
+    def search(self, n_iterations):
+        """The maximum from the given values, or one of clearly more evidence from another start.
+
+        Returns
+        -------
+        best : evidence.Best
+        is_other : bool
+            Whether another start than the given values led to it.
+        """
+        found = evidence.maximise(self._start, self._bounds, self._rows, n_iterations, self._log_prior)
+        if self._n_restarts == 0 or not np.any(self._low < self._high):
+            return found, False
+        rows, starts = self._few, self._others()
+        if not found.evidence > self._of_noise() + _CLEARLY:
+            # Few rows may look like noise where all do not.
+            rows, starts = self._rows, starts[:1]
+        tried = [self._maximised(x, rows, _ITERATIONS) for x in [*starts, *self._random()]]
+        if not tried:
+            return found, False
+        best = max(tried, key=self._posterior)
+        if self._posterior(best) > self._value(flat(found.hyperparameters), rows) + _CLEARLY:
+            other = evidence.maximise(best.hyperparameters, self._bounds, self._rows, n_iterations, self._log_prior)
+            if self._posterior(other) > self._posterior(found) + _CLEARLY:
+                return other, True
+        return found, False
+
+    def _others(self):
+        """The best of the starts at other lengthscales and periods, by their evidence alone."""
+        starts = self._structured()
+        if self.has_periods:
+            return self._with_periods([self._given, *starts])[:_BEST_OF_PERIODS]
+        return sorted(starts, key=lambda x: -self._value(x, self._few))[:_BEST]
+
+    def _posterior(self, best):
+        return best.evidence + self._log_prior(flat(best.hyperparameters))[0]
+
+    def _maximised(self, x, rows, n_iterations):
+        return evidence.maximise(rebuilt(x, self._start), self._bounds, rows, n_iterations, self._log_prior)
+
+    def _value(self, x, rows):
+        return evidence.value(rebuilt(x, self._start), rows) + self._log_prior(x)[0]
+
+    def _of_noise(self):
+        """The evidence of noise alone, of the variance of each target."""
+        y = [each[np.isfinite(each)] for each in self._rows.y]
+        return sum(-0.5 * len(each) * (1.0 + np.log(2.0 * np.pi * max(np.mean(each**2), 1e-300))) for each in y)
+
+    def _of(self, name):
+        return [place for owner, field, place in self._places if field == name]
+
+    def _is_free(self, place):
+        return bool(np.any(self._low[place.at] < self._high[place.at]))
+
+    def _structured(self):
+        """Starts at long and short lengthscales, with little noise, and as much variance as the targets have."""
+        pairs = _LENGTHS + (_SHORT if self._rows.X.shape[1] <= FEW_COLUMNS else ())
+        found = [self._with_lengths(factor, noise) for factor, noise in pairs]
+        return _distinct([x for x in found if not np.allclose(x, self._given)])
+
+    def _with_lengths(self, factor, noise):
+        x = self._given.copy()
+        deviation = fit_scale("X", self._rows.X, np.ones(len(self._rows.X)), active=True).scale
+        for place in self._of("length_scale"):
+            longest = np.log(np.sqrt(len(place.columns)) * deviation[place.columns])
+            size = place.at.stop - place.at.start
+            x[place.at] = np.log(factor) + (longest if size > 1 else longest.mean())
+        x[-1] = np.log(noise * self._variance)
+        x = np.clip(x, self._low, self._high)
+        kernel, _ = rebuilt(x, self._start)
+        total = float(np.mean(jax.tree.map(np.exp, kernel).diag(self._few.X)))
+        room = amplitude.room(kernel, *(each.kernel for each in self._bounds))
+        if not (np.isfinite(total) and total > 0.0):
+            return x
+        kernel = amplitude.multiplied(kernel, np.clip(np.log(self._variance / total), *room))
+        return np.clip(np.append(flat(kernel), x[-1]), self._low, self._high)
+
+    def _with_periods(self, starts):
+        """The best starts with each period at those that the targets show, one period after the other."""
+        kept = starts
+        for place in filter(self._is_free, self._of("periodicity")):
+            rows = self._rows
+            periods = [likely_periods(rows.X[:, i], rows.y, rows.weight) for i in place.columns]
+            logs = np.log(np.concatenate(periods))
+            logs = logs[(logs >= self._low[place.at]) & (logs <= self._high[place.at])]
+            more = [_with(x, place.at, value) for x in kept for value in logs]
+            kept = sorted(_distinct([*kept, *more]), key=lambda x: -self._value(x, self._few))[: 2 * _BEST_OF_PERIODS]
+        return kept
+
+    def _random(self):
+        """So many starts between the bounds as the user asks for, as scikit-learn draws them."""
+        if isinstance(self._n_restarts, str):
+            return []
+        shape = self._n_restarts, len(self._given)
+        return list(self._random_state.uniform(self._low, self._high, shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a hyperparameter is in the vector of all, and the columns of X that its kernel sees."""
+
+    at: slice
+    columns: np.ndarray
+
+
+def _places(kernel, columns, first=0):
+    """Each hyperparameter of a JAX kernel, in the order of its leaves: its kernel, its name, and its `_Place`.
+
+    The lengthscale of a periodic kernel, which has no unit, is left out.
+    """
+    columns = columns[list(kernel.columns)] if hasattr(kernel, "columns") else columns
+    for field in dataclasses.fields(kernel):
+        value = getattr(kernel, field.name)
+        if field.name in kernel.static:
+            continue
+        size = len(flat(value))
+        if isinstance(value, Kernel):
+            yield from _places(value, columns, first)
+        elif not (field.name == "length_scale" and hasattr(kernel, "periodicity")):
+            yield kernel, field.name, _Place(slice(first, first + size), columns)
+        first += size
+
+
+def _with(x, at, value):
+    x = x.copy()
+    x[at] = value
+    return x
+
+
+def _distinct(starts):
+    found = []
+    for x in starts:
+        if not any(np.allclose(x, other, rtol=0.0, atol=1e-3) for other in found):
+            found.append(x)
+    return found
