@@ -137,8 +137,6 @@ def test_no_batch_size_is_the_whole_table():
 def test_a_mistyped_argument_names_the_public_class(estimator):
     with pytest.raises(TypeError, match=rf"{estimator.__name__}\.__init__\(\) .* 'n_inducin'\. .* 'n_inducing'\?"):
         estimator(n_inducin=5)
-    with pytest.raises(TypeError, match=r"'n_restarts_optimizer'\. There are no restarts"):
-        estimator(n_restarts_optimizer=5)
     methods = {name for name in dir(estimator) if name.startswith(("fit", "partial", "predict", "sample", "score"))}
     assert {"partial_fit", "predict", "predict_latent", "sample_y", "score"} <= methods
     for name in methods - {"partial_fit", "score" if estimator is NGDSVGPClassifier else ""}:

@@ -82,6 +82,7 @@ BOTH = {
     "basis": ["hybrid"],
     "objective": ["predictive"],
     "hyperparameter_prior": ["weak", {"length_scale": LogNormal(0.5, 0.01)}],
+    "n_restarts_optimizer": [0],
     "inducing_init": ["random", np.linspace(-3.0, 3.0, 12)[:, None]],
     "solver": ["adam", "lbfgs"],
     "parameterization": ["mean_var"],

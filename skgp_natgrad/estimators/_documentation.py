@@ -50,8 +50,8 @@ kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     :class:`~skgp_natgrad.kernels.Laplacian`, their sums, products and
     powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
     class added by :func:`skgp_natgrad.kernels.register`. Its
-    hyperparameters are initial values in the units of the standardised X;
-    their bounds, ``"fixed"`` too, hold while training. No WhiteKernel: the
+    hyperparameters are initial values in the units of the standardised X, but
+    periods and fixed lengthscales are in those of X; their bounds hold. No WhiteKernel: the
     likelihood models the noise. One kernel serves all latent functions; a
     list holds one for each: one per column of y, or one per class for
     "softmax" and "robust_max"; for a likelihood with two latent functions f
@@ -77,16 +77,12 @@ hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=Non
     the units of those. ``solver="evidence"`` then keeps what has a prior at its
     most probable value; class labels are trained by "ngd".
 n_restarts_optimizer : int or "auto", default="auto"
-    How many more starts the search for the hyperparameters of a given
-    ``kernel`` has. Its given values are always one of them, and stay where no
-    other start has a clearly larger log marginal likelihood on some of the
-    rows. "auto" tries long and short lengthscales, and for a kernel with
-    periods those that the periodogram of y shows along each of its columns,
-    with their multiples. A number adds so many random starts between the
-    bounds, as in scikit-learn; 0 leaves the given values alone. All starts
-    are within the bounds, and drawn by ``random_state``. A solver of many steps
-    starts at the given values unless the kernel has periods or a number is
-    given. Without a ``kernel`` the search has starts of its own.
+    Further starts of the search for a given kernel's hyperparameters, within
+    their bounds; another than the given values is taken where the log marginal
+    likelihood is clearly larger. "auto" tries long and short lengthscales, and
+    the periods that y shows along each column of a periodic kernel. A number
+    adds so many random starts, as in scikit-learn; 0 leaves the given values
+    alone, as many steps do unless the kernel has periods or a number is given.
 normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
     "quantile" maps each column to normal scores by a monotone function, linear
@@ -291,8 +287,8 @@ log_prior_ : float
     The log density of the hyperparameters under ``hyperparameter_prior``, which
     ``elbo_`` includes, with "predictive" times its ``kl_weight``; zero without.
 kernel_ : sklearn.gaussian_process kernel or list of kernels
-    The kernel with the trained hyperparameters, in the units of the
-    standardised X; a list where ``kernel`` is one.
+    The kernel with the trained hyperparameters, in the units in which
+    ``kernel`` has them; a list where ``kernel`` is one.
 inducing_points_ : ndarray of shape (M, n_features)
     In the units of X.
 mean_inducing_points_ : ndarray of shape (G, n_features)

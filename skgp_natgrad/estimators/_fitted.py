@@ -17,6 +17,7 @@ from . import _constructor
 from ._arguments import by_position, one_or_each
 from ._bounds import without_noise
 from ._calibration import Later, calibration_of
+from ._units import in_units_of_model, in_units_of_X
 
 # So many degrees of freedom are not told from a normal distribution.
 _NEARLY_NORMAL = 100.0
@@ -65,7 +66,7 @@ def store(estimator, fit, result, calibrate=None):
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
-    kernels = _as_given(estimator, model.kernels)
+    kernels = _as_given(estimator, in_units_of_X(model.kernels, fit.scales.x))
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
     # All in one call: an interrupt comes before or after it, so that half a fit is never stored.
@@ -246,6 +247,6 @@ def model_of(estimator):
     if everywhere is not None:
         everywhere = likelihood.known_in_units(everywhere, offset, scale)
     likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
-    kernels = one_or_each(by_position(estimator.kernel_, estimator))
+    kernels = in_units_of_model(one_or_each(by_position(estimator.kernel_, estimator)), estimator._x_scale)
     found = calibration_of(vars(estimator)), getattr(estimator, "_dispersion", None)
     return svgp.Model(kernels, likelihood, estimator._posterior, *found)

@@ -8,7 +8,6 @@ from sklearn.utils.validation import check_is_fitted
 from .. import svgp
 from .._backend.types import Floats
 from . import _fitted
-from ._arguments import by_position, one_or_each
 from ._summary import Summary, terms_of
 
 
@@ -56,7 +55,7 @@ class Interpretation:
         points = self._x_scale.forward(self.inducing_points_)
         offset, scale = self.likelihood_.latent_units(self._y_scale.offset, self._y_scale.scale)
         scale = np.broadcast_to(scale, len(self._posterior.alpha))
-        kernels = one_or_each(by_position(self.kernel_, self))
+        kernels = _fitted.model_of(self).kernels
         shared = len(kernels) == 1
         alike = np.all(scale == scale[0])
         terms = []

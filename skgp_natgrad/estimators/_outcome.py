@@ -7,11 +7,13 @@ import threading
 import warnings
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import svgp
 from . import _arguments, _bounds, _clones, _fitted
+from ._units import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
 # its own first value.
@@ -93,7 +95,8 @@ class Outcome(NamedTuple):
             deviation = float(np.nanstd(some.y)) if fit.plan.likelihood.conjugate else 1.0
             idle = _bounds.without_effect(*at, variances, some.X, deviation)
         may_vanish = _fitted.noise_may_vanish(self.estimator, fit)
-        _bounds.warn_at_bounds(*at, level, given, may_vanish, idle)
+        value, *bounds = _in_units_of_X(fit, at[0], *at[1])
+        _bounds.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
         names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
         new = self._new(pairs, _clones.family_of(self.estimator))
@@ -117,6 +120,12 @@ class Outcome(NamedTuple):
             while len(_told) > _MOST_SEARCHES:
                 del _told[next(iter(_told))]
         return new
+
+
+def _in_units_of_X(fit, *trees):
+    """Hyperparameters of the model with the logarithms of those that ``kernel_`` shows."""
+    units = logarithms_of_units(fit.plan.kernels, fit.scales.x, fit.table.n_columns)
+    return [(jax.tree.map(np.add, tuple(kernels), units), likelihood) for kernels, likelihood in trees]
 
 
 def _is_refit(context):

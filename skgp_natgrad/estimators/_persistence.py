@@ -8,18 +8,22 @@ instead of failing at some later call.
 
 from __future__ import annotations
 
+import operator
+
 import jax
 import numpy as np
 from sklearn.base import clone
 
 from .. import kernels, svgp
 from .._backend.version import __version__
+from ..kernels.columns import by_position
 from ..objectives import ELBO
 from ..start.normal_scores import NormalScores
 from ..start.scale import Scale
 from . import _constructor, _warm_start
 from ._arguments import one_or_each
 from ._calibration import calibration_of
+from ._units import in_units_of_X
 
 # Raise it with every change of the attributes that a fitted estimator holds.
 FORMAT = 9
@@ -94,7 +98,18 @@ def restored(cls, state):
         fields = state["_dispersion"]
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
-    return state | {name: _restored_scale(state[name]) for name in _SCALES}
+    state |= {name: _restored_scale(state[name]) for name in _SCALES}
+    return state if stamp["format"] >= 9 else state | {"kernel_": _in_units_of_X(state)}
+
+
+def _in_units_of_X(state):
+    """The fitted kernels of a format in which all their numbers were in the units of the scaled X."""
+    former, names = state["kernel_"], state.get("feature_names_in_")
+    kernels = [by_position(each, names) for each in one_or_each(former)]
+    found = in_units_of_X(kernels, state["_x_scale"])
+    if all(map(operator.is_, found, kernels)):
+        return former
+    return list(found) if isinstance(former, list) else found[0]
 
 
 def _restored_scale(fields):

@@ -22,6 +22,7 @@ from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
 from . import _arguments, _constructor, _labels, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
+from ._units import common_where_needed, in_units_of_model
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
@@ -122,6 +123,10 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
+        given = estimator.kernel_ if plan.kernels is None else estimator.kernel
+        # A stream keeps the default kernel of its first rows.
+        given = one_or_each(by_position(given, estimator))
+        plan = plan._replace(kernels=in_units_of_model(given, scales.x))
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, _table.scaled(table, *units)
     some = table if of_one else _table.scaled(some, *units)
@@ -129,6 +134,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = plan if n_processes == 1 else agreed(plan)
     if previous is not None:
         before, shape = estimator._trained_with, (table.n_columns, table.n_targets)
+        if before["kernel"] is not None:
+            before = before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), scales.x)}
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
@@ -165,7 +172,9 @@ def _refuse_other_arguments(estimator):
 def _chosen(plan, table, choice, random_state):
     """The scales of X and y, chosen together with the default kernel, and the plan with this kernel."""
     if plan.kernels is not None:
-        return choice[0], plan
+        x, y = choice[0]
+        x = common_where_needed(x, plan.kernels)
+        return _table.Scales(x, y), plan._replace(kernels=in_units_of_model(plan.kernels, x))
     rows = svgp.some_rows(table, random_state)
     units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     tables = [_table.scaled(rows, scales, *units) for scales in choice]
@@ -178,8 +187,6 @@ def _complete(estimator, plan, table, x_scale, previous, random_state):
     """The plan with the parts that depend on the data."""
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     if previous is not None:
-        # A stream keeps the default kernel of its first rows.
-        plan = plan._replace(kernels=plan.kernels or one_or_each(by_position(estimator.kernel_, estimator)))
         if plan.n_inducing == "auto":
             # A fit of one step may have had thousands, too many for repeated steps.
             n_before = len(previous.parameters.points.Z)

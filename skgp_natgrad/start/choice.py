@@ -357,11 +357,7 @@ def maximise_evidence(plan, table, random_state):
 
 
 def _started_elsewhere(plan, table, random_state):
-    """The plan of steps with given kernels whose periods, or with restarts other values as well, the evidence finds.
-
-    Steps move a period hardly at all. All other kernels start at their values, as hyperparameters that are not trained
-    do.
-    """
+    """The plan of steps, which move a period hardly at all, with kernels that have periods where the evidence is."""
     if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None:
         return plan
     rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
