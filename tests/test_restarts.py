@@ -39,7 +39,7 @@ def regressor(kernel, **options):
 
 
 @pytest.mark.parametrize(
-    "period, span, n_rows", [(5.0, 20.0, 200), (0.05, 20.0, 200), (0.05, 100.0, 200), (300.0, 1e4, 900)]
+    ("period", "span", "n_rows"), [(5.0, 20.0, 200), (0.05, 20.0, 200), (0.05, 100.0, 200), (300.0, 1e4, 900)]
 )
 def test_the_periodogram_has_the_period_of_irregular_rows(rng, period, span, n_rows):
     x = rng.uniform(0.0, span, n_rows)
@@ -85,7 +85,7 @@ def test_the_period_is_found_from_a_wrong_start(start):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    "kernel, options",
+    ("kernel", "options"),
     [
         (1.0 * ExpSineSquared(1.0, 30.0), {}),
         (1.0 * ExpSineSquared(1.0, 0.2) * RBF(1.0), {}),
@@ -261,7 +261,8 @@ def test_streams_and_warm_starts_keep_the_units():
     warm = regressor(kernel, n_inducing=40, max_iter=60, warm_start=True)
     periods = [warm.fit(X, y).kernel_.k1.k2.periodicity for _ in range(2)]
     # The second fit goes on from what the first has found.
-    assert periods == pytest.approx([1.0, 1.0], abs=0.01) and warm.elbo_curve_[0] > warm.elbo_ - 20.0
+    assert periods == pytest.approx([1.0, 1.0], abs=0.01)
+    assert warm.elbo_curve_[0] > warm.elbo_ - 20.0
 
 
 def test_models_saved_before_show_the_units_of_x():

@@ -56,12 +56,12 @@ def common_where_needed(scale, kernels):
         periodic = next((leaf for leaf, name, _ in found if name == "periodicity"), None)
         if periodic is not None:
             raise ValueError(
-                f"kernel contains {periodic!r}, whose period has no meaning with normalize_X='quantile': equal distances "
-                "of X are not equal in normal scores. Use normalize_X=True or False."
+                f"kernel contains {periodic!r}, whose period has no meaning with normalize_X='quantile': equal "
+                "distances of X are not equal in normal scores. Use normalize_X=True or False."
             )
         return scale
-    shares = any(np.size(getattr(leaf, name)) == 1 and np.ptp(scale.scale[columns]) > 0 for leaf, name, columns in found)
-    return fit_common_scale(scale) if shares else scale
+    units = [scale.scale[columns] for leaf, name, columns in found if np.size(getattr(leaf, name)) == 1]
+    return fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
 
 
 def logarithms_of_units(kernels, scale, n_features):
@@ -88,11 +88,11 @@ def _converted(kernels, scale, convert):
 
 
 def _of_one(kernel, units, convert):
-    columns = np.arange(len(units))
-    if next(_lengths(kernel, columns), None) is None:
+    every = np.arange(len(units))
+    if next(_lengths(kernel, every), None) is None:
         return kernel
     kernel = clone(kernel)
-    for leaf, name, columns in _lengths(kernel, columns):
+    for leaf, name, columns in _lengths(kernel, every):
         unit = units[columns] if np.size(getattr(leaf, name)) > 1 else units[columns[0]]
         value, bounds = getattr(leaf, name), getattr(leaf, f"{name}_bounds")
         setattr(leaf, name, convert(value, unit) if np.ndim(value) else float(convert(value, unit)))

@@ -9,8 +9,8 @@ import numpy as np
 _BINS, _OVERSAMPLED = 2**19, 8
 # Of a row on average no more turns than this; and turns at all: of fewer, a trend cannot be told.
 _TURNS_PER_ROW, _MOST_TURNS, _FEWEST_TURNS = 20, 8000, 0.75
-# Of more turns than half as many as there are values of the column a peak counts less: at equal distances it is the image
-# of one of fewer.
+# Of more turns than half as many as there are values of the column a peak counts less: at equal distances it is the
+# image of one of fewer.
 _OF_IMAGES = 0.8
 # The highest peaks, and their multiples that may be the period: a peak is often a harmonic, and where two turns differ
 # it is half of one.
