@@ -100,6 +100,7 @@ def _short_search(request, monkeypatch):
         monkeypatch.setattr(search, "_TRIED", 1)
         # With a kernel of one form, fits of tables of one shape share all their programs.
         monkeypatch.setattr(search, "CANDIDATES", search.CANDIDATES[:1])
+        monkeypatch.setattr(search, "_FURTHER", ())
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ _OF_IMAGES = 0.8
 # The highest peaks, and their multiples that may be the period: a peak is often a harmonic, and where two turns differ
 # it is half of one.
 _PEAKS, _MULTIPLES = 4, (1.0, 2.0, 3.0, 0.5, 4.0)
+# Of a season: fewest turns, least share of the variance, and least agreement of four parts: of random phases it is 1/4.
+_TURNS_OF_SEASON, _SHARE, _AGREEMENT = 4.0, 0.05, 0.6
 # Degree of the trend that is taken away first.
 _DEGREE = 3
 
@@ -52,6 +54,37 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
     power = np.where(turns > 0.5 * n_values, _OF_IMAGES, 1.0) * power
     peaks = _highest(power, turns >= _FEWEST_TURNS, n_peaks)
     return (span / turns[peaks][None, :] * np.asarray(multiples)[:, None]).ravel()
+
+
+def season(x, y, weight):
+    """The period of a season along a column; None without one.
+
+    A season has turns enough, a clear part of the targets' variance, and one phase in all parts of the column: a smooth
+    function, whose periodogram has peaks too, loses its phase.
+
+    Parameters
+    ----------
+    x, y, weight : ndarray of shape (N,), (T, N) and (N,)
+        As of `likely_periods`.
+    """
+    periods = likely_periods(x, y, weight, n_peaks=1, multiples=(1.0,))
+    if not len(periods):
+        return None
+    turns = np.ptp(x) / periods[0]
+    if not _TURNS_OF_SEASON <= turns <= 0.5 * len(np.unique(x)):
+        return None
+    at = 2.0 * (x - x.min()) / np.ptp(x) - 1.0
+    part = np.minimum((2.0 * (at + 1.0)).astype(int), 3)
+    rotated = np.exp(1j * np.pi * turns * at)
+    sums = np.zeros((len(y), 4), dtype=complex)
+    for k, each in enumerate(y):
+        residual, own = _residuals(at, each, weight)
+        np.add.at(sums[k], part, own * residual * rotated)
+    share = 2.0 * np.mean(np.abs(sums.sum(1)) ** 2) / len(x)
+    agreement = np.sum(np.abs(sums.sum(1)) ** 2) / (4.0 * np.sum(np.abs(sums) ** 2))
+    # That of the highest of so many peaks of noise.
+    of_noise = 2.0 / len(x) * (np.log(0.5 * len(x)) + 5.0)
+    return float(periods[0]) if share > max(_SHARE, of_noise) and agreement > _AGREEMENT else None
 
 
 def _residuals(at, y, weight):

@@ -22,6 +22,7 @@ from .candidates import CANDIDATES, COLUMNS, matern52
 from .merged import in_random_order
 from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
+from .seasonal import seasonal
 from .splits import FEWEST_OUTSIDE, Shuffled, splits
 from .targets import standardised
 from .view import FEW_COLUMNS, NOISE_BOUNDS, View
@@ -42,6 +43,8 @@ _NOTHING = -1.4
 _MUCH_MORE = 2.0
 # Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
 _DENSE = 6000
+# Functions of a `View` that name further kernels, for what its targets show.
+_FURTHER = (seasonal,)
 
 
 class _Effort(NamedTuple):
@@ -128,11 +131,18 @@ def best_kernels(
     if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
+    # Equal distances of X are equal in the first view alone.
+    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], judges, effort.iterations)
     index = int(np.argmax([first.density for first in firsts]))
+    if any(each.density > firsts[index].density for each in further):
+        index = 0
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
-    ranked = _ranked(view, parts, firsts, judges, effort.iterations)[: 1 if is_small else n_best]
+    ranked = _ranked(view, parts, firsts, judges, effort.iterations)
+    if index == 0:
+        ranked = sorted([*ranked, *further], key=lambda each: -each.density)
+    ranked = ranked[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
@@ -151,6 +161,19 @@ def _ranked(view, parts, firsts, judges, n_iterations):
     pairs = [(make, first) for first in firsts for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
     return sorted([*firsts, *(_near(view, each, judges) for each in others)], key=lambda each: -each.density)
+
+
+def _further(view, parts, first, judges, n_iterations):
+    """The candidates of kernels that the targets of a view ask for, from the longest lengthscales on."""
+
+    def fitted(make):
+        pairs = zip(parts, first.best, strict=True)
+        starts = [view.start(make, view.longest, best.hyperparameters.noise, first.tie) for _, best in pairs]
+        pairs = zip(starts, parts, strict=True)
+        found = [evidence.maximise(at, to, part.rows, n_iterations, prior) for (at, to, prior), part in pairs]
+        return _near(view, _judged(make, first.tie, found, parts), judges)
+
+    return threads.for_each(fitted, [make for each in _FURTHER for make in each(view)])
 
 
 def _samples(view, rows, of_labels):
