@@ -51,16 +51,16 @@ kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
     powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
     class added by :func:`skgp_natgrad.kernels.register`. Its
     hyperparameters are initial values in the units of the standardised X, but
-    periods and fixed lengthscales are in those of X; their bounds hold. No WhiteKernel: the
-    likelihood models the noise. One kernel serves all latent functions; a
+    periods and fixed lengthscales are in those of X; their bounds hold. No
+    WhiteKernel: the likelihood models the noise. One kernel serves all latent functions; a
     list holds one for each: one per column of y, or one per class for
     "softmax" and "robust_max"; for a likelihood with two latent functions f
     and g, first those of f and then those of g.
     None chooses one from the data, with one lengthscale per column: Matern
-    5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function, or
-    (with 2 to 64 columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at
-    the maximum of the log marginal likelihood of some hundreds of rows,
-    compared by the density of rows outside these.
+    5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function
+    (plus a periodic one, of up to three columns and a y with a season), or (with 2 to 64
+    columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at the maximum of the log marginal
+    likelihood of some hundreds of rows, compared by the density of rows outside these.
 objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
     What training maximises. "elbo": the evidence lower bound. "tightened": a
     bound that is never looser, at the same cost, for Gaussian noise only [4]_.
@@ -74,7 +74,7 @@ hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=Non
     name: "kernel__k2__length_scale" is one, as in ``set_params``, and
     "length_scale" all whose names end so. A prior alone is for each of them, and
     "weak" is ``LogNormal(sigma=3)``, around the initial values. They are in
-    the units of those. ``solver="evidence"`` then keeps what has a prior at its
+    the units of the standardised X. ``solver="evidence"`` then keeps what has a prior at its
     most probable value; class labels are trained by "ngd".
 n_restarts_optimizer : int or "auto", default="auto"
     Further starts of the search for a given kernel's hyperparameters, within

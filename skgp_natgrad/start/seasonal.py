@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, ExpSineSquared
+from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared
 
 from ..kernels import Columns
 from .candidates import matern52_and_linear
