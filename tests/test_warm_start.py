@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.estimators._fitted import model_of
 from skgp_natgrad.estimators._former_paths import FormerResumption
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
 from skgp_natgrad.priors import LogNormal
@@ -48,11 +49,12 @@ def check_one_state(model):
     """What is shown, what predicts and what a later fit goes on from are the same model."""
     Z = model._x_scale.forward(model.inducing_points_)
     whiten = model._posterior.whiten[0][: len(Z), : len(Z)]
-    covariance = model.kernel_(Z) + model.jitter_ * np.eye(len(Z))
+    (kernel,) = model_of(model).kernels
+    covariance = kernel(Z) + model.jitter_ * np.eye(len(Z))
     assert_allclose(whiten @ covariance @ whiten.T, np.eye(len(Z)), atol=1e-6)
     trained, likelihood = model._warm_state.parameters[:2]
     found = [np.ravel(leaf) for leaf in jax.tree.leaves(trained)]
-    values = [np.ravel(getattr_nested(model.kernel_, h.name)) for h in model.kernel_.hyperparameters]
+    values = [np.ravel(getattr_nested(kernel, h.name)) for h in kernel.hyperparameters]
     assert_allclose(np.exp(np.concatenate(found)), np.concatenate(values), rtol=1e-12)
     # The solver "exact" estimates them anew, after training.
     for name in () if model.mean_solver == "exact" else model.likelihood_.parameters:
@@ -136,6 +138,7 @@ SEEN = {
 WITHOUT_EFFECT = {
     *(
         "random_state",
+        "n_restarts_optimizer",
         "mean_columns",
         "mean_solver",
         "verbose",

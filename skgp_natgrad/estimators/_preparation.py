@@ -123,23 +123,27 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
         scales = _scales_before(estimator, table, streams)
-        given = estimator.kernel_ if plan.kernels is None else estimator.kernel
         # A stream keeps the default kernel of its first rows.
-        given = one_or_each(by_position(given, estimator))
-        plan = plan._replace(kernels=in_units_of_model(given, scales.x))
+        kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+        plan = plan._replace(kernels=in_units_of_model(kernels, scales.x))
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, _table.scaled(table, *units)
     some = table if of_one else _table.scaled(some, *units)
     plan = _complete(estimator, plan, some, scales.x, previous, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     if previous is not None:
-        before, shape = estimator._trained_with, (table.n_columns, table.n_targets)
-        if before["kernel"] is not None:
-            before = before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), scales.x)}
+        before, shape = _in_units_of_model(estimator._trained_with, scales.x), (table.n_columns, table.n_targets)
         previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | ({"_class_ranks": ranks} if plan.n_classes else {}))
+
+
+def _in_units_of_model(before, x_scale):
+    """The arguments of the fit before with its kernel as the model has it."""
+    if before["kernel"] is None:
+        return before
+    return before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), x_scale)}
 
 
 def _check_rows(likelihood, table):

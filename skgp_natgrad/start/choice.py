@@ -25,7 +25,7 @@ from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
 from .plan import Plan
-from .restarts import Starts
+from .restarts import Starts, is_periodic
 from .sized import pays_on_all_rows, sized
 from .state import init
 
@@ -358,24 +358,25 @@ def maximise_evidence(plan, table, random_state):
 
 def _started_elsewhere(plan, table, random_state):
     """The plan of steps, which move a period hardly at all, with kernels that have periods where the evidence is."""
-    if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None:
+    chosen = [k for k, each in enumerate(plan.kernels) if plan.n_restarts != "auto" or is_periodic(each)]
+    if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None or not chosen:
         return plan
     rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
     if plan.n_classes and np.all(rows.y == rows.y[:, :1]):
         return plan
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     bounds = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
-    kernels = []
-    for k, kernel in enumerate(plan.kernels):
-        logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.n_columns)]
+    kernels = list(plan.kernels)
+    for k in chosen:
+        # A hyperparameter may be fixed at zero.
+        with np.errstate(divide="ignore"):
+            logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernels[k], table.n_columns)]
         start, *limits = map(Hyperparameters, logs, np.log((_NOISE, *bounds)))
         own = rows if len(plan.kernels) != len(rows.y) else rows.target(k)
         starts = Starts(start, limits, own, evidence.no_prior, plan.n_restarts, random_state)
-        if starts.has_periods or plan.n_restarts != "auto":
-            best, is_other = starts.search(_ITERATIONS_OF_STEPS)
-            if is_other:
-                kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, best.hyperparameters.kernel))
-        kernels.append(kernel)
+        best, is_other = starts.search(_ITERATIONS_OF_STEPS)
+        if is_other:
+            kernels[k] = _kernels.to_sklearn(kernels[k], jax.tree.map(np.exp, best.hyperparameters.kernel))
     return plan._replace(kernels=tuple(kernels))
 
 

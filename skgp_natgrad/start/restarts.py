@@ -29,6 +29,13 @@ _ROWS, _BEST, _BEST_OF_PERIODS, _ITERATIONS = 192, 2, 3, 10
 _LENGTHS, _SHORT = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05)), ((0.03, 0.05),)
 # By more nats another start must be better than the given values, or than a constant, to matter.
 _CLEARLY = 2.0
+# Of a random start from the given value, at most: the logarithm of a factor.
+_FAR = np.log(1e10)
+
+
+def is_periodic(kernel):
+    """Whether a kernel of scikit-learn has a period that is not fixed."""
+    return any(each.name.endswith("periodicity") and not each.fixed for each in kernel.hyperparameters)
 
 
 class Starts:
@@ -60,11 +67,6 @@ class Starts:
         self._few = rows if n_rows <= _ROWS else rows.rows(np.sort(few))
         self._variance = max(float(np.nanmean(rows.y**2)), np.finfo(float).tiny)
 
-    @property
-    def has_periods(self):
-        """Whether some period of the kernel is not fixed."""
-        return any(self._is_free(each) for each in self._of("periodicity"))
-
     def search(self, n_iterations):
         """The maximum from the given values, or one of clearly more evidence from another start.
 
@@ -94,7 +96,7 @@ class Starts:
     def _others(self):
         """The best of the starts at other lengthscales and periods, by their evidence alone."""
         starts = self._structured()
-        if self.has_periods:
+        if any(map(self._is_free, self._of("periodicity"))):
             return self._with_periods([self._given, *starts])[:_BEST_OF_PERIODS]
         return sorted(starts, key=lambda x: -self._value(x, self._few))[:_BEST]
 
@@ -157,8 +159,13 @@ class Starts:
         """So many starts between the bounds as the user asks for, as scikit-learn draws them."""
         if isinstance(self._n_restarts, str):
             return []
-        shape = self._n_restarts, len(self._given)
-        return list(self._random_state.uniform(self._low, self._high, shape))
+        free = self._low < self._high
+        low, high = (
+            np.clip(each[free], self._given[free] - _FAR, self._given[free] + _FAR) for each in (self._low, self._high)
+        )
+        starts = np.tile(self._given, (self._n_restarts, 1))
+        starts[:, free] = self._random_state.uniform(low, high, (self._n_restarts, np.count_nonzero(free)))
+        return list(starts)
 
 
 @dataclasses.dataclass(frozen=True)
