@@ -31,6 +31,7 @@ from .prediction.samples import memory_of_draws
 from .start import choice, dispersion, few_rows, placement, shared, targets
 from .start.choice import some_rows
 from .start.dispersion import dispersed
+from .start.following import forgotten, is_contradicted, rescaled
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, check_plan
@@ -103,10 +104,12 @@ __all__ = [
     "cumulative",
     "dispersed",
     "distribution",
+    "forgotten",
     "gradients",
     "init",
     "interim",
     "is_collapsed",
+    "is_contradicted",
     "is_solved_at_once",
     "is_transformation",
     "memory_of_draws",
@@ -114,6 +117,7 @@ __all__ = [
     "previous_of",
     "quantiles",
     "refused_in_stream",
+    "rescaled",
     "sample_latent",
     "sample_targets",
     "sized",

@@ -75,6 +75,8 @@ class Outcome(NamedTuple):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         _warn_of_mean(result.lost, level)
+        for message in fit.warnings:
+            warnings.warn(message, UserWarning, stacklevel=level)
         found = _of_training(self)
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)

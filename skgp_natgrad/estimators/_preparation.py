@@ -20,7 +20,7 @@ from ..training.rungs import Rung
 from ..training.schedules import FromFunction, blocks
 from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
-from . import _arguments, _constructor, _labels, _long, _table, _warm_start
+from . import _arguments, _constructor, _following, _labels, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
 from ._units import common_where_needed, in_units_of_model
 
@@ -55,6 +55,8 @@ class Fit(NamedTuple):
         See `_warm_start.recorded`.
     attributes : dict
         Fitted attributes that the subclass adds.
+    warnings : list of str
+        Of rows that are unlike those of the fit before.
     """
 
     plan: svgp.Plan
@@ -68,6 +70,7 @@ class Fit(NamedTuple):
     posterior: svgp.Posterior | None
     trained_with: dict
     attributes: dict
+    warnings: list
 
 
 def prepare(estimator, X, types, targets, previous, streams, by_parts):
@@ -122,21 +125,18 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
         _warm_start.check(estimator._trained_with, trained_with, streams)
-        scales = _scales_before(estimator, table, streams)
-        # A stream keeps the default kernel of its first rows.
-        kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
-        plan = plan._replace(kernels=in_units_of_model(kernels, scales.x))
+        plan = _going_on(estimator, plan, some, previous)
+        scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, _table.scaled(table, *units)
     some = table if of_one else _table.scaled(some, *units)
-    plan = _complete(estimator, plan, some, scales.x, previous, random_state)
+    if previous is None:
+        told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
-    if previous is not None:
-        before, shape = _in_units_of_model(estimator._trained_with, scales.x), (table.n_columns, table.n_targets)
-        previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes | ({"_class_ranks": ranks} if plan.n_classes else {}))
+    attributes = targets.attributes | ({"_class_ranks": ranks} if plan.n_classes else {})
+    return Fit(*found, trained_with, attributes, told)
 
 
 def _in_units_of_model(before, x_scale):
@@ -144,6 +144,16 @@ def _in_units_of_model(before, x_scale):
     if before["kernel"] is None:
         return before
     return before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), x_scale)}
+
+
+def _continued(estimator, plan, table, trained_with, previous, streams, random_state):
+    """The scales and the record with which a fit goes on from the one before, and warnings."""
+    scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
+    before = _in_units_of_model(estimator._trained_with, scales.x)
+    previous = _warm_start.continued(previous, plan, before, trained_with, *shape, streams)
+    if not streams:
+        return scales, previous, []
+    return _following.followed(plan, table, scales, previous, estimator, random_state)
 
 
 def _check_rows(likelihood, table):
@@ -187,15 +197,22 @@ def _chosen(plan, table, choice, random_state):
     return choice[index], plan
 
 
-def _complete(estimator, plan, table, x_scale, previous, random_state):
-    """The plan with the parts that depend on the data."""
+def _going_on(estimator, plan, table, previous):
+    """The plan of a fit that goes on from the one before, with the parts that this one has found."""
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
-    if previous is not None:
-        if plan.n_inducing == "auto":
-            # A fit of one step may have had thousands, too many for repeated steps.
-            n_before = len(previous.parameters.points.Z)
-            plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
-        return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan
+    # A stream keeps the default kernel of its first rows.
+    kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+    plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
+    if plan.n_inducing == "auto":
+        # A fit of one step may have had thousands, too many for repeated steps.
+        n_before = len(previous.parameters.points.Z)
+        plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
+    return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan
+
+
+def _complete(estimator, plan, table, x_scale, random_state):
+    """The plan of a new fit with the parts that depend on the data."""
+    _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     plan = _arguments.with_points(plan, estimator, table.n_columns, x_scale)
     # The default kernel is complete, but for priors.
     is_complete = estimator.kernel is None and plan.hyperparameter_prior is None

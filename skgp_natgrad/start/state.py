@@ -126,12 +126,12 @@ def _first(plan, table, random_state):
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
     q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, 0 if one_step else sum(points.sizes))
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
-    prior_mean = _prior_mean(plan, table).reshape(n_latent, 1)
+    prior_mean = prior_mean_of(plan, table).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
 
 
-def _prior_mean(plan, table):
-    """The constants around which the latent functions vary."""
+def prior_mean_of(plan, table):
+    """The constants around which the latent functions vary: (K,)."""
     table = table.sample
     y, weight = table.filled_y, table.weight
     missing = np.isnan(table.y)

@@ -77,8 +77,7 @@ def of_posterior(Z_old, whiten, q, Z):
     another kernel the result might not be a Gaussian. They are set to zero, with the
     mean of q held; for a log-concave likelihood this removes only rounding.
     """
-    values, vectors = np.linalg.eigh(q.precision)
-    values = np.maximum(values - 1.0, 0.0)
+    values, vectors = _spectrum(q)
     T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
     nat1 = q.mean + np.einsum("kij,kj->ki", T, q.mean)
     constant = 0.5 * (np.log1p(values).sum() - (nat1 * q.mean).sum())
@@ -88,6 +87,27 @@ def of_posterior(Z_old, whiten, q, Z):
     # If several points coincide, or are padding, each continues one old point: the first the first, and so on.
     goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
     return PastPosterior(Z_old, whiten, nat1, T, constant, goes_on.astype(float))
+
+
+def in_units(q, ratio):
+    """What the earlier rows say, where the latent functions are ``ratio`` (K,) times what they were; in NumPy.
+
+    Under the same prior of v = L_old^-1 f(Z_old), whose factor is exp(t^T v / ratio - v^T T v / (2 ratio^2)).
+    """
+    values, vectors = _spectrum(q)
+    ratio = np.reshape(ratio, (-1, 1))
+    along = np.einsum("kji,kj->ki", vectors, q.mean) * (1.0 + values) / ratio
+    values = 1.0 + values / ratio**2
+    turned = np.swapaxes(vectors, -1, -2)
+    precision, cov = ((vectors * each[:, None, :]) @ turned for each in (values, 1.0 / values))
+    nat1, mean = (np.einsum("kij,kj->ki", vectors, each) for each in (along, along / values))
+    return gaussian.Gaussian(nat1, precision, mean, cov, -np.log(values).sum(-1))
+
+
+def _spectrum(q):
+    """Eigenvalues of T, those below zero set to zero, and eigenvectors."""
+    values, vectors = np.linalg.eigh(q.precision)
+    return np.maximum(values - 1.0, 0.0), vectors
 
 
 def project(past, kernels, Z, mask, jitter):

@@ -1,0 +1,95 @@
+"""The past of a stream in other units of y, and whether new rows contradict it.
+
+The latent functions are linear in the units of y, and so what the earlier rows say of them can be told in any others,
+exactly. The hyperparameters keep their numbers, and with them the share of the noise: they are in the units of y too.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from .._backend import blas
+from .._backend import device as _device
+from .._backend.device import quick_jit
+from ..step.algorithm import Algorithm
+from ..training import loop
+from ..training.batches import batch
+from ..training.schedules import Auto, Constant
+from ..training.settings import Settings
+from ..variational import bound, gaussian, streaming
+from .state import init, prior_mean_of
+
+# Rows by which a contradiction is found, and steps to the best q of a likelihood that is not Gaussian.
+_ROWS, _STEPS = 1000, 50
+# Nats, per unit of weight and in all, by which new rows are fitted worse if they contradict the earlier ones. Rows that
+# lie beside these are fitted, though the prior may find that unlikely.
+_EACH, _ALL = 0.25, 10.0
+
+
+def rescaled(previous, ratio, prior_mean):
+    """The record of a fit whose latent functions are multiplied by ``ratio`` (K,), with this prior mean (K, 1)."""
+    q = streaming.in_units(gaussian.separate(previous.q), ratio)
+    return previous._replace(q=q, prior_mean=prior_mean)
+
+
+def forgotten(plan, table, previous, latents):
+    """The record of a fit without what it has learned of some latent functions (K,), whose mean is the table's."""
+    q = gaussian.separate(previous.q)
+
+    def other(own, new):
+        return np.where(np.reshape(latents, (-1,) + (1,) * (np.ndim(own) - 1)), new, own)
+
+    q = gaussian.Gaussian(*map(other, q, gaussian.standard(*q.mean.shape)))
+    prior_mean = other(previous.prior_mean, prior_mean_of(plan, table).reshape(-1, 1))
+    # Gradients are taken per unit of weight, of all rows that count.
+    weight = 0.0 if np.all(latents) else previous.weight
+    return previous._replace(q=q, prior_mean=prior_mean, weight=weight)
+
+
+def is_contradicted(plan, table, previous, posterior, latents, random_state):
+    """Whether rows cannot be fitted as well with what earlier rows say of some latent functions as without it.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+    previous : Previous
+        In the units of the table.
+    posterior : Posterior
+    latents : ndarray of bool of shape (K,)
+    random_state : numpy.random.RandomState
+        It is not changed.
+
+    Returns
+    -------
+    found : bool
+    """
+    draws, rows = copy.deepcopy(random_state), table.sample
+    if rows.n_rows > _ROWS:
+        rows = rows.rows(np.sort(draws.choice(rows.n_rows, _ROWS, replace=False)))
+    one = plan.likelihood.conjugate and plan.objective.closed_form
+    plan = plan._replace(
+        n_devices=None,
+        settings=Settings(
+            algorithm=Algorithm(optimizer=None, adaptive=not one),
+            gamma_schedule=Constant(1.0) if one else Auto(),
+            batch_size=max(rows.n_rows, 2),
+            max_iter=2 if one else _STEPS,
+        ),
+    )
+
+    def fit_of(record):
+        state, constants = init(plan, rows, copy.deepcopy(draws), record, posterior)
+        best = loop.run(state, constants, rows, plan.settings, copy.deepcopy(draws)).state
+        return float(_data_term(best.q, best.parameters, constants._replace(past=None), batch(rows)))
+
+    with _device.computation(plan.device), blas.single_threaded(len(previous.parameters.points.Z)):
+        lost = fit_of(forgotten(plan, rows, previous, latents)) - fit_of(previous)
+    return bool(lost > max(_ALL, _EACH * rows.total_weight))
+
+
+@quick_jit
+def _data_term(q, parameters, constants, rows):
+    return bound.bound_given_q("orthogonal", parameters, q.mean, q.cov, rows, constants)
