@@ -1,16 +1,20 @@
 """Earlier data as a site: the formula against dense linear algebra, and partial_fit."""
 
 import pickle
+import re
+import warnings
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend import memory
+from skgp_natgrad.estimators import _following
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
 from skgp_natgrad.training import batches
 from skgp_natgrad.variational import bound as bounds
@@ -494,3 +498,177 @@ def test_bounds_of_the_noise_keep_the_units_of_the_first_part(scale, rng):
     model.partial_fit([[5.0]], [scale * (np.sin(5.0) + 0.3)])
     assert model.likelihood_.variance_bounds == bounds
     np.testing.assert_allclose(model.predict([[5.0]], return_std=True)[1], before, rtol=0.3)
+
+
+# -- y that grows or shrinks ----------------------------------------------------------------------
+
+
+def test_the_past_in_other_units_is_the_same_past(rng, x64):
+    """Under a kernel and of functions in the same units nothing changes; and so do there and back."""
+    Z, q = rng.normal(size=(6, 3)), jax.tree.map(np.asarray, random_gaussian(rng, 2, 6))
+    ratio, kernel = np.array([1e-2, 1e-2]), 1.4 * RBF(0.8)
+    whiten = np.linalg.inv(np.linalg.cholesky(jittered(kernel(Z))))[None]
+    new = rng.normal(size=(7, 3))
+    past = streaming.of_posterior(Z, whiten, q, new)
+    moved = streaming.of_posterior(Z, whiten, streaming.in_units(q, ratio), new)
+    of_old, of_new = (
+        best_q(site, (kernels.from_sklearn(k, 3).value,), new, np.ones(7), JITTER)
+        for site, k in ((past, kernel), (moved, 1e-4 * kernel))
+    )
+    # Whitened values have no units.
+    assert_allclose(of_new.mean, of_old.mean, rtol=1e-10, atol=1e-12)
+    assert_allclose(of_new.cov, of_old.cov, rtol=1e-10, atol=1e-12)
+    for one, other in zip(streaming.in_units(streaming.in_units(q, ratio), 1.0 / ratio), q, strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-10)
+
+
+def sized_parts(scales, n_rows=200, shifts=None):
+    """Parts of rows whose targets have these scales and means, and held-out rows of the last of them."""
+    rng = np.random.default_rng(3)
+    parts = []
+    for scale, shift in zip([*scales, scales[-1]], shifts or [0.0] * (len(scales) + 1), strict=True):
+        X = rng.normal(size=(n_rows, 2))
+        f = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+        parts.append((X, shift + scale * (f + 0.1 * rng.normal(size=n_rows))))
+    return parts[:-1], parts[-1]
+
+
+def rms_z(model, X, y):
+    mean, std = model.predict(X, return_std=True)
+    return np.sqrt(np.mean(((y - mean) / std) ** 2, axis=0))
+
+
+@pytest.mark.parametrize("factor", [10.0, 1e3, 0.1, 1e-3])
+def test_targets_that_grow_or_shrink_are_followed(factor):
+    parts, held_out = sized_parts([1.0, factor, factor, factor])
+    model = regressor(normalize_X=True, n_inducing=40).partial_fit(*parts[0])
+    with pytest.warns(UserWarning, match="scale of y has changed") as caught:
+        model.partial_fit(*parts[1])
+    told = next(str(each.message) for each in caught if "scale of y" in str(each.message))
+    assert float(re.search(r"are (\S+) times", told)[1]) == pytest.approx(factor, rel=0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for part in parts[2:]:
+            model.partial_fit(*part)
+    assert 0.8 < rms_z(model, *held_out) < 1.3
+    assert model.score(*held_out) > 0.95
+
+
+def test_a_mean_that_moves_is_followed():
+    parts, held_out = sized_parts([1.0, 1.0, 1.0], shifts=[0.0, 50.0, 50.0, 50.0])
+    model = regressor(normalize_X=True, n_inducing=40).partial_fit(*parts[0])
+    with pytest.warns(UserWarning, match=r"are \S+ times, and (4|5|6)\d\S* away"):
+        model.partial_fit(*parts[1])
+    assert rms_z(model.partial_fit(*parts[2]), *held_out) < 1.3
+    assert model.score(*held_out) > 0.95
+
+
+def test_an_output_that_keeps_its_size_keeps_its_rows():
+    """The other one is forgotten, and each has its own units."""
+    parts, (X, y) = sized_parts([1.0, 100.0])
+    (first, one), (second, other) = parts
+    model = regressor(normalize_X=True, n_inducing=40).partial_fit(first, np.column_stack([one, one]))
+    scale = model._y_scale.scale
+    with pytest.warns(UserWarning, match="output 1: 9"):
+        model.partial_fit(second, np.column_stack([other / 100.0, other]))
+    assert model._y_scale.scale[0] == scale[0]
+    assert model._y_scale.scale[1] == pytest.approx(other.std())
+    assert np.all(rms_z(model, X, np.column_stack([y / 100.0, y])) < 1.3)
+    assert model._warm_state.weight == 400.0
+
+
+def growing_parts(n_rows=100):
+    """Parts whose rows lie side by side, and whose targets grow with X; with no row is a contradiction."""
+    rng = np.random.default_rng(0)
+    for start in range(4):
+        X = rng.uniform(start, start + 1.0, size=(n_rows, 1))
+        yield X, np.exp(X[:, 0]) * (1.0 + 0.02 * rng.normal(size=n_rows))
+
+
+def test_rows_beside_the_earlier_ones_contradict_nothing():
+    """The scale follows what grows, and what was learned is kept; so it is of a stream whose parts vary little."""
+    model = regressor(max_iter=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for part in growing_parts():
+            model.partial_fit(*part)
+    assert model._y_scale.scale[0] > 10.0
+    for X, y in growing_parts():
+        assert np.sqrt(np.mean((model.predict(X) / y - 1.0) ** 2)) < 0.15
+
+
+def test_a_stream_that_does_not_change_is_left_alone(table, monkeypatch):
+    def learned():
+        model = regressor(max_iter=20)
+        for batch in halves(*table):
+            model.partial_fit(*batch)
+        return model.predict(table[0], return_std=True)
+
+    found = learned()
+    monkeypatch.setattr(_following, "_with_units", lambda plan, rows, scales, previous, *_: (scales, previous, []))
+    assert_array_equal(found, learned())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["student_t", "heteroscedastic_gaussian"])
+@pytest.mark.parametrize("factor", [100.0, 1e-3])
+def test_other_likelihoods_are_followed(likelihood, factor):
+    parts, held_out = sized_parts([1.0, factor, factor, factor])
+    model = regressor(normalize_X=True, n_inducing=40, likelihood=likelihood, max_iter=150)
+    for part in parts:
+        model.partial_fit(*part)
+    assert rms_z(model, *held_out) < 1.6
+    assert model.score(*held_out) > 0.9
+
+
+def test_one_outlier_or_a_constant_part_changes_no_units():
+    parts, _ = sized_parts([1.0])
+    (X, y), wild = parts[0], parts[0][1].copy()
+    wild[7] = 1e4
+    for targets in (wild, np.full(len(y), 0.3), y[:1]):
+        model = regressor(normalize_X=True, max_iter=5).partial_fit(X, y)
+        scale = model._y_scale
+        model.partial_fit(X[: len(targets)], targets)
+        assert_array_equal(model._y_scale.scale, scale.scale)
+
+
+def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
+    """What multiplies the variance has no units."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(3, 400, 1))
+    y = np.sin(2.0 * X[..., 0]) + 0.3 * np.exp(X[..., 0] - 1.0) * rng.normal(size=X.shape[:2])
+    model = NGDSVGPRegressor(1.0 * RBF(), normalize_X=False, random_state=0).fit(X[0], y[0])
+    assert model._dispersion is not None
+    model.set_params(max_iter=60)
+    with pytest.warns(UserWarning, match="scale of y has changed"):
+        model.partial_fit(X[1], 100.0 * y[1])
+    copy = pickle.loads(pickle.dumps(model))
+    for each in (model, copy):
+        each.partial_fit(X[1], 100.0 * y[1])
+    assert_array_equal(model.predict(X[2]), copy.predict(X[2]))
+    assert 0.8 < rms_z(model, X[2], 100.0 * y[2]) < 1.3
+
+
+def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):
+    parts, _ = sized_parts([1.0, 100.0])
+    whole = regressor(normalize_X=True, max_iter=40).partial_fit(*parts[0]).partial_fit(*parts[1])
+    model = regressor(normalize_X=True, max_iter=40).partial_fit(*parts[0])
+
+    def stop(_, n_iter, __):
+        raise KeyboardInterrupt
+
+    model.set_params(checkpoint=tmp_path / "stream", checkpoint_every=0.0, callback=stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.partial_fit(*parts[1])
+    model.set_params(callback=None).partial_fit(*parts[1])
+    assert_array_equal(model.predict(parts[1][0]), whole.predict(parts[1][0]))
+
+
+def test_a_column_that_leaves_what_was_seen_is_named():
+    X, y = sized_parts([1.0])[0][0]
+    frame = pd.DataFrame(X, columns=["size", "age"])
+    model = regressor(normalize_X=True, max_iter=5).partial_fit(frame, y)
+    with pytest.warns(UserWarning, match=r"Columns of X reach far .*: 'age' \(\d\d(\.\d)? times as far\)"):
+        model.partial_fit(frame * [1.0, 100.0], y)

@@ -81,7 +81,7 @@ def _with_units(plan, rows, scales, previous, posterior, random_state):
     if not sizes.changed.any():
         return scales, previous, []
     # Larger ones where y has grown: the prior is then wide enough for the new rows, wherever they lie.
-    larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * np.where(sizes.grown, sizes.ratio, 1.0)))
+    larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * sizes.ratio))
     units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     rescaled = _in_units(plan.likelihood, previous, scales.y, larger.y) if sizes.grown.any() else previous
     forgets = sizes.changed & sizes.tells
@@ -90,9 +90,9 @@ def _with_units(plan, rows, scales, previous, posterior, random_state):
     if not (forgets.any() and svgp.is_contradicted(plan, trial, rescaled, posterior, latents, random_state)):
         return larger, rescaled, []
     y = Scale(np.where(forgets, sizes.mean, larger.y.offset), np.where(forgets, sizes.deviation, larger.y.scale))
-    scales = scales._replace(y=y)
+    before, scales = scales.y, scales._replace(y=y)
     previous = svgp.forgotten(plan, _table.scaled(rows, scales, *units), rescaled, latents)
-    return scales, previous, [_of_forgetting(sizes.ratio, forgets)]
+    return scales, previous, [_of_forgetting(sizes, before, forgets)]
 
 
 class _Size(NamedTuple):
@@ -101,7 +101,7 @@ class _Size(NamedTuple):
     Attributes
     ----------
     ratio : float
-        Of the rows' distance from the offset where they have grown, else of their deviation.
+        The rows' distance from the offset, in units; one where y has not grown.
     grown, changed, tells : bool
         Whether there are rows enough, and not all equal, for a function that takes the place of another: ``tells``.
     mean, deviation : float
@@ -133,7 +133,7 @@ class _Size(NamedTuple):
         )
         grown, tells = distance > _GROWN * scale, len(y) >= _FEWEST and deviation > 0.0
         shrunk = not grown and tells and deviation < _SHRUNK * scale
-        return cls((distance if grown else deviation) / scale, grown, grown or shrunk, tells, mean, deviation)
+        return cls(distance / scale if grown else 1.0, grown, grown or shrunk, tells, mean, deviation)
 
 
 def _sizes(rows, likelihood, scale):
@@ -152,13 +152,17 @@ def _in_units(likelihood, previous, before, now):
     return svgp.rescaled(previous, scale / scale_now, prior_mean[:, None])
 
 
-def _of_forgetting(ratio, forgets):
-    which = f" (output {', '.join(map(str, np.flatnonzero(forgets)))})" if len(ratio) > 1 else ""
-    sizes = ", ".join(f"{each:.3g}" for each in ratio[forgets])
+def _of_forgetting(sizes, before, forgets):
+    """The warning for targets whose earlier rows are forgotten."""
+    each = [
+        f"{f'output {k}: ' if len(forgets) > 1 else ''}{sizes.deviation[k] / before.scale[k]:.3g} times, and "
+        f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g} away"
+        for k in np.flatnonzero(forgets)
+    ]
     return (
-        f"The size of y{which} is {sizes} times that of the rows before, and what these say of y contradicts the new "
-        "rows. The earlier rows are forgotten, and the scale of y is now that of the new rows. If the unit of y has "
-        "changed, give y in one unit."
+        "The scale of y has changed: its standard deviation and its mean, in standard deviations of the rows before, "
+        f"are {'; '.join(each)}. The new rows contradict what the earlier ones say of y, which is forgotten; the scale "
+        "of y is now theirs. If it is the unit of y that has changed, give y in one unit."
     )
 
 
