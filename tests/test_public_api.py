@@ -168,7 +168,7 @@ def test_types_can_be_evaluated(cls):
     ("alias", "names"),
     [
         (_types.Basis, BASES),
-        (_types.InducingInit, INDUCING_INITS),
+        (_types.InducingInit, ["auto", *INDUCING_INITS]),
         (_types.MeanSolver, ["auto", *MEAN_SOLVERS]),
         (_types.ObjectiveLike, objectives.names()),
         (_types.Optimizer, OPTIMIZERS),

@@ -308,7 +308,7 @@ def check_kernels(kernel, n_latent):
 def with_points(plan, estimator, n_features, scale):
     """The plan with ``inducing_init`` checked and the user's points in the units of the model."""
     if isinstance(plan.inducing_init, str):
-        _checks.choice("inducing_init", plan.inducing_init, tuple(INDUCING_INITS))
+        _checks.choice("inducing_init", plan.inducing_init, ("auto", *INDUCING_INITS))
         return plan
     if plan.n_inducing is None:
         raise ValueError(
@@ -346,7 +346,7 @@ def _given_points(inducing_init, n_features):
         given = np.empty(0)
     if given.ndim != 2 or given.shape[1] != n_features or len(given) == 0 or not np.all(np.isfinite(given)):
         raise ValueError(
-            f"inducing_init={inducing_init!r} must be one of {', '.join(map(repr, INDUCING_INITS))}, "
+            f"inducing_init={inducing_init!r} must be one of 'auto', {', '.join(map(repr, INDUCING_INITS))}, "
             f"or a finite array of points of shape (n_points, {n_features}) in the units of X."
         )
     return given

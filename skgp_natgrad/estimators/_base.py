@@ -61,7 +61,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         n_inducing="auto",
         n_mean_inducing="auto",
         basis="orthogonal",
-        inducing_init="greedy_variance",
+        inducing_init="auto",
         train_inducing_points=True,
         solver="auto",
         parameterization="natural",

@@ -123,13 +123,14 @@ basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
     their own, separate from that of the inducing points, and trains both by
     natural gradients; its bound and its cost lie between those of the coupled
     basis on the inducing points and of the coupled basis on all points.
-inducing_init : {"greedy_variance", "k-means", "random"} or array, default="greedy_variance"
+inducing_init : {"auto", "greedy_variance", "k-means", "random"} or array, default="auto"
     Where the points start: by greedy conditional variance [3]_, at the
     centres of clusters (trained mean-only points then at random rows), at random
     rows, or at the given points of shape (n_points, n_features) in the units
     of X: the inducing points, or, if there are ``n_inducing +
     n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
-    the inducing points only.
+    the inducing points only. "auto" is "k-means" where training moves the points, and
+    with ``solver="evidence"`` "random", or "greedy_variance" for a number of points that is given.
 train_inducing_points : bool, default=True
     Whether the inducing and mean-only points move while training, with the
     hyperparameters; False keeps them where they start. ``optimizer=None`` keeps

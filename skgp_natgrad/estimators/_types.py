@@ -23,7 +23,7 @@ HyperparameterPrior: TypeAlias = Literal["weak"] | Prior | Mapping[str, Prior] |
 MeanFunction: TypeAlias = Callable[[Any], Any] | RegressorMixin | Literal["linear"] | None
 NormalizeX: TypeAlias = bool | Literal["auto", "quantile"]
 Basis: TypeAlias = Literal["orthogonal", "hybrid", "decoupled", "solve"]
-InducingInit: TypeAlias = Literal["greedy_variance", "k-means", "random"] | ArrayLike
+InducingInit: TypeAlias = Literal["auto", "greedy_variance", "k-means", "random"] | ArrayLike
 Solver: TypeAlias = Literal["auto", "evidence", "ngd", "adam", "gd", "lbfgs"]
 Parameterization: TypeAlias = Literal[
     "natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log"

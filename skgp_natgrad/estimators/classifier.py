@@ -109,7 +109,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         n_inducing: int | Literal["auto", "all"] | None = "auto",
         n_mean_inducing: int | Literal["auto"] = "auto",
         basis: Basis = "orthogonal",
-        inducing_init: InducingInit = "greedy_variance",
+        inducing_init: InducingInit = "auto",
         train_inducing_points: bool = True,
         solver: Solver = "auto",
         parameterization: Parameterization = "natural",

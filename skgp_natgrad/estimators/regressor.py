@@ -132,7 +132,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         n_inducing: int | Literal["auto", "all"] | None = "auto",
         n_mean_inducing: int | Literal["auto"] = "auto",
         basis: Basis = "orthogonal",
-        inducing_init: InducingInit = "greedy_variance",
+        inducing_init: InducingInit = "auto",
         train_inducing_points: bool = True,
         solver: Solver = "auto",
         parameterization: Parameterization = "natural",

@@ -135,6 +135,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             of_labels=one_step and plan.n_classes > 0,
             in_common_unit=in_common_unit,
             on_all_rows=functools.partial(_rests_on_all_rows, plan, n_rows),
+            n_points=None if one_step else _n_points_of_steps(plan),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
@@ -281,9 +282,7 @@ def _noise_of_steps(plan, found, table):
     For a few inducing points what they leave unexplained is noise as well, and that of the exact process too small.
     Training goes down from more noise than there is sooner than up.
     """
-    n_inducing, given, default = plan.n_inducing, np.shape(plan.inducing_init), float(np.mean(plan.likelihood.variance))
-    if n_inducing == "auto":
-        n_inducing = given[0] if given else sizes.OF_STEPS
+    n_inducing, default = _n_points_of_steps(plan), float(np.mean(plan.likelihood.variance))
     least = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
     if n_inducing is None:
         return min(least, default)
@@ -293,6 +292,14 @@ def _noise_of_steps(plan, found, table):
     share = unexplained.share(found.kernel, table.X, min(n_inducing, _POINTS))
     rest = float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
     return min(least + rest, default)
+
+
+def _n_points_of_steps(plan):
+    """The number of inducing points of a model that is trained by steps; None stands for all rows."""
+    given = np.shape(plan.inducing_init)
+    if plan.n_inducing != "auto":
+        return plan.n_inducing
+    return given[0] if given else sizes.OF_STEPS
 
 
 def _multiplied(kernel, factor):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from .._backend.repeated import grouped
 
@@ -17,6 +18,8 @@ from .._backend.repeated import grouped
 # random part of the table represents the whole.
 _CANDIDATES = 4000
 _CANDIDATES_PER_POINT = 4
+# The same for clusters, whose centres are means of some rows each; and how often these are assigned.
+_CLUSTERED, _CLUSTERED_PER_POINT, _TURNS = 20_000, 20, 30
 # Conditional variance, relative to the prior variance, below which it is rounding.
 _EXHAUSTED = 1e-10
 
@@ -27,9 +30,9 @@ def distinct_rows(X):
     return X[np.sort(order[start])]
 
 
-def candidates(X, n_points, random_state):
+def candidates(X, n_points, random_state, fewest=_CANDIDATES, per_point=_CANDIDATES_PER_POINT):
     """Return distinct rows of ``X`` to choose from: all of them, or a random part of a large table."""
-    limit = max(_CANDIDATES, _CANDIDATES_PER_POINT * n_points)
+    limit = max(fewest, per_point * n_points)
     if len(X) > limit:
         X = X[np.sort(random_state.choice(len(X), limit, replace=False))]
     return distinct_rows(X)
@@ -82,7 +85,9 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
 
 def k_means(X, kernel, n_points, random_state):
     """Centres of k-means clusters."""
-    return KMeans(n_points, n_init=1, random_state=random_state).fit(X).cluster_centers_
+    # Of several threads the one that is done first is added first: the centres' last bits would differ.
+    with threadpool_limits(1, user_api="openmp"):
+        return KMeans(n_points, n_init=1, max_iter=_TURNS, random_state=random_state).fit(X).cluster_centers_
 
 
 def random_rows(X, kernel, n_points, random_state):
@@ -90,6 +95,7 @@ def random_rows(X, kernel, n_points, random_state):
     return X[random_state.choice(len(X), n_points, replace=False)]
 
 
+# "auto" is decided by who trains: see `placement.place`.
 METHODS = {"greedy_variance": greedy_variance, "k-means": k_means, "random": random_rows}
 
 
@@ -102,8 +108,8 @@ def place(method, X, kernel, n_inducing, n_mean_inducing, random_state):
     the orthogonal paper. If the table has too few distinct rows there are fewer
     points.
     """
-    # Only greedy selection is too expensive for all rows: k-means sees the whole table.
-    X = distinct_rows(X) if method == "k-means" else candidates(X, n_inducing + n_mean_inducing, random_state)
+    limits = (_CLUSTERED, _CLUSTERED_PER_POINT) if method == "k-means" else ()
+    X = candidates(X, n_inducing + n_mean_inducing, random_state, *limits)
     n_inducing = min(n_inducing, len(X))
     n_mean_inducing = min(n_mean_inducing, len(X) - n_inducing)
     if method == "k-means":

@@ -27,7 +27,7 @@ def place(plan, table, random_state):
         placed = inducing_points.distinct_rows(X), np.empty((0, X.shape[1]))
         n_inducing = _padded_size(plan, len(placed[0]))
     elif isinstance(plan.inducing_init, str):
-        placed = inducing_points.place(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
+        placed = inducing_points.place(_method(plan), X, kernel, n_inducing, n_mean, random_state)
     else:
         placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
     basis = BASES[plan.basis]
@@ -39,6 +39,17 @@ def place(plan, table, random_state):
     if basis.second_part and len(points.Z_mean):
         points, masks = _with_covariance(points), _with_covariance(masks)
     return points, masks
+
+
+def _method(plan):
+    """How points are chosen.
+
+    Where training moves them, they start at the centres of clusters, which are as dense as the rows are. Greedy
+    selection begins at the border of the table; from there points of which it leaves much unexplained do not come back.
+    """
+    if plan.inducing_init != "auto":
+        return plan.inducing_init
+    return "greedy_variance" if SOLVERS[plan.settings.algorithm.solver].one_step else "k-means"
 
 
 def _padded_size(plan, n_points):

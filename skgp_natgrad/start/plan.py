@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     n_inducing_alone : int or None
         Inducing points where a mean on all rows predicts no better; None for ``n_inducing``.
     inducing_init : str or ndarray of shape (n_points, D)
-        A name in `inducing_points.METHODS`, or points in the units of the table.
+        A name in `inducing_points.METHODS`, "auto" (`placement.place` chooses), or points in the units of the table.
     train_points : bool
         Whether points move while training.
     jitter : float
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
     n_mean_inducing: int | Literal["auto"] = 0
     n_mean_inducing_at_most: bool = False
     n_inducing_alone: int | None = None
-    inducing_init: str | Floats = "greedy_variance"
+    inducing_init: str | Floats = "auto"
     train_points: bool = True
     jitter: float = 1e-8
     calibrate: bool = False

@@ -5,19 +5,20 @@ far too long a wiggly function looks like noise, and of many columns those that 
 So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
 table. They are compared by the density of rows outside that part, since repeated rows deceive the
 evidence: it explains them by a noise that is too small. Those of larger tables are predicted by their neighbours
-in the whole table, if the model will rest on all of it, not by that part (`neighbours`). Of a small table each part
-is outside once: a kernel of many hyperparameters fits every row of few so well that its own rows do not tell how
-little it predicts.
+in the whole table, if the model will rest on all of it, not by that part (`neighbours`); for a model on few inducing
+points they are compared by its bound (`few_points`). Of a small table each part is outside once: a kernel of many
+hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from .._backend import threads
-from . import evidence, neighbours
+from . import evidence, few_points, neighbours
 from .candidates import CANDIDATES, COLUMNS, matern52
 from .merged import in_random_order
 from .refinement import Candidate, densities_by_neighbours, refined
@@ -80,6 +81,7 @@ def best_kernels(
     of_labels=False,
     in_common_unit=None,
     on_all_rows=None,
+    n_points=None,
 ):
     """The best kernels for each of the same rows under different scalings of X.
 
@@ -104,6 +106,9 @@ def best_kernels(
     on_all_rows : callable, optional
         Called with a table, the first kernel and its noise: whether the model will rest on all rows. Then kernels are
         compared by `neighbours` where there are many rows.
+    n_points : int, optional
+        Of a model on so many inducing points. Where the table is not small and has more rows, kernels are compared by
+        its bound.
 
     Returns
     -------
@@ -130,16 +135,18 @@ def best_kernels(
     judges = None
     if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
-    firsts = [_near(*pair, judges) for pair in zip(views, firsts, strict=True)]
+    is_on_few = n_points is not None and not is_small and n_points < rows.n_groups and not tables[0].per_target
+    compared = functools.partial(_compared, judges=judges, n_points=n_points if is_on_few else None)
+    firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     # Equal distances of X are equal in the first view alone.
-    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], judges, effort.iterations)
+    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
     index = int(np.argmax([first.density for first in firsts]))
     if any(each.density > firsts[index].density for each in further):
         index = 0
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
-    firsts = [firsts[index], *(_near(view, each, judges) for each in more)]
-    ranked = _ranked(view, parts, firsts, judges, effort.iterations)
+    firsts = [firsts[index], *(compared(view, each) for each in more)]
+    ranked = _ranked(view, parts, firsts, compared, effort.iterations)
     if index == 0:
         ranked = sorted([*ranked, *further], key=lambda each: -each.density)
     ranked = ranked[: 1 if is_small else n_best]
@@ -156,14 +163,14 @@ def _first_kernel(tables, views, firsts):
     return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
-def _ranked(view, parts, firsts, judges, n_iterations):
+def _ranked(view, parts, firsts, compared, n_iterations):
     """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
     pairs = [(make, first) for first in firsts for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
-    return sorted([*firsts, *(_near(view, each, judges) for each in others)], key=lambda each: -each.density)
+    return sorted([*firsts, *(compared(view, each) for each in others)], key=lambda each: -each.density)
 
 
-def _further(view, parts, first, judges, n_iterations):
+def _further(view, parts, first, compared, n_iterations):
     """The candidates of kernels that the targets of a view ask for, from the longest lengthscales on."""
 
     def fitted(make):
@@ -171,7 +178,7 @@ def _further(view, parts, first, judges, n_iterations):
         starts = [view.start(make, view.longest, best.hyperparameters.noise, first.tie) for _, best in pairs]
         pairs = zip(starts, parts, strict=True)
         found = [evidence.maximise(at, to, part.rows, n_iterations, prior) for (at, to, prior), part in pairs]
-        return _near(view, _judged(make, first.tie, found, parts), judges)
+        return compared(view, _judged(make, first.tie, found, parts))
 
     return threads.for_each(fitted, [make for each in _FURTHER for make in each(view)])
 
@@ -227,7 +234,12 @@ def _judged(make, tie, best, parts):
     return Candidate(make, tie, tuple(best), density)
 
 
-def _near(view, candidate, judges):
-    """The candidate with the log density of targets as neighbours predict them, if any."""
-    densities = densities_by_neighbours(view, candidate.best[0].hyperparameters, judges)
+def _compared(view, candidate, judges, n_points):
+    """The candidate with the density that compares it: of targets as neighbours predict them, or of few points."""
+    hyperparameters = candidate.best[0].hyperparameters
+    if n_points is not None:
+        kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
+        table = view.table._replace(X=view.table.X[:, : view.width])
+        return candidate._replace(density=few_points.bound(kernel, table, n_points))
+    densities = densities_by_neighbours(view, hyperparameters, judges)
     return candidate if densities is None else candidate._replace(density=densities.mean)

@@ -9,7 +9,6 @@ import numpy as np
 from .._backend import in_place, memory
 from ..step.algorithm import SOLVERS
 from . import sizes, unexplained
-from .plan import Plan
 
 
 def sized(plan, table):
@@ -25,7 +24,7 @@ def sized(plan, table):
 def _of_one_step(plan, table):
     plan = _for_numbers(plan, table) if plan.likelihood.conjugate else _for_labels(plan, table)
     # Greedy selection takes longer than the solution. A method that was asked for is used.
-    method = "random" if plan.inducing_init == Plan().inducing_init else plan.inducing_init
+    method = "random" if plan.inducing_init == "auto" else plan.inducing_init
     n_inducing = None if table.n_rows <= plan.n_inducing else plan.n_inducing
     return plan._replace(n_inducing=n_inducing, inducing_init=method)
 

@@ -1,0 +1,57 @@
+"""Kernels for a model on few inducing points are compared by its bound."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import svgp
+from skgp_natgrad.start import choice, few_points
+
+
+def table_of(X, y, weight=None):
+    return svgp.Table(X, np.atleast_2d(y), np.ones(len(X)) if weight is None else weight)
+
+
+def collapsed_bound(kernel, X, y, Z, noise):
+    """Titsias (2009), eq. 9, without any of the identities that make it cheap."""
+    cross = kernel(X, Z)
+    Q = cross @ np.linalg.solve(kernel(Z) + 1e-8 * kernel.diag(Z).mean() * np.eye(len(Z)), cross.T)
+    density = multivariate_normal(np.zeros(len(X)), Q + noise * np.eye(len(X))).logpdf(y)
+    return density - 0.5 * (kernel.diag(X) - Q.diagonal()).sum() / noise
+
+
+def test_bound_is_the_collapsed_bound_at_the_noise_that_suits(rng):
+    X, kernel = rng.normal(size=(60, 2)), ConstantKernel(0.8) * Matern([0.7, 1.3], nu=1.5)
+    y = np.stack([np.sin(X[:, 0]), X[:, 1]]) + 0.1 * rng.normal(size=(2, 60))
+    Z = X[np.random.RandomState(0).permutation(60)[:15]]
+    each = [np.mean([collapsed_bound(kernel, X, one, Z, noise) for one in y]) for noise in few_points._NOISES]
+    assert few_points.bound(kernel, table_of(X, y), 15) == pytest.approx(max(each) / 60, rel=1e-7)
+
+
+def test_some_rows_stand_for_all(rng, monkeypatch):
+    X = rng.normal(size=(3000, 2))
+    table = table_of(X, np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=3000))
+    whole = few_points.bound(RBF(1.0), table, 20)
+    monkeypatch.setattr(few_points, "_ROWS", 1500)
+    assert few_points.bound(RBF(1.0), table, 20) == pytest.approx(whole, abs=0.03)
+
+
+def test_points_without_a_factor_have_no_bound():
+    X = np.zeros((30, 1))
+    kernel = ConstantKernel(0.0) * RBF(1.0)
+    assert few_points.bound(kernel, table_of(X, np.ones(30)), 10) == -np.inf
+
+
+def test_a_rough_kernel_is_left_where_few_points_cannot_resolve_it(rng):
+    """With a point at every row the rough kernel of a rough function is best, with few points it is not."""
+    X = rng.normal(size=(900, 4))
+    rough = ConstantKernel(1.0) * Matern(4.0 * np.ones(4), nu=0.5)
+    table = table_of(X, np.linalg.cholesky(rough(X) + 1e-8 * np.eye(900)) @ rng.normal(size=900))
+
+    def chosen(n_points):
+        plan = svgp.Plan(n_inducing=n_points, likelihood=svgp.Plan().likelihood.prepare(table.y, 0))
+        return repr(choice.choose_kernel(plan, [table], np.random.RandomState(0))[1].kernels[0])
+
+    assert "nu=0.5" in chosen(None)
+    assert "nu=0.5" not in chosen(10)
