@@ -35,6 +35,13 @@ def rough_and_smooth(length_scale, bounds):
     return ConstantKernel(_SECOND, _BOUNDS) * rough + ConstantKernel(1.0, _BOUNDS) * smooth
 
 
+def smooth_sum(length_scale, bounds):
+    """Matern 5/2 plus RBF, each with lengthscales of its own, which few inducing points can resolve."""
+    first = Matern(length_scale, bounds, nu=2.5)
+    second = RBF(_within(_SMOOTH * length_scale, bounds), bounds)
+    return ConstantKernel(_SECOND, _BOUNDS) * first + ConstantKernel(1.0, _BOUNDS) * second
+
+
 def matern52_and_linear(length_scale, bounds):
     """Matern 5/2 plus a linear function of the columns."""
     linear = ConstantKernel(_SECOND, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
@@ -51,6 +58,9 @@ def laplacian(length_scale, bounds):
 
 # The first one is fitted first: the others start from its lengthscales.
 CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian)
+# Of a model on few inducing points the rough term of a sum is noise: it holds what the other one leaves, and learns
+# nothing more.
+OF_FEW_POINTS = {rough_and_smooth: smooth_sum}
 # Fewest and most columns. Of one column Laplacian is Matern 1/2; and sums of absolute differences are no matrix
 # product, so that of many they would take longer than all else.
 COLUMNS = {laplacian: (2, 64)}

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._backend import threads
 from . import evidence, few_points, neighbours
-from .candidates import CANDIDATES, COLUMNS, matern52
+from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, matern52
 from .merged import in_random_order
 from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
@@ -137,6 +137,7 @@ def best_kernels(
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     is_on_few = n_points is not None and not is_small and n_points < rows.n_groups and not tables[0].per_target
     compared = functools.partial(_compared, judges=judges, n_points=n_points if is_on_few else None)
+    makes = [OF_FEW_POINTS.get(make, make) if is_on_few else make for make in CANDIDATES[1:]]
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     # Equal distances of X are equal in the first view alone.
     further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
@@ -146,7 +147,7 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, compared, effort.iterations)
+    ranked = _ranked(view, parts, firsts, makes, compared, effort.iterations)
     if index == 0:
         ranked = sorted([*ranked, *further], key=lambda each: -each.density)
     ranked = ranked[: 1 if is_small else n_best]
@@ -163,9 +164,9 @@ def _first_kernel(tables, views, firsts):
     return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
-def _ranked(view, parts, firsts, compared, n_iterations):
+def _ranked(view, parts, firsts, makes, compared, n_iterations):
     """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
-    pairs = [(make, first) for first in firsts for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+    pairs = [(make, first) for first in firsts for make in makes if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
     return sorted([*firsts, *(compared(view, each) for each in others)], key=lambda each: -each.density)
 
