@@ -10,7 +10,7 @@ from skgp_natgrad import svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.mean_solve.class_labels import Densities
-from skgp_natgrad.start import choice, evidence, neighbours, refinement, search, targets
+from skgp_natgrad.start import choice, evidence, neighbours, refinement, search, started, targets
 from skgp_natgrad.start.candidates import matern52
 from skgp_natgrad.start.merged import in_random_order
 from skgp_natgrad.start.splits import Shuffled
@@ -120,7 +120,7 @@ def test_its_scale_is_found_anew(rng, monkeypatch, by_neighbours):
     assert kernel.k2.length_scale == 1.0
     # A maximum of the density on a grid of factors of three, then in between: not the start, 3.
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
-    tried = choice._tried(choice._started(plan, after, table), table, seed)
+    tried = choice._tried(started.started(plan, after, table), table, seed)
     assert kernel.k1.constant_value == tried.plan.kernels[0].k1.constant_value != 3.0
 
 

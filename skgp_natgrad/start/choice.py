@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .. import priors
@@ -19,14 +18,14 @@ from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..mean_solve.held_out_labels import Densities
 from ..step.algorithm import SOLVERS
-from . import evidence, few_rows, refinement, search, sizes, targets, unexplained, view
-from .candidates import matern52
+from . import evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
 from .plan import Plan
 from .restarts import Starts, is_periodic
 from .sized import pays_on_all_rows, sized
+from .started import VARIANCE_OF_LABELS, is_fixed, n_points_of_steps, started
 from .state import init
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
@@ -35,18 +34,11 @@ _FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
-# Nats a row by which a kernel that was searched for must predict few rows better than the plain one.
-_WORTH_A_SEARCH = 0.05
-# Where the search for the scale of their latent functions starts.
-_VARIANCE_OF_LABELS = 3.0
 _ITERATIONS = 60
 # Of the search among starts of steps, which go on from there.
 _ITERATIONS_OF_STEPS = 20
 # Noise variance from which regression of labels starts, as a share of their variance.
 _NOISE = 0.1
-_SMALLEST = 1e-290
-# Noise from which steps start, at least: with less, what single precision rounds is many nats a row.
-_LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
 
 
 def complete(plan, table, random_state):
@@ -118,11 +110,9 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     plan.likelihood.value_and_bounds(len(tables[0].y))
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    plain = None
-    if one_step and few_rows.suits(plan, tables[0]) and not _is_set(plan.likelihood):
-        plain = _averaged(_plain(plan, tables[0]), tables[0])
-        if tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
-            return 0, plain.plan
+    plain = few_rows.plain(plan, tables[0]) if one_step and few_rows.suits(plan, tables[0]) else None
+    if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
+        return 0, plain.plan
     n_best = _FINALISTS if one_step else 1
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with blas.single_threaded(0):
@@ -135,21 +125,20 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             of_labels=one_step and plan.n_classes > 0,
             in_common_unit=in_common_unit,
             on_all_rows=functools.partial(_rests_on_all_rows, plan, n_rows),
-            n_points=None if one_step else _n_points_of_steps(plan),
+            n_points=None if one_step else n_points_of_steps(plan),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, _started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
+        return index, started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if plain is not None:
-        density = found[0].density - float(np.log(targets.scale_of(table)).mean())
-        is_better = density > plain.density + _WORTH_A_SEARCH
-        return (index, _averaged(_started(plan, found[0], table), table).plan) if is_better else (0, plain.plan)
+        better = few_rows.better(plan, plain, found[0], table)
+        return (0, plain.plan) if better is None else (index, better)
     if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
-        return index, _started(plan, found[0], table)
+        return index, started(plan, found[0], table)
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     if plan.likelihood.conjugate:
-        tried = [_tried(_started(plan, each, table), table, seed) for each in found]
+        tried = [_tried(started(plan, each, table), table, seed) for each in found]
         return index, max(tried, key=lambda each: each.density).plan
     has_one_unit = in_common_unit is not None and in_common_unit[index]
     on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
@@ -172,7 +161,7 @@ def _of_classes(plan, found, table, seed, on_more_labels):
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
 
     def tried(each):
-        return _tried(_started(plan, each, table), table, seed, labels)
+        return _tried(started(plan, each, table), table, seed, labels)
 
     if found[0].by_neighbours is not None:
         best = found[_best_of_labels(found, [each.by_neighbours for each in found])]
@@ -234,100 +223,6 @@ def _density(plan, table, seed):
     return density if np.isfinite(density) else -np.inf
 
 
-def _started(plan, found, table):
-    """The plan with the kernel and the noise that were found, in the units of the table."""
-    if not plan.likelihood.conjugate:
-        # A latent function of another likelihood starts with about unit variance.
-        total = float(np.mean(found.kernel.diag(table.X[:1000])))
-        variance = _VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
-        return plan._replace(kernels=(_multiplied(found.kernel, variance / total),))
-    variance = _variances(plan, table)
-    plan = plan._replace(kernels=(_multiplied(found.kernel, float(np.mean(variance))),))
-    noise = found.noise
-    if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        if plan.hyperparameter_prior is not None or _is_set(plan.likelihood):
-            # A prior is around the start that later parts of a stream have, too.
-            return plan
-        noise = _noise_of_steps(plan, found, table)
-    return plan._replace(likelihood=_with_noise(plan.likelihood, noise * variance))
-
-
-def _plain(plan, table):
-    """The plan with the kernel of few rows: Matern 5/2 with lengthscales of sqrt(D) deviations."""
-    seen = view.View(table)
-    start = seen.start(matern52, seen.longest, np.log(_NOISE), np.inf)[0]
-    kernel = seen.to_sklearn(matern52, start.kernel)
-    return plan._replace(kernels=(_multiplied(kernel, float(np.mean(_variances(plan, table)))),))
-
-
-def _averaged(plan, table):
-    """The plan with averages over what few rows leave open."""
-    table = targets.without_offset(table, plan.likelihood)
-    kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
-    found = few_rows.averaged(kernel, table)
-    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernel))
-    likelihood = _with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
-    return _Tried(plan._replace(kernels=(kernel,), likelihood=likelihood, averages=True), found.density)
-
-
-def _variances(plan, table):
-    """Mean squares of the targets (T,), without their offsets."""
-    # A square may underflow.
-    return np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
-
-
-def _noise_of_steps(plan, found, table):
-    """The noise from which steps start, as a share of the targets' variance: no more than the default.
-
-    For a few inducing points what they leave unexplained is noise as well, and that of the exact process too small.
-    Training goes down from more noise than there is sooner than up.
-    """
-    n_inducing, default = _n_points_of_steps(plan), float(np.mean(plan.likelihood.variance))
-    least = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
-    if n_inducing is None:
-        return min(least, default)
-    if not 0 < n_inducing < len(table.X):
-        # The first part of a stream may be no more rows than that, of which later ones have many.
-        return default
-    share = unexplained.share(found.kernel, table.X, min(n_inducing, _POINTS))
-    rest = float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
-    return min(least + rest, default)
-
-
-def _n_points_of_steps(plan):
-    """The number of inducing points of a model that is trained by steps; None stands for all rows."""
-    given = np.shape(plan.inducing_init)
-    if plan.n_inducing != "auto":
-        return plan.n_inducing
-    return given[0] if given else sizes.OF_STEPS
-
-
-def _multiplied(kernel, factor):
-    """One of the candidates times a number, its bounds too: a sum of constants times kernels."""
-    if isinstance(kernel, Sum):
-        return _multiplied(kernel.k1, factor) + _multiplied(kernel.k2, factor)
-    bounds = tuple(factor * np.asarray(kernel.k1.constant_value_bounds))
-    return ConstantKernel(factor * kernel.k1.constant_value, bounds) * kernel.k2
-
-
-def _is_fixed(likelihood):
-    return isinstance(likelihood.variance_bounds, str) and likelihood.variance_bounds == "fixed"
-
-
-def _is_set(likelihood):
-    """Whether the user has set the noise."""
-    return not np.array_equal(likelihood.variance, type(likelihood)().variance) or _is_fixed(likelihood)
-
-
-def _with_noise(likelihood, variance):
-    """The Gaussian likelihood with these noise variances, unless the user has set them."""
-    if _is_set(likelihood):
-        return likelihood
-    _, lower, upper = likelihood.value_and_bounds(len(variance))
-    variance = np.clip(variance, np.ravel(lower.variance), np.ravel(upper.variance))
-    return likelihood.fitted([variance])
-
-
 def maximise_evidence(plan, table, random_state):
     """The plan with the hyperparameters of its own kernels at the maximum of the evidence of some rows.
 
@@ -358,7 +253,7 @@ def maximise_evidence(plan, table, random_state):
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
         variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
     likelihood = plan.likelihood
-    if not _is_fixed(likelihood):
+    if not is_fixed(likelihood):
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
 
@@ -437,6 +332,6 @@ def _of_labels(plan, table, random_state):
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
-    log_scale = np.clip(np.log(_VARIANCE_OF_LABELS / total), *amplitude.room(found, *(each.kernel for each in bounds)))
+    log_scale = np.clip(np.log(VARIANCE_OF_LABELS / total), *amplitude.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, amplitude.multiplied(found, log_scale)))
     return _tried(plan._replace(kernels=(kernel,)), table, seed).plan

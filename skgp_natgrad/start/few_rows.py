@@ -20,12 +20,18 @@ import jax
 import numpy as np
 from scipy import linalg, special, stats
 
+from .. import kernels as _kernels
 from .._backend.repeated import at_most_one, contradicted, n_observations
 from ..kernels.base import Kernel
 from ..mean_solve.amplitude import multiplied
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
-from . import evidence
+from . import evidence, targets
+from .candidates import matern52
+from .plan import Plan
+from .started import is_set, started, variances, with_noise
+from .started import multiplied as multiplied_with_bounds
+from .view import View
 
 # Most rows for which the average is taken, and fewest that may tell one kernel from another.
 MOST, FEWEST_OF_KERNELS = 100, 20
@@ -34,8 +40,17 @@ MOST, FEWEST_OF_KERNELS = 100, 20
 _FACTORS = np.log(2.0) * np.arange(-3, 4)
 _RATIOS = np.log(10.0) * np.linspace(-6.0, 2.0, 17)
 _RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(0.3), 2.3, 1.0
+# Nats a row by which a kernel that was searched for must predict better than the plain one.
+_WORTH_A_SEARCH = 0.05
 # Fewest degrees of freedom of the errors, and the level at which those of fewer have the quantile of their own.
 _FEWEST_DF, _LEVEL = 3.0, 0.95
+
+
+class Plain(NamedTuple):
+    """A plan with the plain kernel, and the mean log density of rows, each predicted from all others."""
+
+    plan: Plan
+    density: float
 
 
 class Averaged(NamedTuple):
@@ -63,13 +78,60 @@ class Averaged(NamedTuple):
 
 
 def suits(plan, table):
-    """Whether a table under the default kernel has so few rows, and one process and noise for all of its targets."""
+    """Whether a table under the default kernel has so few rows, and one process and free noise for all its targets."""
     if table.n_rows >= MOST or not plan.likelihood.conjugate or plan.hyperparameter_prior is not None:
         return False
-    if table.n_rows < 2 or table.has_known or table.per_target or table.y_is_constant:
+    if table.n_rows < 2 or table.has_known or table.per_target or table.y_is_constant or is_set(plan.likelihood):
         return False
     # A row may stand for many observations.
     return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
+
+
+def plain(plan, table):
+    """The plan with the kernel of few rows: Matern 5/2 with lengthscales of sqrt(D) deviations, and averages.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+
+    Returns
+    -------
+    plain : Plain
+    """
+    view = View(table)
+    start = view.start(matern52, view.longest, 0.0, np.inf)[0]
+    kernel = multiplied_with_bounds(view.to_sklearn(matern52, start.kernel), float(np.mean(variances(plan, table))))
+    return _with_averages(plan, kernel, table)
+
+
+def better(plan, plain, found, table):
+    """The plan with averages around a kernel that a search has found, if it predicts rows better than the plain one.
+
+    Parameters
+    ----------
+    plan : Plan
+    plain : Plain
+    found : refinement.Found
+        Its density is that of rows that were left out, on the scale of `targets.regressed`.
+    table : Table
+
+    Returns
+    -------
+    plan : Plan or None
+    """
+    density = found.density - float(np.log(targets.scale_of(targets.without_offset(table, plan.likelihood))).mean())
+    if not density > plain.density + _WORTH_A_SEARCH:
+        return None
+    return _with_averages(plan, started(plan, found, table).kernels[0], table).plan
+
+
+def _with_averages(plan, kernel, table):
+    rows = targets.without_offset(table, plan.likelihood)
+    found = averaged(jax.tree.map(np.log, _kernels.from_sklearn(kernel, rows.X.shape[1]).value), rows)
+    kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.log_kernel))
+    likelihood = with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
+    return Plain(plan._replace(kernels=(kernel,), likelihood=likelihood, averages=True), found.density)
 
 
 def averaged(log_kernel, table):
