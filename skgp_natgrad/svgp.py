@@ -289,7 +289,9 @@ def _in_one_step(state, constants, table, plan, random_state):
     if optimum.means is not None:
         parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
         found = found._replace(state=state._replace(parameters=parameters), constants=constants)
+    left_out = optimum.left_out
     of_held_out = {"held_out": optimum.held_out, "gain": optimum.gain}
+    of_held_out |= {} if left_out is None else {"error_of_mean": left_out.error_of_mean}
     return found._replace(calibration=optimum.calibration, dispersion=dispersed, **of_held_out)
 
 

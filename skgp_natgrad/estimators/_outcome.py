@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import svgp
-from . import _arguments, _bounds, _clones, _fitted
+from . import _arguments, _bounds, _clones, _fitted, _kinds_of_targets
 from ._units import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
@@ -27,6 +27,8 @@ _told, _MOST_SEARCHES = {}, 100
 _telling = threading.Lock()
 # A forecast further ahead, in windows of the test of convergence, is not given.
 _MOST_WINDOWS = 40
+# A root mean square error of the prediction, in deviations of y, that is worse than a constant.
+_WORSE_MEAN = 1.02
 # Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
 # Standard errors by which the ranking of held-out labels must be ahead of chance.
@@ -77,7 +79,9 @@ class Outcome(NamedTuple):
         _warn_of_mean(result.lost, level)
         for message in fit.warnings:
             warnings.warn(message, UserWarning, stacklevel=level)
-        found = _of_training(self)
+        of_kinds, found = _kinds_of_targets.told(self.estimator, fit), _of_training(self)
+        for kind in self._new(of_kinds):
+            warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
         if fit.plan.settings.algorithm.optimizer is not None:
@@ -217,6 +221,7 @@ def _of_training(outcome):
         "rejected": _rejections(trained.report, settings, step_sizes),
         "too coarse": _too_coarse(trained.lost),
         "no better": _no_better(outcome),
+        "worse mean": _worse_mean(outcome),
         "worse labels": _worse_labels(outcome),
     }
     return {kind: message for kind, message in found.items() if message}
@@ -333,6 +338,17 @@ def _no_gain(gain, remedy):
         f"by {gain.mean:.2g} +- {gain.error:.2g} nats per row, and which of two rows has which label, where they "
         f"differ, is told with a frequency of {gain.ranking:.2g} (by chance 0.5 +- {gain.chance:.2g}). X may contain "
         f"no information about y. Otherwise {remedy}."
+    )
+
+
+def _worse_mean(outcome):
+    """Rows that were left out are predicted worse than by the mean of y, by more than rounding and chance."""
+    ratio = outcome.result.error_of_mean
+    if ratio is None or outcome.fit.plan.averages or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
+        return None
+    return (
+        f"Rows that are predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "
+        f"y: its mean predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood that suits y."
     )
 
 

@@ -238,7 +238,9 @@ def _left_out(sums, held, log_noise, width):
     # Of a row that is an inducing point it may round below zero.
     of_rows = np.asarray(held.weight), np.asarray(held.n_each)
     leverage = leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
-    return LeftOut(held.X, error, np.maximum(variance - noise, 0.0), noise, *of_rows, width, leverage)
+    return LeftOut(
+        held.X, error, np.maximum(variance - noise, 0.0), noise, *of_rows, width, leverage, np.asarray(held.y)
+    )
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):

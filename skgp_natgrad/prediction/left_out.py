@@ -27,6 +27,8 @@ class LeftOut(NamedTuple):
         To which y is rounded; zero where it is not.
     leverage : ndarray of shape (K, B, B) or None
         By how much the prediction of each row (second axis) from all rows follows each of them; of few rows alone.
+    y : ndarray of shape (K, B) or None
+        The targets, up to a constant.
     """
 
     X: Floats
@@ -37,11 +39,30 @@ class LeftOut(NamedTuple):
     n_each: Floats
     width: Floats
     leverage: Floats | None = None
+    y: Floats | None = None
 
     @property
     def variance(self) -> Floats:
         """Variance of the error, (K, B)."""
         return self.latent + self.noise
+
+    @property
+    def error_of_mean(self) -> Floats | None:
+        """The root mean square error of each target, in its deviations among these rows (K,); NaN where it has none."""
+        if self.y is None:
+            return None
+        each = [self._error_of_mean(k) for k in range(len(self.error))]
+        return np.array(each)
+
+    def _error_of_mean(self, k):
+        rows = np.flatnonzero(np.isfinite(self.error[k]) & (self.weight[k] > 0.0))
+        if len(rows) < 2:
+            return np.nan
+        y, error, weight = self.y[k, rows], self.error[k, rows], self.weight[k, rows]
+        variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
+        # The constant, too, is to be that of the other rows.
+        of_constant = variance * (len(rows) / (len(rows) - 1.0)) ** 2
+        return np.sqrt(np.average(error**2, weights=weight) / of_constant) if variance > 0.0 else np.nan
 
     def errors_of_pairs(self, k: int) -> Floats:
         """Errors of the k-th target where two rows are left out, (B, B): of the first of them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._backend.types import Floats
 from ..mean_solve.held_out_labels import Gain
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
@@ -39,6 +40,8 @@ class Result(NamedTuple):
     gain : Gain, optional
         Of class labels, by how much held-out ones are predicted better than by their frequencies, where that was found
         together with q.
+    error_of_mean : ndarray of shape (T,), optional
+        The root mean square error of rows that were predicted from all others, in deviations of y.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
     """
@@ -54,6 +57,7 @@ class Result(NamedTuple):
     held_out: Average | None = None
     log_prior: float = 0.0
     gain: Gain | None = None
+    error_of_mean: Floats | None = None
 
 
 def of_training(trained: loop.Result, constants: Constants) -> Result:
