@@ -347,7 +347,7 @@ def _worse_mean(outcome):
     if ratio is None or outcome.fit.plan.averages or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
         return None
     return (
-        f"Rows that are predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "
+        f"Rows predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "
         f"y: its mean predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood that suits y."
     )
 

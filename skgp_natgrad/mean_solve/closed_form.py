@@ -192,7 +192,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     sums, held, whitened_by = *_in_units(sums, held, log_scales), parameters
     for k in np.flatnonzero(np.isnan(log_noise)):
         # For the scale that is used, which bounds or other targets have moved.
-        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], False)
+        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
     parameters = parameters._replace(
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
@@ -302,7 +302,7 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges):
             continue
         each = []
         for k in targets:
-            log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], True)
+            log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], True)
             each.append(np.log(scale))
         # A constant target fits under any scale, and better the smaller it is.
         varies = np.array([np.ptp(np.asarray(held.y[k])[np.asarray(held.weight[k]) > 0.0]) > 0.0 for k in targets])

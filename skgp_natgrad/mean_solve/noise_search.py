@@ -20,6 +20,8 @@ _STEP, _PRECISION = 2.0, 0.2
 FEWEST, _ROWS_OF_PRIOR = 10, 3.0
 # Standard errors within which two densities are level: where the rows show that X tells something of y, and where not.
 _LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
+# Nats that are no difference.
+_SAME = 1e-5
 # Mean leverage of the rows from which the mean follows each of them.
 _FOLLOWS = 0.3
 # A noise counts as another one if its logarithm is larger by this.
@@ -77,7 +79,7 @@ def _of_target(sums, held, k):
     return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
 
 
-def search_noise(sums, held, k, start, limits, free_scale):
+def search_noise(sums, held, k, start, limits, most, free_scale):
     """The noise of the k-th target with the largest leave-one-out density, or more of it where that is as good.
 
     Parameters
@@ -89,6 +91,8 @@ def search_noise(sums, held, k, start, limits, free_scale):
         Logarithm of the noise variance at which the search begins.
     limits : pair of float
         Of these logarithms; the noise stays if they are equal.
+    most : float
+        The largest of them where more noise is as good.
     free_scale : bool
         As in `leave_one_out`.
 
@@ -105,7 +109,7 @@ def search_noise(sums, held, k, start, limits, free_scale):
     best = float(start)
     if limits[0] < limits[1] and held.n_rows(k) >= FEWEST:
         best = lowest(loss, best, limits, _STEP, _PRECISION)
-        more = _Level(sums, held, k, best, free_scale).most_noise(sorted(tried), limits[1])
+        more = _Level(sums, held, k, best, free_scale).most_noise(sorted(tried), most)
         if more > best:
             # The kernel shrinks, and the noise stays: so does the scale of the prior's rows.
             return more, *leave_one_out(sums, held, k, more, free_scale, float(np.exp(best - more)) * tried[best][1])
@@ -140,7 +144,7 @@ class _Level:
         counted = np.flatnonzero(held.weight[k])
         weight, n_each = (np.asarray(each[k])[counted] for each in (held.weight, held.n_each))
         loss = Average.of(self._at_best - others, weight, n_each)
-        return loss.mean <= n_errors * loss.error
+        return loss.mean <= max(n_errors * loss.error, _SAME)
 
     def _densities(self, log_noise):
         """The log density of each row, and one less its leverage."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 # Share of the rows whose value occurs elsewhere, and share of those on the grid of the least distance, at least.
-_REPEATED, _ON_GRID = 0.3, 0.95
+# A value that is rarer than a part of what is usual may be rounded otherwise.
+_REPEATED, _ON_GRID, _USUAL = 0.3, 0.95, 0.2
 # Distances up to this share of the range are rounding of double or single precision; and how far from the grid, as a
 # share of its distance, a value may be.
 _PRECISION, _TOLERANCE = 1e-6, 1e-2
@@ -37,7 +38,10 @@ def width(y):
     repeated = counts > 1
     if np.count_nonzero(repeated) < 2 or counts[repeated].sum() < _REPEATED * len(y):
         return 0.0
-    found = float(np.diff(values[repeated]).min())
-    steps = (values - values[repeated][0]) / found
+    usual = values[repeated & (counts > _USUAL * (counts**2).sum() / counts.sum())]
+    # Where one value has nearly all rows, the others are what there is.
+    usual = usual if len(usual) > 1 else values[repeated]
+    found = float(np.diff(usual).min())
+    steps = (values - usual[0]) / found
     on_grid = np.abs(steps - np.rint(steps)) < _TOLERANCE
     return found if counts[on_grid].sum() >= _ON_GRID * len(y) else 0.0

@@ -25,11 +25,13 @@ _BOUNDS = [(-10.0, 10.0), (0.0, 2.0), (-10.0, 7.0)]
 _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
 # By how much the logarithm of the second moment, and the share of errors in an interval, may be off; what squares cost.
 _OFF, _COST = 0.1, 2.0
-_OFF_SHARE, _COST_OF_SHARE = 0.03, 20.0
+_OFF_SHARE, _COST_OF_SHARE = 0.03, 60.0
 # Coverages of the intervals that count: of 50 % not where y is rounded, as one value may have more of it.
 _LEVELS = np.array([0.5, 0.9, 0.95, 0.99])
 # Bounds of the logarithm of the wide part's share, and where its search starts.
 _SHARES, _FIRST_SHARES = (-7.0, -0.7), (-4.0, -2.5, -1.0)
+# Either may be off by so many standard errors, too. Rows that tell what they cost, and the precision of the search.
+_CHANCE, _ROWS, _SEARCH = 2.0, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
 # A standard deviation of the errors that is smaller than this share of that of rounding is not from rounding.
 _ROUNDED = 0.5
 
@@ -73,6 +75,16 @@ class Seen(NamedTuple):
     weight: np.ndarray
     n_each: np.ndarray
     width: float
+
+    @property
+    def levels(self):
+        """Of the intervals that count."""
+        return _LEVELS[1:] if self.width else _LEVELS
+
+    def some(self, n_rows):
+        """So many of the rows at most, from all over them."""
+        rows = slice(None, None, -(-len(self.error) // n_rows))
+        return Seen(*(each[rows] for each in self[:-1]), self.width)
 
     def squared_scale(self, errors):
         """The squared scale of each error, without the wide part."""
@@ -134,10 +146,11 @@ def best(seen):
     -------
     errors : Errors
     """
-    found = _with_moment(seen, _student_t(seen))
-    normal = Errors()
+    found, normal = _with_moment(seen, _student_t(seen)), Errors()
     gain = Average.of(seen.densities(found) - seen.densities(normal), seen.weight, seen.n_each)
-    return found if gain.mean > _ERRORS * gain.error else normal
+    if gain.mean > _ERRORS * gain.error:
+        return found
+    return found if not _is_right(seen, normal) and gain.mean + _cost(seen, normal) > _cost(seen, found) else normal
 
 
 def _student_t(seen):
@@ -147,8 +160,9 @@ def _student_t(seen):
 
 def _with_moment(seen, found):
     """The distribution itself if its second moment is right; else the one of largest density whose moment is."""
-    if abs(_excess(seen, found)) <= _OFF and np.all(_apart(seen, found) <= _OFF_SHARE):
+    if _is_right(seen, found):
         return found
+    seen = seen.some(_ROWS)
     start = found.scale, found.factor, np.clip(np.log(found.df - _FEWEST_DF), *_BOUNDS[2])
 
     second = np.average(seen.error**2 / seen.variance, weights=seen.weight)
@@ -160,8 +174,10 @@ def _with_moment(seen, found):
 
     # How far the deviation varies is for the density alone to say.
     bounds = [_BOUNDS[0], (0.0, max(found.factor, 1e-3)), _BOUNDS[2]]
-    tried = [_lowest(seen, _of_t, start, bounds, _cost)]
-    tried += [_lowest(seen, of_mixture, (*start, share), [*bounds, _SHARES], _cost) for share in _FIRST_SHARES]
+    tried = [_lowest(seen, _of_t, start, bounds, _cost, _SEARCH)]
+    # The wide part has the tails.
+    start = *start[:2], max(start[2], _STARTS[0][2])
+    tried += [_lowest(seen, of_mixture, (*start, share), [*bounds, _SHARES], _cost, _SEARCH) for share in _FIRST_SHARES]
     return min(tried, key=lambda each: each[1])[0]
 
 
@@ -176,8 +192,15 @@ def _excess(seen, errors):
 
 def _apart(seen, errors):
     """By how much the shares of the errors in intervals differ from their levels."""
-    levels = _LEVELS[1:] if seen.width else _LEVELS
-    return np.abs(seen.coverage(errors, levels) - levels)
+    return np.abs(seen.coverage(errors, seen.levels) - seen.levels)
+
+
+def _is_right(seen, errors):
+    """Whether second moment and intervals are right, as far as so many rows tell."""
+    levels, n_rows = seen.levels, len(seen.error)
+    off = max(_OFF, _CHANCE * np.sqrt(2.0 / n_rows))
+    off_shares = np.maximum(_OFF_SHARE, _CHANCE * np.sqrt(levels * (1.0 - levels) / n_rows))
+    return abs(_excess(seen, errors)) <= off and bool(np.all(_apart(seen, errors) <= off_shares))
 
 
 def _cost(seen, errors):
@@ -187,7 +210,7 @@ def _cost(seen, errors):
     return _COST * moment**2 + _COST_OF_SHARE * float(shares @ shares)
 
 
-def _lowest(seen, make, start, bounds, cost=None):
+def _lowest(seen, make, start, bounds, cost=None, options=None):
     """The `Errors` that ``make`` makes of the best of some numbers, and the loss there."""
 
     def loss(x):
@@ -195,5 +218,5 @@ def _lowest(seen, make, start, bounds, cost=None):
         return -seen.density(errors) + (0.0 if cost is None else cost(seen, errors))
 
     limits = optimize.Bounds(*np.transpose(bounds))
-    found = optimize.minimize(loss, start, method="Nelder-Mead", bounds=limits, options={"xatol": 1e-3})
+    found = optimize.minimize(loss, start, method="Nelder-Mead", bounds=limits, options=options or {"xatol": 1e-3})
     return make(seen, found.x), float(found.fun)

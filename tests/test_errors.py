@@ -1,0 +1,366 @@
+"""The distribution of errors: rounded targets, a wide part, the second moment; and few rows, whose noise is open."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from sklearn.gaussian_process.kernels import RBF, Matern
+
+from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad.mean_solve import rounding
+from skgp_natgrad.prediction.dispersion import StudentTotal
+from skgp_natgrad.prediction.left_out import LeftOut
+from skgp_natgrad.start import errors as errors_of
+from skgp_natgrad.start import few_rows
+
+# -- the width of a rounding ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1.0, 0.1, 0.25, 1e-3, 1e4])
+def test_the_width_of_rounded_numbers_in_any_units(rng, width):
+    y = np.round(rng.normal(scale=3.0, size=800)) * width
+    assert rounding.width(y) == pytest.approx(width, rel=1e-9)
+    assert rounding.width((y - y.mean()) / y.std()) == pytest.approx(width / y.std(), rel=1e-9)
+    y[::7] = np.nan
+    assert rounding.width(y) == pytest.approx(width, rel=1e-9)
+
+
+def test_the_width_of_labels_and_counts(rng):
+    assert rounding.width((rng.uniform(size=200) < 0.3).astype(float)) == 1.0
+    assert rounding.width(rng.poisson(0.05, size=1000).astype(float)) == 1.0
+    # Some numbers with three digits, most with two.
+    assert rounding.width(np.r_[np.round(rng.normal(size=500), 1), np.round(rng.normal(size=20), 2)]) == pytest.approx(
+        0.1
+    )
+
+
+def test_other_numbers_have_no_width(rng):
+    y = rng.normal(size=500)
+    assert rounding.width(y) == 0.0
+    assert rounding.width(np.r_[y, y[:100]]) == 0.0
+    assert rounding.width(np.where(y > 1.5, np.exp(y), 0.0)) == 0.0
+    assert rounding.width(np.full(50, 3.0)) == 0.0
+    assert rounding.width(np.array([])) == 0.0
+
+
+def test_errors_far_below_the_width_are_not_from_rounding():
+    """Whole numbers that X tells exactly: a sum of whole numbers, say."""
+    weight = np.ones(100)
+    assert errors_of.floor(1.0, np.full(100, 1e-3), weight) == 0.0
+    assert errors_of.floor(1.0, np.full(100, 0.3), weight) == pytest.approx(1.0 / 12.0)
+
+
+# -- the distribution of errors ------------------------------------------------------------------
+
+MIXED = errors_of.Errors(scale=0.4, factor=0.7, df=4.5, share=0.1, spread=9.0)
+
+
+def seen_of(error, width=0.0, predicted=0.3, variance=0.8):
+    ones = np.ones_like(error)
+    return errors_of.Seen(error, variance * ones, predicted * ones, ones, ones, width)
+
+
+def density(seen_error, errors):
+    return float(np.exp(seen_of(np.atleast_1d(seen_error)).densities(errors))[0])
+
+
+def test_density_moment_and_coverage_are_those_of_the_mixture():
+    squared, n = 0.8 * np.exp(0.4 + 0.7 * 0.3), np.array([0.7])
+    expected = 0.9 * stats.t(4.5, scale=np.sqrt(squared)).pdf(0.7) + 0.1 * stats.norm(scale=np.sqrt(7.2)).pdf(0.7)
+    assert density(0.7, MIXED) == pytest.approx(expected, rel=1e-12)
+    assert integrate.quad(density, -np.inf, np.inf, args=(MIXED,))[0] == pytest.approx(1.0, abs=1e-6)
+    second = integrate.quad(lambda e: e**2 * density(e, MIXED), -np.inf, np.inf)[0]
+    assert seen_of(n).moment(MIXED) == pytest.approx(0.49 / second, rel=1e-5)
+    half = integrate.quad(density, -0.7, 0.7, args=(MIXED,))[0]
+    np.testing.assert_array_equal(seen_of(n).coverage(MIXED, [half - 1e-6, half + 1e-6]), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("error", [0.0, 0.4, -1.3, 30.0])
+def test_a_rounded_error_has_the_mean_density_of_its_interval(error):
+    expected = integrate.quad(density, error - 0.5, error + 0.5, args=(MIXED,), epsabs=1e-14)[0]
+    found = float(np.exp(seen_of(np.array([error]), width=1.0).densities(MIXED))[0])
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_large", [0, 12])
+def test_the_second_moment_is_that_of_the_errors(rng, n_large):
+    """Small errors and a few large ones: a Student-t distribution that suits the small ones is far too narrow."""
+    error = 0.1 * rng.normal(size=400)
+    error[:n_large] += 5.0
+    seen = seen_of(error, predicted=0.0, variance=float(np.mean(error**2)))
+    found = errors_of.best(seen)
+    assert seen.moment(found) == pytest.approx(1.0, abs=0.1)
+    np.testing.assert_allclose(seen.coverage(found, [0.5, 0.9, 0.99]), [0.5, 0.9, 0.99], atol=0.05)
+    assert (found.share > 0.01) == bool(n_large)
+
+
+def test_errors_of_student_t_stay_as_they_are(rng):
+    error = stats.t(5.0).rvs(4000, random_state=rng)
+    found = errors_of.best(seen_of(error, predicted=0.0, variance=5.0 / 3.0))
+    assert found.share == 0.0
+    assert 3.5 < found.df < 7.5
+
+
+# -- predictions with a wide part ----------------------------------------------------------------
+
+
+def errors_with_a_wide_part():
+    errors = StudentTotal(np.array([[5.0]]), np.array([[0.2]]))
+    return errors.given(np.array([[4.0, 9.0]])), np.array([[1.0, -2.0]]), np.array([[0.25, 1.0]])
+
+
+def test_the_wide_part_by_quadrature(x64):
+    errors, mean, var = errors_with_a_wide_part()
+
+    def at(y):
+        return np.exp(np.asarray(errors.log_density_each(mean, var, np.full((1, 2), y))))[0]
+
+    ys = np.linspace(-200.0, 200.0, 800_001)
+    each = np.array([0.8 * stats.t(5.0, m, np.sqrt(v)).pdf(ys) + 0.2 * stats.norm(m, np.sqrt(w)).pdf(ys)
+                     for m, v, w in zip(mean[0], var[0], [4.0, 9.0], strict=True)])  # fmt: skip
+    np.testing.assert_allclose(at(0.3), [np.interp(0.3, ys, each[0]), np.interp(0.3, ys, each[1])], rtol=1e-6)
+    moments = np.array([np.trapezoid(each * (ys - mean.T) ** 2, ys, axis=1)])
+    np.testing.assert_allclose(errors.predictive_moments(mean, var)[1], moments, rtol=1e-3)
+    below = errors.predictive_cdf(mean, var, np.full((1, 2), 0.3))
+    np.testing.assert_allclose(below[0], np.trapezoid(np.where(ys <= 0.3, each, 0.0), ys, axis=1), atol=1e-3)
+
+
+def test_quantiles_of_the_wide_part_invert_its_distribution():
+    errors, mean, var = errors_with_a_wide_part()
+    plain = StudentTotal(errors.df, errors.share)
+    found = svgp.quantiles(plain, mean, var, np.array([0.01, 0.5, 0.9]), known=errors.rows[0])
+    for level, quantile in zip([0.01, 0.5, 0.9], np.moveaxis(found, -1, 0), strict=True):
+        np.testing.assert_allclose(errors.predictive_cdf(mean, var, quantile), level, atol=1e-9)
+
+
+def with_a_wide_part(rng):
+    X = rng.uniform(-2.0, 2.0, size=(300, 1))
+    y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=300) + 4.0 * (rng.uniform(size=300) < 0.05)
+    return NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
+
+
+def test_all_predictions_have_the_wide_part(rng):
+    reg = with_a_wide_part(rng)
+    assert reg._dispersion.share[0, 0] > 0.01
+    X = np.array([[0.3], [-1.0]])
+    mean, std = reg.predict(X, return_std=True)
+    draws = reg.sample_y(X, 40_000, random_state=0)
+    np.testing.assert_allclose(draws.std(1), std, rtol=0.04)
+    lower, upper = reg.predict_interval(X, coverage=0.9)
+    np.testing.assert_allclose(np.mean((draws > lower[:, None]) & (draws < upper[:, None]), axis=1), 0.9, atol=0.01)
+    assert np.all((lower < mean) & (mean < upper))
+
+
+def test_gradients_of_a_deviation_with_a_wide_part(rng):
+    reg, step = with_a_wide_part(rng), 1e-5
+    X = np.array([[0.3], [-1.0]])
+    std = [reg.predict(X + sign * step, return_std=True)[1] for sign in (-1.0, 1.0)]
+    _, slope = reg.predict_gradient(X, return_std=True)
+    np.testing.assert_allclose(slope[:, 0], (std[1] - std[0]) / (2.0 * step), rtol=1e-4, atol=1e-6)
+
+
+# -- rows without their neighbours ---------------------------------------------------------------
+
+
+def test_errors_of_pairs_are_those_of_processes_without_both(rng):
+    X, y, noise = rng.normal(size=(12, 2)), rng.normal(size=12), 0.3
+    K = RBF(0.8)(X)
+    H = K @ np.linalg.inv(K + noise * np.eye(12))
+    nothing = np.zeros((1, 12))
+    error = ((y - H @ y) / (1.0 - np.diag(H)))[None]
+    found = LeftOut(X, error, nothing, nothing, nothing, nothing, np.zeros(1), H[None]).errors_of_pairs(0)
+    for i, j in ((0, 3), (5, 2), (11, 10)):
+        rest = np.setdiff1d(np.arange(12), [i, j])
+        mean = K[i, rest] @ np.linalg.solve(K[np.ix_(rest, rest)] + noise * np.eye(10), y[rest])
+        assert found[i, j] == pytest.approx(y[i] - mean, rel=1e-9)
+
+
+# -- few rows ------------------------------------------------------------------------------------
+
+
+def test_models_of_few_rows_leave_rows_out_with_an_unknown_mean(rng):
+    X, y, weight, ratio = rng.normal(size=(6, 1)), rng.normal(size=(1, 6)), rng.uniform(0.3, 1.0, size=6), np.log(0.4)
+    K = Matern(1.0, nu=2.5)(X)
+    found = few_rows._Model.of(K, ratio, y, weight)
+    C = K + np.diag(0.4 / weight)
+    for i in range(6):
+        rest = np.setdiff1d(np.arange(6), [i])
+        inverse = np.linalg.inv(C[np.ix_(rest, rest)])
+        centre = inverse.sum(0) @ y[0, rest] / inverse.sum()
+        mean = centre + K[i, rest] @ inverse @ (y[0, rest] - centre)
+        of_centre = (1.0 - K[i, rest] @ inverse.sum(1)) ** 2 / inverse.sum()
+        variance = C[i, i] - K[i, rest] @ inverse @ K[rest, i] + of_centre
+        assert found.mean[0, i] == pytest.approx(mean, rel=1e-9)
+        assert found.variance[0, i] == pytest.approx(found.scale[0] * variance, rel=1e-9)
+        known = C[i, i] - K[i, rest] @ inverse @ K[rest, i]
+        assert found.unit_variance[i] == pytest.approx(known, rel=1e-9)
+
+
+def test_the_evidence_of_few_rows_by_quadrature(rng):
+    """Up to a constant, that of the reference prior: the density is integrated over the mean and the scale."""
+    X, y = rng.normal(size=(3, 1)), rng.normal(size=3)
+
+    log_scale, mean = np.meshgrid(np.linspace(-60.0, 60.0, 1201), np.linspace(-10.0, 14.0, 1201), indexing="ij")
+
+    def by_quadrature(K, ratio):
+        C = K + np.exp(ratio) * np.eye(3)
+        away = y - mean[..., None]
+        square = np.einsum("abi,ij,abj->ab", away, np.linalg.inv(C), away)
+        log_density = -0.5 * (3.0 * log_scale + np.linalg.slogdet(C)[1] + square * np.exp(-log_scale))
+        return np.log(np.exp(log_density).sum())
+
+    models = [(Matern(length, nu=2.5)(X), ratio) for length, ratio in ((1.0, -1.0), (3.0, 0.5))]
+    exact = [by_quadrature(*each) for each in models]
+    found = [few_rows._Model.of(*each, y[None], np.ones(3)).evidence for each in models]
+    assert found[1] - found[0] == pytest.approx(exact[1] - exact[0], abs=0.02)
+
+
+def coverage_of_few(n_rows, n_draws, function):
+    held = []
+    for seed in range(n_draws):
+        rng = np.random.default_rng(1000 * n_rows + seed)
+        X = rng.normal(size=(n_rows + 200, 1))
+        y = function(X[:, 0]) + 0.7 * rng.normal(size=len(X))
+        reg = NGDSVGPRegressor(random_state=0).fit(X[:n_rows], y[:n_rows])
+        lower, upper = reg.predict_interval(X[n_rows:], coverage=0.9)
+        held.append(np.mean((lower <= y[n_rows:]) & (y[n_rows:] <= upper)))
+    return np.mean(held)
+
+
+@pytest.mark.parametrize("n_rows", [5])
+def test_intervals_of_few_rows_hold_what_they_say(n_rows):
+    assert 0.8 <= coverage_of_few(n_rows, 12, lambda x: x) <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [lambda x: x, np.zeros_like, lambda x: np.sin(2.0 * x)], ids=["x", "0", "sin"])
+@pytest.mark.parametrize("n_rows", [2, 3, 8, 15])
+def test_intervals_of_few_rows_of_all_kinds(n_rows, function):
+    assert 0.8 <= coverage_of_few(n_rows, 50, function) <= 0.97
+
+
+def test_few_rows_without_noise_are_interpolated():
+    X = np.linspace(-2.0, 2.0, 12)[:, None]
+    reg = NGDSVGPRegressor(random_state=0).fit(X, np.sin(2.0 * X[:, 0]))
+    assert np.sqrt(np.mean((reg.predict(X + 0.1) - np.sin(2.0 * X[:, 0] + 0.2))[:-1] ** 2)) < 0.05
+
+
+# -- whole fits ----------------------------------------------------------------------------------
+
+
+def rounded(rng, n, width=1.0, noise=0.3):
+    X = rng.uniform(0.0, 6.0, size=(n, 1))
+    return X, np.round((3.0 + 2.0 * np.sin(X[:, 0]) + noise * rng.normal(size=n)) / width) * width
+
+
+def tenths(rng, n):
+    return rounded(rng, n, 0.1, 0.03)
+
+
+def rates(rng, n, mean=0.3):
+    X = rng.uniform(0.0, 6.0, size=(n, 1))
+    return X, rng.poisson(mean * np.exp(np.sin(X[:, 0]))).astype(float)
+
+
+def labels(rng, n):
+    X = rng.uniform(0.0, 6.0, size=(n, 1))
+    return X, (rng.uniform(size=n) < 0.5 + 0.4 * np.sin(X[:, 0])).astype(float)
+
+
+def judged(reg, X, y):
+    """Root mean square of standardised errors, the least deviation, and the coverage of the 95 % interval."""
+    mean, std = reg.predict(X, return_std=True)
+    lower, upper = reg.predict_interval(X, coverage=0.95)
+    return np.sqrt(np.mean(((y - mean) / std) ** 2)), std.min(), np.mean((lower <= y) & (y <= upper))
+
+
+# A little more than a tenth: of errors most of which are zero a thousand rows tell no more.
+@pytest.mark.parametrize("draw", [rounded, tenths, rates, labels])
+def test_rounded_targets_have_a_deviation(draw):
+    """With a given kernel; the widths are those of the draws."""
+    X, y = draw(np.random.default_rng(0), 3000)
+    width = 0.1 if draw is tenths else 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        reg = NGDSVGPRegressor(1.0 * Matern(1.0, nu=2.5), random_state=0).fit(X[:1000], y[:1000])
+    ratio, least, covered = judged(reg, X[1000:], y[1000:])
+    assert 0.9 < ratio < 1.12
+    assert least > 0.5 * width / np.sqrt(12.0)
+    assert 0.9 < covered < 0.985
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", [rounded, tenths, rates, labels])
+def test_rounded_targets_have_a_deviation_by_default(draw):
+    X, y = draw(np.random.default_rng(0), 5000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        reg = NGDSVGPRegressor(random_state=0).fit(X[:1000], y[:1000])
+    ratio, least, covered = judged(reg, X[1000:], y[1000:])
+    assert 0.9 < ratio < 1.12
+    assert least > 0.5 * (0.1 if draw is tenths else 1.0) / np.sqrt(12.0)
+    assert 0.9 < covered < 0.985
+
+
+def test_a_few_large_errors_are_in_the_deviation():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 10.0, size=(4300, 1))
+    y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=4300) + 5.0 * (rng.uniform(size=4300) < 0.03)
+    reg = NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X[:300], y[:300])
+    ratio, _, _ = judged(reg, X[300:], y[300:])
+    assert 0.7 < ratio < 1.5
+    for level in (0.5, 0.9, 0.99):
+        lower, upper = reg.predict_interval(X[300:], coverage=level)
+        assert np.mean((lower <= y[300:]) & (y[300:] <= upper)) == pytest.approx(level, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [(labels, "zeros and ones alone. Use NGDSVGPClassifier"), (rates, "small counts. Use likelihood='poisson'")],
+)
+def test_counts_and_labels_are_told(draw, message):
+    X, y = draw(np.random.default_rng(0), 150)
+    with pytest.warns(UserWarning, match=message):
+        NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
+
+
+def test_many_zeros_are_told_and_other_numbers_are_not(rng):
+    X = rng.normal(size=(200, 2))
+    with pytest.warns(UserWarning, match="zero in most rows and positive in the others. Use likelihood='tweedie'"):
+        NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, np.where(X[:, 0] > 1.0, np.exp(X[:, 1]), 0.0))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*Use likelihood")
+        for y in (np.exp(X[:, 0]), np.round(30.0 + 5.0 * X[:, 0]), np.round(X[:, 0])):
+            NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
+
+
+# -- noise without signal ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_is_not_interpolated(seed):
+    """A kernel that is so short that every row is explained by itself predicts others as the constant does."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(200, 3)), rng.normal(size=200)
+    reg = NGDSVGPRegressor(1.0 * Matern(0.05, nu=2.5), random_state=0).fit(X, y)
+    assert reg.score(X, y) < 0.3
+    assert 0.6 < reg.summary().noise ** 2 < 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_columns", [3, 8])
+@pytest.mark.parametrize("n_rows", [100, 300, 1000])
+def test_noise_is_not_interpolated_by_default(n_rows, n_columns):
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(n_rows, n_columns)), rng.normal(size=n_rows)
+    reg = NGDSVGPRegressor(random_state=0).fit(X, y)
+    assert reg.score(X, y) < 0.3
+    assert 0.6 < float(np.ravel(reg.likelihood_.variance)[0]) * y.var() < 1.25
+
+
+def test_a_weak_signal_is_found(rng):
+    X = rng.normal(size=(300, 1))
+    y = 0.5 * np.sin(X[:, 0]) + rng.normal(size=300)
+    reg = NGDSVGPRegressor(1.0 * Matern(1.0, nu=2.5), random_state=0).fit(X, y)
+    assert np.corrcoef(reg.predict(X), np.sin(X[:, 0]))[0, 1] > 0.9
