@@ -20,6 +20,7 @@ from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets, unexplained
 from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
+from skgp_natgrad.start.periods import season
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
@@ -477,3 +478,59 @@ def test_classes_that_jump_at_thresholds_are_learnt_better_by_the_laplacian_kern
     models = [NGDSVGPClassifier(kernel, random_state=0).fit(X[:400], y[:400]) for kernel in kernels]
     density, other = (-log_loss(y[400:], model.predict_proba(X[400:])) for model in models)
     assert density > other + 0.01
+
+
+# -- seasons ---------------------------------------------------------------------------------
+
+
+def months(seed, amplitude=1.0, curvature=0.0, unit=1.0 / 12.0, origin=1990.0):
+    """35 years of a trend and a season; X counts months in ``unit``."""
+    rng, t = np.random.default_rng(seed), np.arange(420) / 12.0
+    wave = np.sin(2.0 * np.pi * t + seed) + 0.3 * np.sin(4.0 * np.pi * t)
+    f = 0.1 * t + curvature * (t - 15.0) ** 2 + amplitude * wave
+    return origin + unit * np.arange(420.0)[:, None], f + 0.3 * rng.normal(size=420), f
+
+
+def forecast(seed, **variant):
+    """Coverage of 90 % intervals five years ahead, and the error of the mean, in deviations of the noise."""
+    X, y, f = months(seed, **variant)
+    reg = NGDSVGPRegressor(random_state=seed).fit(X[:360], y[:360])
+    lower, upper = reg.predict_interval(X[360:], coverage=0.9)
+    inside = np.mean((y[360:] >= lower) & (y[360:] <= upper))
+    return reg, inside, np.sqrt(np.mean((reg.predict(X[360:]) - f[360:]) ** 2)) / 0.3
+
+
+def test_a_season_goes_on_with_nothing_set():
+    reg, inside, error = forecast(0)
+    assert inside > 0.8
+    assert error < 0.6
+    assert reg.kernel_.k2.k2.periodicity == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"unit": 1.0, "origin": 0.0},
+        {"amplitude": 0.4},
+        {"amplitude": 5.0},
+        {"curvature": 0.005},
+    ],
+)
+def test_forecasts_of_seasons_are_as_sure_as_they_say(variant):
+    found = [forecast(seed, **variant)[1:] for seed in range(10)]
+    inside, error = np.mean(found, axis=0)
+    assert 0.85 <= inside <= 0.99
+    assert error < 0.7
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smooth_functions_noise_and_few_rows_have_no_season(seed):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0.0, 10.0, 300))
+    smooth = np.linalg.cholesky(RBF(1.0)(x[:, None]) + 1e-8 * np.eye(300)) @ rng.normal(size=300)
+    for y in (rng.normal(size=300), smooth, np.floor(x)):
+        assert season(x, y[None], np.ones(300)) is None
+    assert season(x[:12], np.sin(9.0 * x[None, :12]), np.ones(12)) is None
+    assert season(x, np.sin(9.0 * x[None]), np.ones(300)) == pytest.approx(2.0 * np.pi / 9.0, rel=0.02)
