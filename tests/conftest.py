@@ -89,7 +89,7 @@ def _bounded_cache():
 _OF_THE_SEARCH = {"test_defaults", "test_evidence", "test_class_labels", "test_normal_scores", "test_processes"}
 _OF_THE_SEARCH |= {"test_landed_accuracy"}
 _OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables", "test_rare_classes"}
-_OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates", "test_the_whole_search", "test_few_points"}
+_OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates", "test_the_whole_search"}
 
 
 @pytest.fixture(autouse=True)

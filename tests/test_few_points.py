@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import svgp
-from skgp_natgrad.start import choice, few_points
+from skgp_natgrad.start import candidates, few_points, search
 
 
 def table_of(X, y, weight=None):
@@ -43,15 +43,17 @@ def test_points_without_a_factor_have_no_bound():
     assert few_points.bound(kernel, table_of(X, np.ones(30)), 10) == -np.inf
 
 
-def test_a_rough_kernel_is_left_where_few_points_cannot_resolve_it(rng):
-    """With a point at every row the rough kernel of a rough function is best, with few points it is not."""
-    X = rng.normal(size=(900, 4))
-    rough = ConstantKernel(1.0) * Matern(4.0 * np.ones(4), nu=0.5)
-    table = table_of(X, np.linalg.cholesky(rough(X) + 1e-8 * np.eye(900)) @ rng.normal(size=900))
-
-    def chosen(n_points):
-        plan = svgp.Plan(n_inducing=n_points, likelihood=svgp.Plan().likelihood.prepare(table.y, 0))
-        return repr(choice.choose_kernel(plan, [table], np.random.RandomState(0))[1].kernels[0])
-
-    assert "nu=0.5" in chosen(None)
-    assert "nu=0.5" not in chosen(10)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_kernels_for_few_points_are_compared_by_their_bound(sign, rng, monkeypatch):
+    """And the sum of a rough and a smooth kernel is one of two smooth ones."""
+    monkeypatch.setattr(search, "CANDIDATES", (candidates.matern52, candidates.rough_and_smooth))
+    monkeypatch.setattr(few_points, "bound", lambda kernel, table, n_points: sign * ("RBF" in repr(kernel)) * n_points)
+    X = rng.normal(size=(700, 2))
+    table = table_of(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=700))
+    _, (found,) = search.best_kernels([table], np.random.RandomState(0), n_points=20)
+    assert ("RBF" in repr(found.kernel)) == (sign > 0.0)
+    assert "nu=0.5" not in repr(found.kernel)
+    assert found.density == max(sign * 20.0, 0.0)
+    # With a point at every row the process is the exact one.
+    _, (found,) = search.best_kernels([table], np.random.RandomState(0), n_points=700)
+    assert found.density not in (0.0, 20.0)

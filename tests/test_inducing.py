@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad.start import inducing_points
 
 KERNEL = ConstantKernel(2.0) * Matern([0.7, 1.3], nu=1.5)
@@ -48,6 +48,21 @@ def test_exhausted_variance_falls_back_to_an_even_spread():
     X = np.linspace(0, 1, 50)[:, None]
     points = inducing_points.greedy_variance(X, RBF(10.0), 30, None)
     assert len(np.unique(points)) == 30
+
+
+@pytest.mark.parametrize(("solver", "method"), [("ngd", "k-means"), ("evidence", "greedy_variance")])
+def test_points_that_move_start_at_the_centres_of_clusters(solver, method, rng):
+    X = rng.normal(size=(80, 2))
+    table = svgp.Table(X, np.sin(X[:, :1].T), np.ones(80))
+    settings = svgp.Settings(svgp.Algorithm(solver=solver))
+    plan = svgp.Plan(kernels=(KERNEL,), n_inducing=9, settings=settings)
+    automatic, named = (
+        svgp.init(each, table, random_state=0)[0].parameters.points.Z
+        for each in (plan, plan._replace(inducing_init=method))
+    )
+    assert_array_equal(automatic, named)
+    wanted, _ = inducing_points.place(method, X, KERNEL, 9, 0, np.random.RandomState(0))
+    assert_array_equal(np.asarray(automatic)[:9], wanted)
 
 
 @pytest.mark.parametrize("method", sorted(inducing_points.METHODS))

@@ -12,7 +12,6 @@ hyperparameters fits every row of few so well that its own rows do not tell how 
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -94,8 +93,7 @@ def best_kernels(
     n_best : int, default=1
         Of a small table there is one: rows whose evidence was maximised do not tell which of two fits them too well.
     coarse : bool, default=False
-        Whether the model cannot resolve what varies within a small part of a column's deviation. Short lengthscales
-        then would explain nothing; they are found where a column has few values.
+        Whether the model resolves nothing within a small part of a column's deviation, where lengthscales then end.
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
@@ -104,11 +102,9 @@ def best_kernels(
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
     on_all_rows : callable, optional
-        Called with a table, the first kernel and its noise: whether the model will rest on all rows. Then kernels are
-        compared by `neighbours` where there are many rows.
+        Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
     n_points : int, optional
-        Of a model on so many inducing points. Where the table is not small and has more rows, kernels are compared by
-        its bound.
+        Of a model on so many inducing points: of more rows kernels are compared by its bound.
 
     Returns
     -------
@@ -135,21 +131,15 @@ def best_kernels(
     judges = None
     if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
-    is_on_few = n_points is not None and not is_small and n_points < rows.n_groups and not tables[0].per_target
-    compared = functools.partial(_compared, judges=judges, n_points=n_points if is_on_few else None)
-    makes = [OF_FEW_POINTS.get(make, make) if is_on_few else make for make in CANDIDATES[1:]]
+    few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
+    compared = functools.partial(_compared, judges=judges, n_points=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
-    # Equal distances of X are equal in the first view alone.
     further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
-    index = int(np.argmax([first.density for first in firsts]))
-    if any(each.density > firsts[index].density for each in further):
-        index = 0
+    index = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, makes, compared, effort.iterations)
-    if index == 0:
-        ranked = sorted([*ranked, *further], key=lambda each: -each.density)
+    ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further if index == 0 else [])
     ranked = ranked[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
@@ -164,11 +154,19 @@ def _first_kernel(tables, views, firsts):
     return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
-def _ranked(view, parts, firsts, makes, compared, n_iterations):
+def _best_view(firsts, further):
+    """Position of the view with the best candidate; ``further`` are of the first, where distances are those of X."""
+    index = int(np.argmax([first.density for first in firsts]))
+    return 0 if any(each.density > firsts[index].density for each in further) else index
+
+
+def _ranked(view, parts, firsts, compared, few, n_iterations, further):
     """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
+    makes = CANDIDATES[1:] if few is None else [OF_FEW_POINTS.get(make, make) for make in CANDIDATES[1:]]
     pairs = [(make, first) for first in firsts for make in makes if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
-    return sorted([*firsts, *(compared(view, each) for each in others)], key=lambda each: -each.density)
+    others = [*further, *(compared(view, each) for each in others)]
+    return sorted([*firsts, *others], key=lambda each: -each.density)
 
 
 def _further(view, parts, first, compared, n_iterations):
@@ -235,12 +233,12 @@ def _judged(make, tie, best, parts):
     return Candidate(make, tie, tuple(best), density)
 
 
-def _compared(view, candidate, judges, n_points):
+def _compared(view, candidate, judges, few):
     """The candidate with the density that compares it: of targets as neighbours predict them, or of few points."""
     hyperparameters = candidate.best[0].hyperparameters
-    if n_points is not None:
+    if few is not None:
         kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
         table = view.table._replace(X=view.table.X[:, : view.width])
-        return candidate._replace(density=few_points.bound(kernel, table, n_points))
+        return candidate._replace(density=few_points.bound(kernel, table, few))
     densities = densities_by_neighbours(view, hyperparameters, judges)
     return candidate if densities is None else candidate._replace(density=densities.mean)
