@@ -122,3 +122,21 @@ def test_the_counter_counts(rng):
         for kernel in (RBF(1.0), RBF([1.0, 1.0]), ConstantKernel() * RBF(1.0)):
             NGDSVGPRegressor(kernel, n_inducing=5, max_iter=20).fit(X, y)
     assert counts["_chunk"] == 3
+
+
+@pytest.mark.slow
+def test_a_grid_of_32_fits_of_a_classifier_compiles_next_to_nothing_after_its_first(rng):
+    """Amplitude and lengthscale, as C and gamma of an SVC: the number itself, of all programs."""
+    jax.clear_caches()
+    X = rng.normal(size=(203, 4))  # folds of 152 and 153 rows
+    y = X[:, 0] + 0.5 * rng.normal(size=203) > 0.0
+    grid = {"kernel__k1__constant_value": [0.5, 2.0, 8.0, 32.0], "kernel__k2__length_scale": [1.0, 4.0]}
+    model = NGDSVGPClassifier(ConstantKernel() * RBF(1.0), random_state=0)
+    order = np.random.default_rng(0).permutation(203)
+    with count_compilations() as first:
+        model.fit(X[order[:152]], y[order[:152]]).score(X[order[152:]], y[order[152:]])
+    with count_compilations() as counts:
+        search = GridSearchCV(model, grid, cv=4, refit=False, error_score="raise").fit(X, y)
+    assert len(search.cv_results_["params"]) * 4 == 32
+    assert sum(first.values()) > 6
+    assert sum(counts.values()) <= 6, counts
