@@ -541,7 +541,7 @@ def rms_z(model, X, y):
 @pytest.mark.parametrize("factor", [10.0, 1e3, 0.1, 1e-3])
 def test_targets_that_grow_or_shrink_are_followed(factor):
     parts, held_out = sized_parts([1.0, factor, factor, factor])
-    model = regressor(normalize_X=True, n_inducing=40).partial_fit(*parts[0])
+    model = regressor(normalize_X=True, n_inducing=40, max_iter=200).partial_fit(*parts[0])
     with pytest.warns(UserWarning, match="scale of y has changed") as caught:
         model.partial_fit(*parts[1])
     told = next(str(each.message) for each in caught if "scale of y" in str(each.message))
@@ -557,7 +557,7 @@ def test_targets_that_grow_or_shrink_are_followed(factor):
 
 def test_a_mean_that_moves_is_followed():
     parts, held_out = sized_parts([1.0, 1.0, 1.0], shifts=[0.0, 50.0, 50.0, 50.0])
-    model = regressor(normalize_X=True, n_inducing=40).partial_fit(*parts[0])
+    model = regressor(normalize_X=True, n_inducing=40, max_iter=200).partial_fit(*parts[0])
     with pytest.warns(UserWarning, match=r"are \S+ times, and (4|5|6)\d\S* away"):
         model.partial_fit(*parts[1])
     assert rms_z(model.partial_fit(*parts[2]), *held_out) < 1.3
@@ -568,7 +568,7 @@ def test_an_output_that_keeps_its_size_keeps_its_rows():
     """The other one is forgotten, and each has its own units."""
     parts, (X, y) = sized_parts([1.0, 100.0])
     (first, one), (second, other) = parts
-    model = regressor(normalize_X=True, n_inducing=40).partial_fit(first, np.column_stack([one, one]))
+    model = regressor(normalize_X=True, n_inducing=40, max_iter=200).partial_fit(first, np.column_stack([one, one]))
     scale = model._y_scale.scale
     with pytest.warns(UserWarning, match="output 1: 9"):
         model.partial_fit(second, np.column_stack([other / 100.0, other]))

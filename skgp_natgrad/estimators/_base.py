@@ -16,7 +16,7 @@ from .. import svgp
 from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
-from . import _arguments, _callbacks, _clones, _fitted, _inputs, _outcome, _persistence
+from . import _arguments, _callbacks, _checks, _clones, _fitted, _inputs, _outcome, _persistence
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
 from ._interpretation import Interpretation
@@ -232,20 +232,16 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         """Evaluate a quantity of `svgp.predict` at standardised rows."""
         model = _fitted.model_of(self)
         where = {"device": self.device, "n_devices": self.n_devices}
-        return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where))
+        return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where), X)
 
     def _by_class(self, values):
         """Values of the latent functions or the classes of the model, the first axis in the order of ``classes_``."""
         ranks = getattr(self, "_class_ranks", None)
         return values if ranks is None else values[ranks]
 
-    def _defined(self, values):
-        """Return predicted values, if none is NaN."""
-        if any(np.any(np.isnan(value)) for value in jax.tree.leaves(values)):
-            raise FloatingPointError(
-                f"The kernel {self.kernel_} is not defined at some rows of X, where the prediction is NaN; leave these "
-                "rows out, or fit with another kernel."
-            )
+    def _defined(self, values, X):
+        """Return what is predicted at standardised rows, which are its last axis, if none of it is NaN."""
+        _checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_)
         return values
 
     def _sample_targets(self, X, n_samples, random_state, joint, **known):

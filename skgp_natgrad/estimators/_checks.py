@@ -13,6 +13,8 @@ import numpy as np
 from ..training import schedules
 from ..training.checkpoint import is_folder
 
+# Beyond the square root of the largest number a kernel that grows with X overflows; and rows that an error names.
+_OVERFLOWS, _MOST_SHOWN = 1e150, 5
 # Other words for names, in the order in which they are suggested.
 _MEANT = {
     "normal": ("gaussian",),
@@ -216,3 +218,22 @@ def _range(name, value, schedule, iteration):
             "return one value for each iteration."
         )
     return np.min(values), np.max(values)
+
+
+def refuse_undefined(values, X, kernel):
+    """Raise FloatingPointError if values (..., N) that are predicted at standardised rows X (N, D) are NaN."""
+    undefined = np.zeros(len(X), bool)
+    for value in values:
+        undefined |= np.isnan(value).reshape(-1, len(X)).any(0)
+    rows = np.flatnonzero(undefined)
+    if not len(rows):
+        return
+    largest = np.abs(X[rows]).max()
+    cause = (
+        f"they hold values up to {largest:.3g} deviations from those of the fit, where the kernel {kernel} overflows; "
+        "leave these rows out, or check their units"
+        if largest > _OVERFLOWS
+        else f"the kernel {kernel} is not defined there; leave these rows out, or fit with another kernel"
+    )
+    shown = ", ".join(map(str, rows[:_MOST_SHOWN])) + (", ..." if len(rows) > _MOST_SHOWN else "")
+    raise FloatingPointError(f"The prediction is NaN at {len(rows)} of {len(X)} rows of X (row {shown}): {cause}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import numbers
@@ -20,7 +21,8 @@ _MISSING = {
 _LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
 # How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
-_TIMES = ("datetime", "timedelta", "timestamp", "date", "time", "duration")
+_DURATIONS = ("timedelta", "duration")
+_TIMES = ("datetime", "timestamp", "date", "time", *_DURATIONS)
 _NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
 _ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
 
@@ -47,6 +49,7 @@ def locate(labels=None, first_row=0, may_lack=False, **tables):
     for name, table in tables.items():
         refuse_masked(name, table)
         _refuse_times(name, table)
+    _refuse_repeated_names(tables.get("X"))
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -85,11 +88,24 @@ def _refuse_times(name, table):
             # The first one tells: a list is made an array by its check.
             types = [np.asarray(table[:1]).dtype]
     for kind in types:
-        if str(kind).lower().startswith(_TIMES):
+        found = str(kind).lower()
+        if found.startswith(_TIMES):
+            is_length = found.startswith(_DURATIONS)
+            what, instead = ("duration", "its days") if is_length else ("date", "the days since a fixed date")
             raise ValueError(
-                f"{name} has the type {kind}: a date has no unit of its own. Give numbers, for instance the days since "
-                "a fixed date."
+                f"{name} has the type {kind}: a {what} has no unit of its own. Give numbers, for instance {instead}."
             )
+
+
+def _refuse_repeated_names(X):
+    """Raise ValueError if columns of a data frame have one name: names tell them apart."""
+    names = list(X.columns) if _is_frame(X) else []
+    repeated = [name for name, n in collections.Counter(names).items() if n > 1]
+    if repeated:
+        raise ValueError(
+            f"X has several columns named {', '.join(map(repr, repeated))}: give each column a name of its own, or an "
+            "array without names (X.to_numpy())."
+        )
 
 
 def weights(sample_weight, X):

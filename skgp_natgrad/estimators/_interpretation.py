@@ -84,7 +84,8 @@ class Interpretation:
         """
         check_is_fitted(self)
         points = self._x_scale.forward(self.inducing_points_)
-        gradients = self._defined(svgp.gradients(_fitted.model_of(self), points, "latent_mean", device=self.device))
+        gradients = svgp.gradients(_fitted.model_of(self), points, "latent_mean", device=self.device)
+        self._defined(gradients, points)
         relevance = np.mean(gradients**2, axis=(0, 1, 3)) * np.var(points, axis=0)
         total = relevance.sum()
         # A constant function depends on no column.

@@ -219,7 +219,7 @@ class TargetMoments(TargetDistribution):
         rows = self._check_rows(X)
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
         known = self._known(rows, offset, alpha=alpha, trials=trials)
-        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known))
+        found = self._defined(svgp.gradients(_fitted.model_of(self), rows, device=self.device, **known), rows)
         found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
         mean, std = (self._by_row(each) for each in found)
         slopes = _mean_function.slopes(self, X)

@@ -54,7 +54,7 @@ class TargetRows(LatentDistribution):
     def _distribution_at(self, X, offset, known):
         """See `svgp.distribution`, at standardised rows."""
         found = svgp.distribution(_fitted.model_of(self), X, self.device, self.n_devices, offset, known)
-        self._defined(found[1:3])
+        self._defined(found[1:3], X)
         return found
 
     def _by_row(self, values):

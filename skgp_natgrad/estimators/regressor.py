@@ -226,8 +226,9 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
         through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
         the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
-        trained. The scales of X and y, and the prior mean, stay those of the first call, whose rows should therefore be
-        typical.
+        trained. The scale of X stays that of the first call, whose rows should therefore be typical. That of y follows
+        rows that grow to more than twice its size, or shrink to less than a third. Where these contradict the earlier
+        ones, what was learned of y is forgotten, with a warning.
 
         Parameters
         ----------

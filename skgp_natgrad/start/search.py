@@ -132,7 +132,10 @@ def best_kernels(
     if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared = functools.partial(_compared, judges=judges, n_points=few)
+
+    def compared(view, candidate):
+        return _compared(view, candidate, judges, few)
+
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
     index = _best_view(firsts, further)
