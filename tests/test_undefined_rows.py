@@ -23,6 +23,16 @@ def test_the_row_at_which_a_kernel_overflows_is_named(rng):
     assert np.all(np.isfinite(model.predict(np.delete(far, 3, 0), return_std=True)))
 
 
+@pytest.mark.parametrize("value", [-5.0, 1e6, 1e-9])
+def test_the_deviation_of_a_constant_is_in_its_own_units(value, rng):
+    X = rng.normal(size=(30, 1))
+    each = [
+        NGDSVGPRegressor(random_state=0).fit(X, np.full(30, c)).predict(X, return_std=True)[1] for c in (1.0, value)
+    ]
+    np.testing.assert_allclose(each[1], abs(value) * each[0], rtol=1e-6)
+    assert np.all(NGDSVGPRegressor(random_state=0).fit(X, np.zeros(30)).predict(X, return_std=True)[1] > 0.0)
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 @pytest.mark.parametrize(("kind", "named"), [("timedelta64[ms]", "a duration has"), ("datetime64[ms]", "a date has")])
 def test_durations_are_not_called_dates(frame, kind, named):

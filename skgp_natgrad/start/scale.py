@@ -102,8 +102,9 @@ def _unit_of_rounding(value, dtype):
 def fit_scale(name, table, weight, active, spans=None):
     """Return the weighted `Scale` of ``table``, which is snapped to ``spans``; a constant column keeps its unit.
 
-    With ``active=False`` it is the identity. ``name`` is the argument to name in
-    the error if a mean or a standard deviation overflows.
+    The unit of a constant y is its absolute value, so that what is left of its deviation is in the units of y; that
+    of zero is one. With ``active=False`` it is the identity. ``name`` is the argument to name in the error if a mean
+    or a standard deviation overflows.
     """
     n_columns = table.shape[1]
     if not active:
@@ -131,7 +132,10 @@ def scale_from(name, mean, deviation, largest, heaviest, spans=None):
     least = np.finfo(float).tiny
     if name == "y" and np.any((variance < least) & (deviation > 0.0)):
         raise ValueError(f"y holds values up to {largest:g}, whose variance underflows; rescale y.")
-    return Scale(mean, np.where(deviation >= least, deviation, 1.0), spans)
+    # A constant y says what its size is, unless it is zero, or too small to be squared.
+    size = np.abs(mean)
+    unit = np.where(size >= np.sqrt(least), size, 1.0) if name == "y" else 1.0
+    return Scale(mean, np.where(deviation >= least, deviation, unit), spans)
 
 
 def fit_targets(y, weight, active):
