@@ -45,3 +45,14 @@ def test_repeated_names_of_columns_are_named(rng):
     X = pd.DataFrame(rng.normal(size=(20, 3)), columns=["size", "age", "size"])
     with pytest.raises(ValueError, match=r"X has several columns named 'size'"):
         NGDSVGPRegressor().fit(X, X["age"])
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_the_largest_numbers_have_a_distribution_function(likelihood, rng):
+    X = rng.normal(size=(30, 1))
+    model = NGDSVGPRegressor(RBF(), likelihood=likelihood, n_inducing=5, max_iter=5, random_state=0).fit(
+        X, 0.1 * X[:, 0]
+    )
+    with np.errstate(all="raise"):
+        np.testing.assert_allclose(model.predict_cdf(X[:2], np.array([-1.7e308, 1.7e308])), [0.0, 1.0], atol=1e-12)
+        assert np.all(model.predict_log_density(X[:2], np.full(2, 1.7e308)) < -100.0)

@@ -12,6 +12,9 @@ from ._mean_function import with_mean_function
 from ._target_rows import TargetRows
 from ._types import PerRow
 
+# Of a standardised target.
+_LARGEST = 1e150
+
 
 class TargetDistribution(TargetRows):
     """Predictions of the distribution of numbers y: of regressors."""
@@ -58,7 +61,8 @@ class TargetDistribution(TargetRows):
         known = self._known(X, offset, alpha=alpha, trials=trials)
         seen = ~np.isnan(y.T)
         self.likelihood_.check_targets(y.T if np.all(seen) else y.T[seen][None])
-        standardised = self._y_scale.forward(y).T
+        with np.errstate(over="ignore"):
+            standardised = self._y_scale.forward(y).T
         likelihood = _fitted.model_of(self).likelihood.given(known["known"])
         likelihood.check_rows(standardised)
         # A probability has no unit.
@@ -101,7 +105,10 @@ class TargetDistribution(TargetRows):
         array([0.5, 0.5])
         """
         X = self._check_rows(X)
-        y = self._y_scale.forward(self._check_targets(X, y)).T
+        with np.errstate(over="ignore"):
+            y = self._y_scale.forward(self._check_targets(X, y)).T
+        # Beyond it squares overflow, and every distribution function is zero or one.
+        y = np.clip(y, -_LARGEST, _LARGEST)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         likelihood, mean, var, of_rows = self._distribution_at(X, **known)
         return self._by_row(svgp.cumulative(likelihood, mean, var, y, of_rows))
