@@ -16,14 +16,15 @@ from .. import svgp
 from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
-from . import _arguments, _callbacks, _checks, _clones, _fitted, _inputs, _outcome, _persistence
+from . import _arguments, _callbacks, _checks, _fitted, _inputs, _outcome, _persistence
+from ._clones import ClonesMixin
 from ._hooks import CallbackSupportMixin, Hooks, with_callbacks
 from ._inert import warn_of_inert, warn_of_units
 from ._interpretation import Interpretation
 from ._preparation import prepare
 
 
-class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the targets; this class fits latent functions to them.
@@ -192,11 +193,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
 
-    def __sklearn_clone__(self):
-        found = super().__sklearn_clone__()
-        _clones.register(found, self)
-        return found
-
     def __copy__(self):
         found = type(self).__new__(type(self))
         vars(found).update(vars(self))
@@ -233,11 +229,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, BaseEstimator):
         model = _fitted.model_of(self)
         where = {"device": self.device, "n_devices": self.n_devices}
         return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where), X)
-
-    def _by_class(self, values):
-        """Values of the latent functions or the classes of the model, the first axis in the order of ``classes_``."""
-        ranks = getattr(self, "_class_ranks", None)
-        return values if ranks is None else values[ranks]
 
     def _defined(self, values, X):
         """Return what is predicted at standardised rows, which are its last axis, if none of it is NaN."""

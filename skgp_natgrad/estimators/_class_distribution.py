@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._backend.types import ArrayLike, Floats, NDArray, Seed
-from . import _checks
+from . import _checks, _labels
 from ._by_blocks import by_blocks
 from ._latent import LatentDistribution
 
@@ -72,7 +72,7 @@ class ClassDistribution(LatentDistribution):
         >>> proba.shape, bool(np.allclose(proba.sum(axis=1), 1.0))
         ((100, 2), True)
         """
-        return self._by_class(self._predict("class_probabilities", self._check_rows(X))).T
+        return _labels.by_class(self, self._predict("class_probabilities", self._check_rows(X))).T
 
     @by_blocks()
     def predict_log_proba(self, X: ArrayLike) -> Floats:
@@ -97,7 +97,7 @@ class ClassDistribution(LatentDistribution):
         >>> bool(np.allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X)))
         True
         """
-        return self._by_class(self._predict("log_class_probabilities", self._check_rows(X))).T
+        return _labels.by_class(self, self._predict("log_class_probabilities", self._check_rows(X))).T
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Log odds of two classes, or the logarithm of the probability of each of several.

@@ -13,9 +13,13 @@ import weakref
 _families, _of_clones = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
 
 
-def register(clone, original):
-    """Count a clone to the family of its original's clones."""
-    _families[clone] = _families.get(original) or _of_clones.setdefault(original, uuid.uuid4())
+class ClonesMixin:
+    """An estimator whose clones are known to be clones of it."""
+
+    def __sklearn_clone__(self):
+        found = super().__sklearn_clone__()
+        _families[found] = _families.get(self) or _of_clones.setdefault(self, uuid.uuid4())
+        return found
 
 
 def family_of(estimator):

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
 from .._backend.types import Floats
-from . import _fitted
+from . import _fitted, _labels
 from ._summary import Summary, terms_of
 
 
@@ -63,7 +63,8 @@ class Interpretation:
             of_term = (scale[0] if alike else scale) if shared else scale[k]
             terms += terms_of(kernel, names, units, points, of_term, None if shared else k)
         varies = getattr(self, "_dispersion", None) is not None
-        prior_mean = np.broadcast_to(self._by_class(self._posterior.prior_mean[:, 0]) * scale + offset, scale.shape)
+        prior_mean = _labels.by_class(self, self._posterior.prior_mean[:, 0])
+        prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
         return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies)
 
     def _noise(self):

@@ -142,3 +142,9 @@ def ranked(table, of_classes):
     if isinstance(table, svgp.LongTable):
         return table.mapped(lambda part: ranked(part, of_classes))
     return table._replace(y=of_classes[table.y.astype(int)].astype(float))
+
+
+def by_class(estimator, values):
+    """Values of the latent functions or the classes of the model, their first axis in the order of ``classes_``."""
+    found = getattr(estimator, "_class_ranks", None)
+    return values if found is None else values[found]

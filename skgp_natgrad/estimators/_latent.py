@@ -9,7 +9,7 @@ import numpy as np
 from .. import svgp
 from .._backend import memory
 from .._backend.types import ArrayLike, Floats
-from . import _fitted
+from . import _fitted, _labels
 from ._by_blocks import by_blocks
 
 
@@ -86,8 +86,8 @@ class LatentDistribution:
             return values[..., 0] if single else values
 
         if not (return_std or return_cov):
-            return shaped(self._by_class(self._predict("latent_mean", X)).T * scale + offset)
-        mean, var = map(self._by_class, self._predict("latent_moments", X))
+            return shaped(_labels.by_class(self, self._predict("latent_mean", X)).T * scale + offset)
+        mean, var = (_labels.by_class(self, each) for each in self._predict("latent_moments", X))
         mean = shaped(mean.T * scale + offset)
         if return_std:
             return mean, shaped(np.sqrt(var).T * scale)
@@ -98,4 +98,6 @@ class LatentDistribution:
         n_bytes = 8 * len(self._posterior.alpha) * len(X) ** 2
         remedy = "predict fewer rows at a time, or take return_std=True"
         memory.require(n_bytes, f"return_cov=True at {len(X)} rows", remedy)
-        return np.moveaxis(self._by_class(svgp.covariance(_fitted.model_of(self), X, self.device, of_targets)), 0, -1)
+        return np.moveaxis(
+            _labels.by_class(self, svgp.covariance(_fitted.model_of(self), X, self.device, of_targets)), 0, -1
+        )
