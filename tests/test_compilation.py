@@ -50,7 +50,35 @@ def test_grid_search_over_numbers_compiles_once(rng):
     assert counts["_of_rows"] == 1
     assert counts["_of_moments"] == 1
     # Nothing is dispatched operation by operation: every program is one of a few.
-    assert sum(counts.values()) <= 8, counts
+    assert sum(counts.values()) == 8, counts
+
+
+_STEPS = {"n_inducing": 20, "max_iter": 20}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("estimator", "arguments", "n_programs"),
+    [
+        (NGDSVGPRegressor, {}, 4),
+        (NGDSVGPRegressor, _STEPS, 0),
+        (NGDSVGPClassifier, {}, 8),
+        (NGDSVGPClassifier, _STEPS, 0),
+    ],
+    ids=["measurements", "measurements by steps", "labels", "labels by steps"],
+)
+def test_a_grid_of_amplitudes_and_lengthscales_compiles_so_many_programs(estimator, arguments, n_programs, rng):
+    """After a first fit, those of folds that have another number of rows: 32 fits as a search of C and gamma has."""
+    jax.clear_caches()
+    X = rng.normal(size=(203, 4))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=203)
+    y = y > 0.0 if estimator is NGDSVGPClassifier else y
+    model = estimator(1.0 * RBF(1.0), random_state=0, **arguments).fit(X, y)
+    model.predict(X)
+    grid = {"kernel__k1__constant_value": [0.5, 2.0], "kernel__k2__length_scale": [0.5, 1.0, 2.0, 4.0]}
+    with count_compilations() as counts:
+        GridSearchCV(model, grid, cv=4, error_score="raise").fit(X, y).predict(X)
+    assert sum(counts.values()) == n_programs, counts
 
 
 @pytest.mark.slow
