@@ -98,9 +98,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         _refuse_other_arguments(estimator)
         table = _long.in_memory(table) if isinstance(table, svgp.LongTable) else table
     weight, some = table.total_weight, gathered(table, n_processes)
-    ranks, is_all = _labels.ranks(estimator, plan, some, previous) if plan.n_classes else None, some is table
-    table = _labels.ranked(table, ranks)
-    some = table if is_all else _labels.ranked(some, ranks)
+    table, some, of_classes = _ranked(estimator, plan, table, some, previous)
     checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
     if checkpoint is not None:
         random_state = checkpoint.rewind(random_state)
@@ -135,8 +133,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    attributes = targets.attributes | ({"_class_ranks": ranks} if plan.n_classes else {})
-    return Fit(*found, trained_with, attributes, told)
+    return Fit(*found, trained_with, targets.attributes | of_classes, told)
 
 
 def _in_units_of_model(before, x_scale):
@@ -154,6 +151,15 @@ def _continued(estimator, plan, table, trained_with, previous, streams, random_s
     if not streams:
         return scales, previous, []
     return _following.followed(plan, table, scales, previous, estimator, random_state)
+
+
+def _ranked(estimator, plan, table, some, previous):
+    """The tables with the ranks of their labels, and the fitted attribute that tells these: see `_labels.ranks`."""
+    if not plan.n_classes:
+        return table, some, {}
+    ranks = _labels.ranks(estimator, plan, some, previous)
+    found = _labels.ranked(table, ranks)
+    return found, found if some is table else _labels.ranked(some, ranks), {"_class_ranks": ranks}
 
 
 def _check_rows(likelihood, table):
