@@ -105,8 +105,6 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     if n_processes > 1:
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
     plan = plan._replace(likelihood=plan.likelihood.prepare(some.filled_y, plan.n_classes))
-    if isinstance(table, svgp.LongTable):
-        _long.check_targets(plan.likelihood, table)
     _check_rows(plan.likelihood, table)
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
@@ -163,7 +161,9 @@ def _ranked(estimator, plan, table, some, previous):
 
 
 def _check_rows(likelihood, table):
-    """Refuse targets that are impossible under what is known of their rows."""
+    """Refuse targets that are impossible, as those of many rows are checked here, or so under what is known of them."""
+    if isinstance(table, svgp.LongTable):
+        _long.check_targets(likelihood, table)
     if table.has_known:
         for part in table.blocks(BLOCK_ROWS):
             likelihood.given(part.known).check_rows(part.y)
