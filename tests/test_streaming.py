@@ -570,7 +570,7 @@ def test_an_output_that_keeps_its_size_keeps_its_rows():
     (first, one), (second, other) = parts
     model = regressor(normalize_X=True, n_inducing=40, max_iter=200).partial_fit(first, np.column_stack([one, one]))
     scale = model._y_scale.scale
-    with pytest.warns(UserWarning, match="output 1: 9"):
+    with pytest.warns(UserWarning, match=r"output 1: (9\d|1[01]\d)(\.\d+)? times"):
         model.partial_fit(second, np.column_stack([other / 100.0, other]))
     assert model._y_scale.scale[0] == scale[0]
     assert model._y_scale.scale[1] == pytest.approx(other.std())
@@ -656,7 +656,7 @@ def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):
     whole = regressor(normalize_X=True, max_iter=40).partial_fit(*parts[0]).partial_fit(*parts[1])
     model = regressor(normalize_X=True, max_iter=40).partial_fit(*parts[0])
 
-    def stop(_, n_iter, __):
+    def stop(*_):
         raise KeyboardInterrupt
 
     model.set_params(checkpoint=tmp_path / "stream", checkpoint_every=0.0, callback=stop)
@@ -670,5 +670,5 @@ def test_a_column_that_leaves_what_was_seen_is_named():
     X, y = sized_parts([1.0])[0][0]
     frame = pd.DataFrame(X, columns=["size", "age"])
     model = regressor(normalize_X=True, max_iter=5).partial_fit(frame, y)
-    with pytest.warns(UserWarning, match=r"Columns of X reach far .*: 'age' \(\d\d(\.\d)? times as far\)"):
+    with pytest.warns(UserWarning, match=r"Columns of X reach far .*: 'age' \(1[01]\d times as far\)"):
         model.partial_fit(frame * [1.0, 100.0], y)

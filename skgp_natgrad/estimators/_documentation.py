@@ -78,11 +78,10 @@ hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=Non
     most probable value; class labels are trained by "ngd".
 n_restarts_optimizer : int or "auto", default="auto"
     Further starts of the search for a given kernel's hyperparameters, within
-    their bounds; another than the given values is taken where the log marginal
-    likelihood is clearly larger. "auto" tries long and short lengthscales, and
-    the periods that y shows along each column of a periodic kernel. A number
-    adds so many random starts, as in scikit-learn; 0 leaves the given values
-    alone, as many steps do unless the kernel has periods or a number is given.
+    their bounds; one is taken where its log marginal likelihood is clearly
+    larger. "auto" tries long and short lengthscales, and the periods that y
+    shows along the columns of a periodic kernel; by steps, of such a kernel
+    alone. A number adds so many random starts, as in scikit-learn; 0 adds none.
 normalize_X : bool, "quantile" or "auto", default="auto"
     True standardises the columns of X; a constant column is left as it is.
     "quantile" maps each column to normal scores by a monotone function, linear

@@ -47,14 +47,14 @@ def solver_of(estimator, likelihood, by_parts, n_rows):
 
 
 def _sizes_of_one_step(n_mean, likelihood):
-    """Numbers of points that do not ask for steps.
+    """Numbers of points that do not ask for steps: one step takes as many inducing points as are asked for.
 
     No further points are none with every solver. For those of labels one step solves, where many steps of an optimizer
-    end far from the best means.
+    end far from the best means; those of a regression are trained.
     """
-    if any(_is_default(n_mean, value) for value in (0, "auto")):
-        return {"n_mean_inducing"}
-    return set() if likelihood.conjugate else {"n_inducing", "n_mean_inducing"}
+    if any(_is_default(n_mean, value) for value in (0, "auto")) or not likelihood.conjugate:
+        return {"n_inducing", "n_mean_inducing"}
+    return set()
 
 
 def _is_default(value, default):

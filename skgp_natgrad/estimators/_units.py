@@ -31,6 +31,7 @@ def in_units_of_model(kernels, scale):
     kernels : tuple of sklearn.gaussian_process.kernels.Kernel
         The same objects where nothing changes.
     """
+    _refuse_others(kernels, _n_columns(scale))
     return _converted(kernels, scale, np.divide)
 
 
@@ -48,9 +49,7 @@ def common_where_needed(scale, kernels):
         If X is mapped to normal scores, in which nothing is periodic.
     """
     n_columns = _n_columns(scale)
-    for kernel in kernels:
-        # Refused here already where it is no kernel.
-        from_sklearn(kernel, n_columns)
+    _refuse_others(kernels, n_columns)
     found = [each for kernel in kernels for each in _lengths(kernel, np.arange(n_columns))]
     if isinstance(scale, NormalScores):
         periodic = next((leaf for leaf, name, _ in found if name == "periodicity"), None)
@@ -62,6 +61,12 @@ def common_where_needed(scale, kernels):
         return scale
     units = [scale.scale[columns] for leaf, name, columns in found if np.size(getattr(leaf, name)) == 1]
     return fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
+
+
+def _refuse_others(kernels, n_columns):
+    """Refuse what is no kernel, before its parts are looked for."""
+    for kernel in kernels:
+        from_sklearn(kernel, n_columns)
 
 
 def logarithms_of_units(kernels, scale, n_features):
