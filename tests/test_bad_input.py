@@ -439,7 +439,7 @@ def stop(n_iter, model):
             r"n_mean_inducing=15000: the solution for the mean needs 10\.2 GiB .*n_mean_inducing to at most (\d+)",
         ),
         (
-            {"n_inducing": 9000},
+            {"n_inducing": 9000, "solver": "ngd"},
             r"9000 points here: a training step needs 2\.41 GiB .* lower n_inducing to at most (\d+)",
         ),
         (
@@ -500,7 +500,7 @@ def test_many_latent_functions_need_more_memory(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: memory.GIB)
     X, y = np.random.default_rng(0).normal(size=(4000, 2)), np.arange(4000) % 10
     with pytest.raises(MemoryError, match=r"n_inducing=3000, .* a training step needs 2\.68 GiB"):
-        NGDSVGPClassifier(RBF(), n_inducing=3000, callback=stop).fit(X, y)
+        NGDSVGPClassifier(RBF(), n_inducing=3000, solver="ngd", callback=stop).fit(X, y)
 
 
 def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypatch):

@@ -372,16 +372,17 @@ def test_further_points_of_labels_are_solved_for(rng):
     [
         ("bernoulli", {"n_mean_inducing": 60}, "evidence"),
         ("softmax", {"n_inducing": 20, "n_mean_inducing": 60}, "evidence"),
-        ("bernoulli", {"n_inducing": 20}, "ngd"),
-        ("bernoulli", {"n_inducing": 20, "n_mean_inducing": 0}, "ngd"),
+        ("bernoulli", {"n_inducing": 20}, "evidence"),
+        ("bernoulli", {"n_inducing": 20, "n_mean_inducing": 0}, "evidence"),
         ("softmax", {"n_inducing": 20, "n_mean_inducing": 60, "max_iter": 5}, "ngd"),
         ("softmax", {"n_mean_inducing": 60, "basis": "hybrid"}, "ngd"),
         ("robust_max", {"n_mean_inducing": 60}, "ngd"),
         ("gaussian", {"n_inducing": 20, "n_mean_inducing": 60}, "ngd"),
+        ("gaussian", {"n_inducing": 20}, "evidence"),
         ("gaussian", {"n_mean_inducing": 0}, "evidence"),
     ],
 )
-def test_numbers_of_points_ask_for_steps_but_for_further_ones_of_labels(likelihood, arguments, solver):
+def test_numbers_of_points_keep_the_one_step_but_for_further_ones_of_numbers(likelihood, arguments, solver):
     cls = NGDSVGPRegressor if likelihood == "gaussian" else NGDSVGPClassifier
     assert solver_of(cls(**arguments), by_name(likelihood), False, 150) == solver
 

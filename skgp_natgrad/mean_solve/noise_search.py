@@ -22,8 +22,9 @@ FEWEST, _ROWS_OF_PRIOR = 10, 3.0
 _LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
 # Nats that are no difference.
 _SAME = 1e-5
-# Mean leverage of the rows from which the mean follows each of them.
-_FOLLOWS = 0.3
+# Mean leverage of the rows from which the mean follows each of them; and the root mean square error, in deviations of
+# the target, below which that is no accident.
+_FOLLOWS, _SMALL_ERROR = 0.3, 0.3
 # A noise counts as another one if its logarithm is larger by this.
 _APART = 1.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -123,8 +124,8 @@ class _Level:
 
     def __init__(self, sums, held, k, best, free_scale):
         self._rows, self._best, self._free_scale = (sums, held, k), best, free_scale
-        self._at_best, rest = self._densities(best)
-        self._follows = len(rest) and 1.0 - np.mean(rest) > _FOLLOWS
+        self._at_best, error, rest = self._densities(best)
+        self._follows = len(rest) and 1.0 - np.mean(rest) > _FOLLOWS and error > _SMALL_ERROR
         if self._follows:
             found_nothing = self._is_level(self._constant(), _LEVEL_OF_NOTHING)
             self._n_errors = _LEVEL_OF_NOTHING if found_nothing else _LEVEL
@@ -147,10 +148,13 @@ class _Level:
         return loss.mean <= max(n_errors * loss.error, _SAME)
 
     def _densities(self, log_noise):
-        """The log density of each row, and one less its leverage."""
+        """The log density of each row, the root mean square error in deviations of y, and one less leverages."""
         _, held, k = self._rows
         counted, error, variance, rest = left_out_of(*self._rows, log_noise)
-        return _normal(error, variance, np.asarray(held.weight[k])[counted], self._free_scale), rest
+        y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
+        deviation = np.std(y) if len(y) else 0.0
+        relative = np.sqrt(np.mean(error**2)) / deviation if deviation > 0.0 else 0.0
+        return _normal(error, variance, weight, self._free_scale), relative, rest
 
     def _constant(self):
         """That of each row under the mean and the variance of all of them."""

@@ -136,7 +136,7 @@ class Starts:
         x[-1] = np.log(noise * self._variance)
         x = np.clip(x, self._low, self._high)
         kernel, _ = rebuilt(x, self._start)
-        total = float(np.mean(jax.tree.map(np.exp, kernel).diag(self._few.X)))
+        total = float(np.mean(np.asarray(jax.tree.map(np.exp, kernel).diag(self._few.X))))
         room = amplitude.room(kernel, *(each.kernel for each in self._bounds))
         if not (np.isfinite(total) and total > 0.0):
             return x

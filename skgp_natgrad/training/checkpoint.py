@@ -261,6 +261,9 @@ def of_rows(table):
     """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
     names = "X", "y", "sample_weight", "offset", "known parts"
     if isinstance(table, tuple):
+        # The order of its rows depends on all of its columns: what differs is to be told by their own.
+        columns = [np.atleast_2d(each) for each in (table.weight, *(part for part in table[1:] if part is not None))]
+        table = table.rows(np.lexsort([*np.vstack(columns)[::-1], *table.X.T[::-1]]))
         return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
     digests = {}
     for part in table.blocks():
