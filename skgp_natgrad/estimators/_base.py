@@ -193,11 +193,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
 
-    def __copy__(self):
-        found = type(self).__new__(type(self))
-        vars(found).update(vars(self))
-        return found
-
     def __deepcopy__(self, memo):
         found = memo[id(self)] = type(self).__new__(type(self))
         vars(found).update(copy.deepcopy(vars(self), memo))

@@ -21,6 +21,14 @@ class ClonesMixin:
         _families[found] = _families.get(self) or _of_clones.setdefault(self, uuid.uuid4())
         return found
 
+    def __copy__(self):
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        # `fit` trains a copy.
+        if self in _families:
+            _families[found] = _families[self]
+        return found
+
 
 def family_of(estimator):
     """What the clones of one estimator have in common; None for an estimator that is no clone."""

@@ -126,6 +126,11 @@ def covariance_of_rows(kernel, X):
     return np.asarray(_covariance_of_rows(kernel, _padded(X)))[: len(X), : len(X)].copy()
 
 
+def variances_of_rows(kernel, X):
+    """The variances of rows under a kernel of logarithms: (n,)."""
+    return np.asarray(_variance(kernel, _padded(X)))[: len(X)]
+
+
 def _factored(hyperparameters, rows):
     """Factorise the covariance of ``rows``; None if double precision finds no factor."""
     kernel, noise = hyperparameters

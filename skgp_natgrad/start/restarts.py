@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 
-import jax
 import numpy as np
 
 from .._backend.flat import flat, rebuilt
@@ -136,7 +135,7 @@ class Starts:
         x[-1] = np.log(noise * self._variance)
         x = np.clip(x, self._low, self._high)
         kernel, _ = rebuilt(x, self._start)
-        total = float(np.mean(np.asarray(jax.tree.map(np.exp, kernel).diag(self._few.X))))
+        total = float(np.mean(evidence.variances_of_rows(kernel, self._few.X)))
         room = amplitude.room(kernel, *(each.kernel for each in self._bounds))
         if not (np.isfinite(total) and total > 0.0):
             return x
