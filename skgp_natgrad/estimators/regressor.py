@@ -71,10 +71,9 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     calibrate : bool or "auto", default="auto"
         Whether the predicted deviation may vary with X beyond what the process says of it, with
         ``likelihood="gaussian"``. Each row is predicted from all others. Where this shows errors of another size here
-        than there, or heavy tails, a second process multiplies the variances of y and of the latent function, and the
-        errors are Student-t; of fewer than 100 rows under the default kernel one factor allows for what they leave open.
-        The mean stays, so that :meth:`score` does not see it; ``nlpd_scorer`` does. "auto" does it with
-        ``solver="evidence"``, unless the noise is "fixed". With known variances (``alpha``) there is none.
+        than there, or heavy tails, a second process multiplies the variances of y and of the latent function, and
+        errors are Student-t; of fewer than 100 rows under the default kernel one factor allows for what is open. The
+        mean stays, and :meth:`score`. "auto": with ``solver="evidence"``, unless noise is "fixed". Not with ``alpha``.
     mean_function : callable, regressor, "linear" or None, default=None
         What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
         values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
