@@ -28,7 +28,7 @@ from .prediction.model import Model, calibrated, condition, distribution, gradie
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
-from .start import choice, dispersion, few_rows, placement, shared, targets
+from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
@@ -272,7 +272,7 @@ def _in_one_step(state, constants, table, plan, random_state):
         if conjugate:
             on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
             n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates or on_all_rows else 0
-            optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows, not plan.averages)
+            optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows, plan.averages is None)
             other = on_points_alone(plan) if on_all_rows and optimum.means is None else plan
             if other.n_inducing != plan.n_inducing:
                 state, constants = init(other, table, random_state)
@@ -297,10 +297,8 @@ def _in_one_step(state, constants, table, plan, random_state):
 
 def _dispersion(optimum, table, plan, random_state):
     """How errors are distributed: as rows that were left out show, or as few rows leave it open."""
-    if not plan.averages:
-        return dispersion.fit(optimum.left_out, random_state)
-    rows = targets.without_offset(table, plan.likelihood)
-    return few_rows.dispersion(plan.kernels[0], optimum.parameters.log_kernels[0], rows)
+    few = plan.averages is not None
+    return few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, random_state)
 
 
 def _with_mean(result, table, plan, random_state):

@@ -21,6 +21,7 @@ from skgp_natgrad.start import search, sizes, targets, unexplained
 from skgp_natgrad.start.candidates import laplacian
 from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.start.periods import season
+from skgp_natgrad.start.seasonal import seasonal
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
@@ -535,3 +536,15 @@ def test_smooth_functions_noise_and_few_rows_have_no_season(seed):
         assert season(x, y[None], np.ones(300)) is None
     assert season(x[:12], np.sin(9.0 * x[None, :12]), np.ones(12)) is None
     assert season(x, np.sin(9.0 * x[None]), np.ones(300)) == pytest.approx(2.0 * np.pi / 9.0, rel=0.02)
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_a_season_is_on_its_own_column(order, rng):
+    """Whatever the order in which a view has the columns."""
+    X = np.column_stack([rng.uniform(0.0, 10.0, size=300), rng.normal(size=300)])
+    y = np.sin(2.0 * np.pi * X[:, 0]) + 0.1 * rng.normal(size=300)
+    for sign in (1.0, -1.0):
+        view = View(svgp.Table(sign * X[:, order], (y / y.std())[None], np.ones(300)))
+        (make,) = seasonal(view)
+        kernel = view.to_sklearn(make, view.start(make, view.longest, -3.0, np.inf)[0].kernel)
+        assert np.ravel(kernel.k2.k2.columns).tolist() == [order.index(0)]

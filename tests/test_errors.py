@@ -2,12 +2,14 @@
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from scipy import integrate, stats
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.mean_solve import rounding
 from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
@@ -214,6 +216,24 @@ def test_the_evidence_of_few_rows_by_quadrature(rng):
     exact = [by_quadrature(*each) for each in models]
     found = [few_rows._Model.of(*each, y[None], np.ones(3)).evidence for each in models]
     assert found[1] - found[0] == pytest.approx(exact[1] - exact[0], abs=0.02)
+
+
+def test_what_few_rows_leave_open_belongs_to_the_process_that_is_kept(rng):
+    """One row is predicted from all others by the average, whose variance is that of the process times the factor."""
+    X, y = rng.normal(size=(9, 2)), rng.normal(size=9)
+    reg = NGDSVGPRegressor(random_state=0).fit(X, y)
+    scale, variance = reg._y_scale.scale[0], float(np.ravel(reg.likelihood_.variance)[0])
+    inflation = float(np.exp(reg._dispersion.posterior.prior_mean[0, 0]))
+    inside = reg._x_scale.forward(X)
+    K = reg.kernel_(inside) + variance * np.eye(9)
+    log_kernel = jax.tree.map(np.log, from_sklearn(reg.kernel_, 2).value)
+    with jax.enable_x64(True):
+        model = few_rows._Model.of(np.asarray(few_rows._unit_covariance(log_kernel, 0.0, inside)[0]),
+                                   np.log(variance / np.mean(reg.kernel_.diag(inside))), (y[None] - y.mean()) / scale,
+                                   np.ones(9))  # fmt: skip
+    np.testing.assert_allclose(1.0 / np.diag(np.linalg.inv(K)), model.scale[0] * model.unit_variance, rtol=1e-6)
+    # More than the process says, and less than a hundred times as much.
+    assert 1.0 < inflation < 100.0
 
 
 def coverage_of_few(n_rows, n_draws, function):

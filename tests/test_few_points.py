@@ -6,7 +6,10 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import svgp
-from skgp_natgrad.start import candidates, few_points, search
+from skgp_natgrad.start import candidates, evidence, few_points, search
+from skgp_natgrad.start.candidates import matern52
+from skgp_natgrad.start.refinement import Candidate
+from skgp_natgrad.start.view import View
 
 
 def table_of(X, y, weight=None):
@@ -57,3 +60,19 @@ def test_kernels_for_few_points_are_compared_by_their_bound(sign, rng, monkeypat
     # With a point at every row the process is the exact one.
     _, (found,) = search.best_kernels([table], np.random.RandomState(0), n_points=700)
     assert found.density not in (0.0, 20.0)
+
+
+def test_the_bound_sees_each_lengthscale_at_its_own_column(rng):
+    """Whatever the order in which a view has the columns."""
+    X = rng.normal(size=(400, 2))
+    y = np.sin(2.0 * X[:, 0])
+    tables = [table_of(X[:, order], y) for order in ([0, 1], [1, 0])]
+    found = []
+    for table, lengths in zip(tables, ([1.0, 50.0], [50.0, 1.0]), strict=True):
+        view = View(table)
+        own = np.pad(np.array(lengths)[view._order], (0, 6), constant_values=1e3)
+        start = view.start(matern52, own, -3.0, np.inf)[0]
+        candidate = Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0)
+        found.append(search._compared(view, candidate, None, 30).density)
+    assert found[0] == pytest.approx(found[1], abs=0.05)
+    assert found[0] > -0.8

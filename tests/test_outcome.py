@@ -299,4 +299,4 @@ def test_few_rare_labels_say_nothing_against_a_ranking(ranking, table, monkeypat
     monkeypatch.setattr(_outcome, "_value", lambda *arguments: (-9.0, "log density of held-out rows"))
     (message,) = messages(NGDSVGPClassifier(1.0 * RBF(1.0, "fixed"), random_state=0), table[0], table[1] > 1.0) or [""]
     assert ("no information about y" in message) == (ranking < 0.6)
-    assert ("is told with a frequency of 0.52 (by chance 0.5 +- 0.07)" in message) == (ranking < 0.6)
+    assert ("ranked first in 0.52 of all pairs (by chance 0.5 +- 0.07)" in message) == (ranking < 0.6)

@@ -289,3 +289,13 @@ def test_periods_at_their_bounds_are_told_in_the_units_of_x():
 def test_a_period_has_no_meaning_in_normal_scores():
     with pytest.raises(ValueError, match=r"ExpSineSquared.*normalize_X='quantile'"):
         regressor(1.0 * ExpSineSquared(), normalize_X="quantile").fit(*monthly()[:2])
+
+
+def test_an_amplitude_is_found_in_the_units_of_y():
+    """By steps, where y is centred alone."""
+    X = np.linspace(0.0, 20.0, 120)[:, None]
+    y = 100.0 * np.sin(2.0 * np.pi * X[:, 0] / 5.0) + np.random.default_rng(0).normal(size=120)
+    kernel = ConstantKernel(1e4, (1.0, 1e8)) * ExpSineSquared(1.0, 6.0)
+    options = {"normalize_X": False, "normalize_y": "center", "solver": "ngd", "n_inducing": 20, "max_iter": 60}
+    reg = NGDSVGPRegressor(kernel, random_state=0, **options).fit(X, y)
+    assert np.sqrt(np.mean((reg.predict(X) - y) ** 2)) < 10.0

@@ -101,7 +101,7 @@ def _calibrated(estimator, fit, result, model):
     plan, classifies = fit.plan, fit.plan.n_classes > 0
     if fit.posterior is not None and not classifies:
         # The later rows of a stream say nothing of the deviation elsewhere: what the first ones showed stays.
-        return model._replace(dispersion=getattr(estimator, "_dispersion", None)), None
+        return model._replace(dispersion=_dispersion_before(estimator, fit.scales.y)), None
     if not plan.calibrate:
         return model, None
     if svgp.SOLVERS[plan.settings.algorithm.solver].one_step:
@@ -111,6 +111,18 @@ def _calibrated(estimator, fit, result, model):
     if not classifies and plan.objective.closed_form and plan.likelihood.conjugate:
         return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None
     return model, None
+
+
+def _dispersion_before(estimator, scale):
+    """How errors were distributed before the rows of this part of a stream, in the units of y now."""
+    before, former = getattr(estimator, "_dispersion", None), estimator._y_scale
+    # What few rows left open later ones tell; and rows that are forgotten tell nothing.
+    if before is None or np.any(np.isinf(before.largest)) or np.any(former.offset != scale.offset):
+        return None
+    variance = ((scale.scale / former.scale) ** 2)[:, None]
+    if np.all(variance == 1.0):
+        return before
+    return before._replace(largest=before.largest / variance, least=before.least / variance)
 
 
 def _paragraph(plan, scales, model, result, rest):

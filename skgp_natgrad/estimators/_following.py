@@ -69,7 +69,8 @@ def followed(plan, table, scales, previous, estimator, random_state):
     """
     rows = table.sample
     told = _of_far_columns(rows, scales.x, previous.parameters.points.Z, getattr(estimator, "feature_names_in_", None))
-    if estimator._trained_with["normalize_y"] is True:
+    normalize_y = estimator._trained_with["normalize_y"]
+    if normalize_y and not isinstance(normalize_y, str):
         scales, previous, others = _with_units(plan, rows, scales, previous, estimator._posterior, random_state)
         told += others
     return scales, previous, told

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# The largest median of small counts, of which Gaussian noise makes little; and the share of zeros among amounts.
-_SMALL_COUNT, _ZEROS = 10.0, 0.5
+# The largest median of small counts, whose variance is at least about their mean; and the share of zeros among amounts.
+_SMALL_COUNT, _VARIES, _ZEROS = 10.0, 0.85, 0.5
 # Numbers this much smaller than the largest are zeros that were scaled and scaled back.
 _NO_DIGIT = 1e-12
 
@@ -21,7 +21,7 @@ def told(estimator, fit):
     if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
         return {}
     y = fit.scales.y.backward(fit.some.sample.y.T)
-    y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y)), 0.0, y)
+    y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y), axis=0), 0.0, y)
     found = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
     which = " (output {})" if len(found) > 1 else ""
     return {
@@ -48,7 +48,7 @@ def better_likelihood(y):
             "holds zeros and ones alone. Use NGDSVGPClassifier, which predicts probabilities, or likelihood='binomial'"
         )
     if np.all(y == np.rint(y)):
-        is_small = y.min() <= 1.0 and np.median(y) <= _SMALL_COUNT
+        is_small = y.min() == 0.0 and np.median(y) <= _SMALL_COUNT and np.var(y) > _VARIES * np.mean(y)
         return "looks like small counts. Use likelihood='poisson' or 'negative_binomial'" if is_small else None
     if np.mean(y == 0.0) >= _ZEROS:
         return "is zero in most rows and positive in the others. Use likelihood='tweedie'"

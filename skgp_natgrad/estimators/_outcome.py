@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
         for message in fit.warnings:
             warnings.warn(message, UserWarning, stacklevel=level)
         of_kinds, found = _kinds_of_targets.told(self.estimator, fit), _of_training(self)
-        for kind in self._new(of_kinds):
+        for kind in self._new(of_kinds, _clones.family_of(self.estimator)):
             warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
@@ -334,17 +334,17 @@ def _no_gain(gain, remedy):
     if gain.mean > 0.0 or gain.ranking > 0.5 + _SURE * gain.chance:
         return None
     return (
-        "Held-out labels are predicted no better than by their frequencies, the constant: their log density is larger "
-        f"by {gain.mean:.2g} +- {gain.error:.2g} nats per row, and which of two rows has which label, where they "
-        f"differ, is told with a frequency of {gain.ranking:.2g} (by chance 0.5 +- {gain.chance:.2g}). X may contain "
-        f"no information about y. Otherwise {remedy}."
+        "Held-out labels are predicted no better than by their frequencies, the constant: their log density is lower "
+        f"by {-gain.mean:.2g} +- {gain.error:.2g} nats per row, and of two rows with different labels the right one is "
+        f"ranked first in {gain.ranking:.2g} of all pairs (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
+        f"information about y. Otherwise {remedy}."
     )
 
 
 def _worse_mean(outcome):
-    """Rows that were left out are predicted worse than by the mean of y, by more than rounding and chance."""
+    """Rows that were left out are predicted worse than by the mean of y."""
     ratio = outcome.result.error_of_mean
-    if ratio is None or outcome.fit.plan.averages or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
+    if ratio is None or outcome.fit.plan.averages is not None or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
         return None
     return (
         f"Rows predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "

@@ -33,6 +33,8 @@ _SCALES = ("_x_scale", "_y_scale")
 _RECORDS = ("q", "masks")
 # What the present defaults were called before format 8.
 _FORMER_DEFAULTS = {"n_mean_inducing": 0, "mean_solver": "adam"}
+# And before format 9.
+_FORMER_INITS = {"greedy_variance": "auto"}
 
 
 def plain(state):
@@ -80,6 +82,8 @@ def restored(cls, state):
         )
     if stamp["format"] < 8:
         state |= {name: "auto" for name, former in _FORMER_DEFAULTS.items() if state.get(name) == former}
+    if stamp["format"] < 9 and isinstance(state.get("inducing_init"), str):
+        state |= {"inducing_init": _FORMER_INITS.get(state["inducing_init"], state["inducing_init"])}
     # Arguments that the version which saved it did not have.
     state = {name: value for name, value in _constructor.defaults(cls).items() if name not in state} | state
     if "_posterior" not in state:
@@ -89,6 +93,9 @@ def restored(cls, state):
     state.setdefault("log_prior_", 0.0)
     if "mean_function" in state:
         state.setdefault("mean_function_", None)
+    if stamp["format"] < 9 and isinstance(state["_trained_with"]["inducing_init"], str):
+        former = state["_trained_with"]["inducing_init"]
+        state["_trained_with"] = state["_trained_with"] | {"inducing_init": _FORMER_INITS.get(former, former)}
     if stamp["format"] < 3:
         return _of_former_format(state)
     state["_posterior"] = svgp.Posterior(**state["_posterior"])

@@ -22,7 +22,7 @@ from ..training.shared_checkpoint import SharedCheckpoint
 from ..training.shares import agreed, gathered
 from . import _arguments, _constructor, _following, _labels, _long, _table, _warm_start
 from ._arguments import by_position, one_or_each
-from ._units import common_where_needed, in_units_of_model
+from ._units import common_where_needed, in_units_of_model, refuse_others
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
@@ -114,7 +114,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
-        choice = _table.scales_of(some, spans, *given, plan.kernels is None)
+        choice = _table.scales_of(some, spans, *given, plan.kernels is None, by_parts)
         scales, plan = _chosen(plan, some, choice, random_state)
         # Where no noise was found with the kernel; a fit that continues has a trained one.
         plan = _in_units(plan, some, normalize_y)
@@ -208,6 +208,7 @@ def _going_on(estimator, plan, table, previous):
     _arguments.check_kernels(estimator.kernel, plan.n_latent(table))
     # A stream keeps the default kernel of its first rows.
     kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+    refuse_others(kernels, table.n_columns)
     plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
     if plan.n_inducing == "auto":
         # A fit of one step may have had thousands, too many for repeated steps.

@@ -42,8 +42,11 @@ def weighted(X, types, targets, batch_size):
     return distinct(table, targets.n_classes > 0) if len(table.weight) <= batch_size else table, spans[0]
 
 
-def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
-    """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``."""
+def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False):
+    """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``.
+
+    ``by_parts``: whether further rows may follow, among which a y that is constant here may vary in any unit.
+    """
     affine = normalize_X != "quantile"
     if isinstance(table, LongTable):
         x, y = _long.scales(table, spans, affine and bool(normalize_X), likelihood, normalize_y)
@@ -54,6 +57,9 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice):
         weight = at_most_one(table.weight)
         y = fit_targets(y.T, weight, normalize_y)
         x = fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
+    if by_parts:
+        ends = table.extremes.y if isinstance(table, LongTable) else table.y
+        y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
     found = [x] if affine else []
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.

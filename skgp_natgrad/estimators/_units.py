@@ -31,7 +31,6 @@ def in_units_of_model(kernels, scale):
     kernels : tuple of sklearn.gaussian_process.kernels.Kernel
         The same objects where nothing changes.
     """
-    _refuse_others(kernels, _n_columns(scale))
     return _converted(kernels, scale, np.divide)
 
 
@@ -49,7 +48,7 @@ def common_where_needed(scale, kernels):
         If X is mapped to normal scores, in which nothing is periodic.
     """
     n_columns = _n_columns(scale)
-    _refuse_others(kernels, n_columns)
+    refuse_others(kernels, n_columns)
     found = [each for kernel in kernels for each in _lengths(kernel, np.arange(n_columns))]
     if isinstance(scale, NormalScores):
         periodic = next((leaf for leaf, name, _ in found if name == "periodicity"), None)
@@ -63,7 +62,7 @@ def common_where_needed(scale, kernels):
     return fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
 
 
-def _refuse_others(kernels, n_columns):
+def refuse_others(kernels, n_columns):
     """Refuse what is no kernel, before its parts are looked for."""
     for kernel in kernels:
         from_sklearn(kernel, n_columns)

@@ -123,10 +123,8 @@ class Dispersion(NamedTuple):
         half = np.broadcast_to(half, (len(self.df), *shape))
         return np.sqrt(half / random_state.gamma(half))
 
-    def mixed(self, deviations: Floats, wide: Floats | None, random_state: np.random.RandomState) -> Floats:
-        """Draws of Student-t errors (T, B, S), of which some are of the wide part instead, if there is one."""
-        if wide is None:
-            return deviations
+    def mixed(self, deviations: Floats, wide: Floats, random_state: np.random.RandomState) -> Floats:
+        """Draws of Student-t errors (T, B, S), of which some are of the wide part instead, of variances (T, B)."""
         is_wide = random_state.uniform(size=deviations.shape) < self.share[..., None]
         return np.where(is_wide, np.sqrt(wide)[..., None] * random_state.standard_normal(deviations.shape), deviations)
 

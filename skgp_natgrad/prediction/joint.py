@@ -177,8 +177,9 @@ def sample_targets(
         noise = model.dispersion.total(log_factor, model.likelihood.noise_variance(), np.zeros(mean.shape[:2]), known)
         deviations += np.sqrt(noise)[..., None] * random_state.standard_normal(deviations.shape)
         deviations *= model.dispersion.mixing(deviations.shape[1:], random_state)
-        wide = distribution(model, X, device, known=known)[3]
-        deviations = model.dispersion.mixed(deviations, wide, random_state)
+        if model.dispersion.share is not None:
+            wide = distribution(model, X, device, known=known)[3]
+            deviations = model.dispersion.mixed(deviations, wide, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:
         of_mean, of_deviation = model.calibration

@@ -263,17 +263,24 @@ def _started_elsewhere(plan, table, random_state):
     chosen = [k for k, each in enumerate(plan.kernels) if plan.n_restarts != "auto" or is_periodic(each)]
     if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None or not chosen:
         return plan
+    if len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != table.n_targets):
+        # No target is that of one of them alone.
+        return plan
     rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
     if plan.n_classes and np.all(rows.y == rows.y[:, :1]):
         return plan
-    rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
-    bounds = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
+    # The amplitudes of a kernel for Gaussian noise are in the units of its targets.
+    keeps = plan.likelihood.conjugate
+    of_kernel = targets.without_offset if keeps else functools.partial(targets.regressed, n_classes=plan.n_classes)
+    rows = merged(of_kernel(rows, likelihood=plan.likelihood))
+    bounds = np.array(view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS)
+    noises = np.array([_NOISE, *bounds]) * (np.mean(targets.scale_of(rows) ** 2) if keeps else 1.0)
     kernels = list(plan.kernels)
     for k in chosen:
         # A hyperparameter may be fixed at zero.
         with np.errstate(divide="ignore"):
             logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernels[k], table.n_columns)]
-        start, *limits = map(Hyperparameters, logs, np.log((_NOISE, *bounds)))
+        start, *limits = map(Hyperparameters, logs, np.log(noises))
         own = rows if len(plan.kernels) != len(rows.y) else rows.target(k)
         starts = Starts(start, limits, own, evidence.no_prior, plan.n_restarts, random_state)
         best, is_other = starts.search(_ITERATIONS_OF_STEPS)

@@ -53,6 +53,13 @@ class Plain(NamedTuple):
     density: float
 
 
+class Open(NamedTuple):
+    """What few rows leave open beside the average hyperparameters: see `Averaged`."""
+
+    inflation: np.ndarray
+    df: float
+
+
 class Averaged(NamedTuple):
     """The averages of a target, or of several with a common kernel.
 
@@ -131,7 +138,8 @@ def _with_averages(plan, kernel, table):
     found = averaged(jax.tree.map(np.log, _kernels.from_sklearn(kernel, rows.X.shape[1]).value), rows)
     kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.log_kernel))
     likelihood = with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
-    return Plain(plan._replace(kernels=(kernel,), likelihood=likelihood, averages=True), found.density)
+    plan = plan._replace(kernels=(kernel,), likelihood=likelihood, averages=Open(found.inflation, found.df))
+    return Plain(plan, found.density)
 
 
 def averaged(log_kernel, table):
@@ -170,26 +178,22 @@ def averaged(log_kernel, table):
     return Averaged(moved, scale * float(np.exp(ratio)), inflation, used, density)
 
 
-def dispersion(kernel, log_kernel, table):
-    """The `Dispersion` of constant factors that the rows leave open.
+def dispersion(plan, X):
+    """The `Dispersion` of constant factors of a plan with averages, whose table has these rows.
 
     Parameters
     ----------
-    kernel : sklearn.gaussian_process.kernels.Kernel
-    log_kernel : Kernel
-        The same, of logarithms: from `averaged`.
-    table : Table
+    plan : Plan
+    X : ndarray of shape (N, D)
 
     Returns
     -------
     dispersion : Dispersion
     """
-    found = averaged(log_kernel, table)
-    n_targets = len(found.inflation)
-    nothing, ones = np.zeros((n_targets, 0)), np.ones((n_targets, 1))
-    log_factor = np.log(found.inflation)[:, None]
-    posterior = Posterior(table.X[:1], table.X[:0], 0.0 * ones, nothing, None, None, log_factor)
-    return Dispersion(kernel, posterior, found.df * ones, np.inf * ones)
+    inflation, df = plan.averages
+    nothing, ones = np.zeros((len(inflation), 0)), np.ones((len(inflation), 1))
+    posterior = Posterior(X[:1], X[:0], 0.0 * ones, nothing, None, None, np.log(inflation)[:, None])
+    return Dispersion(plan.kernels[0], posterior, df * ones, np.inf * ones)
 
 
 def _shares(points, evidence):

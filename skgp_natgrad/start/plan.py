@@ -49,8 +49,8 @@ class Plan(NamedTuple):
     calibrate : bool
         Whether predictions are calibrated: class probabilities, and with a Gaussian likelihood the deviation of y, by
         a `prediction.dispersion.Dispersion`.
-    averages : bool
-        Whether hyperparameters are averages over what few rows leave open, and deviations too: see `few_rows`.
+    averages : few_rows.Open, optional
+        Of hyperparameters that are averages over what few rows leave open, what deviations are multiplied by.
     device : str
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     train_points: bool = True
     jitter: float = 1e-8
     calibrate: bool = False
-    averages: bool = False
+    averages: NamedTuple | None = None
     device: Device = "auto"
     n_devices: Devices = None
     settings: Settings = Settings()

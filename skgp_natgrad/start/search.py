@@ -12,6 +12,7 @@ hyperparameters fits every row of few so well that its own rows do not tell how 
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -119,23 +120,16 @@ def best_kernels(
     is_small = rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _USUAL if n_columns < MANY_COLUMNS else _OF_MANY_COLUMNS
     views = [View(*pair, coarse, noises) for pair in _with_units(tables, in_common_unit)]
-
-    def smooth_one(view):
-        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort.iterations)
-
-    firsts = threads.for_each(smooth_one, views)
+    firsts = _smooth_ones(views, rows, n_rows, effort)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
         # More rows may show what few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
-        firsts = threads.for_each(smooth_one, views)
+        firsts = _smooth_ones(views, rows, n_rows, effort)
     judges = None
     if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
         judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-
-    def compared(view, candidate):
-        return _compared(view, candidate, judges, few)
-
+    compared = functools.partial(_compared, judges=judges, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
     index = _best_view(firsts, further)
@@ -148,6 +142,15 @@ def best_kernels(
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked), rows=rows) for i, each in enumerate(found)]
+
+
+def _smooth_ones(views, rows, n_rows, effort):
+    """The candidate of the first kernel in each view."""
+
+    def of_view(view):
+        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort.iterations)
+
+    return threads.for_each(of_view, views)
 
 
 def _first_kernel(tables, views, firsts):
@@ -241,7 +244,6 @@ def _compared(view, candidate, judges, few):
     hyperparameters = candidate.best[0].hyperparameters
     if few is not None:
         kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
-        table = view.table._replace(X=view.table.X[:, : view.width])
-        return candidate._replace(density=few_points.bound(kernel, table, few))
+        return candidate._replace(density=few_points.bound(kernel, view.given, few))
     densities = densities_by_neighbours(view, hyperparameters, judges)
     return candidate if densities is None else candidate._replace(density=densities.mean)

@@ -7,7 +7,7 @@ of the model.
 
 from __future__ import annotations
 
-import functools
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared
@@ -21,12 +21,22 @@ from .view import FEW_COLUMNS
 _BOUNDS, _LENGTHS, _WITHIN = (1e-5, 1e5), (0.1, 1e3), (0.8, 1.25)
 
 
-def with_season(length_scale, bounds, column, n_columns, period):
-    """Matern 5/2, a linear function, and a periodic function of one column."""
-    periods = tuple(period * np.asarray(_WITHIN))
-    periodic = ExpSineSquared(1.0, period, _LENGTHS, periods)
-    periodic = periodic if n_columns == 1 else Columns(periodic, column)
-    return matern52_and_linear(length_scale, bounds) + ConstantKernel(1.0, _BOUNDS) * periodic
+class WithSeason(NamedTuple):
+    """Matern 5/2, a linear function, and a periodic function of one column, by its position."""
+
+    period: float
+    column: int
+    n_columns: int
+
+    def __call__(self, length_scale, bounds):
+        periods = tuple(self.period * np.asarray(_WITHIN))
+        periodic = ExpSineSquared(1.0, self.period, _LENGTHS, periods)
+        periodic = periodic if self.n_columns == 1 else Columns(periodic, self.column)
+        return matern52_and_linear(length_scale, bounds) + ConstantKernel(1.0, _BOUNDS) * periodic
+
+    def given(self, order):
+        """The same where columns have the order given, of which a `View` has another one."""
+        return self._replace(column=int(order[self.column]))
 
 
 def seasonal(view):
@@ -37,5 +47,5 @@ def seasonal(view):
     for column in np.flatnonzero(view.varies):
         period = season(table.X[:, column], table.y, table.weight)
         if period is not None:
-            found.append(functools.partial(with_season, column=int(column), n_columns=view.width, period=period))
+            found.append(WithSeason(period, int(column), view.width))
     return found

@@ -72,6 +72,13 @@ class View:
         self.varies = np.ptp(X, axis=0) > 0.0
 
     @property
+    def given(self):
+        """The table with its own columns alone, in the order given."""
+        X = np.empty((len(self.table.X), self.width))
+        X[:, self._order] = self.table.X[:, : self.width]
+        return self.table._replace(X=X)
+
+    @property
     def n_columns(self):
         """Number of columns that vary."""
         return np.count_nonzero(self.varies)
@@ -88,6 +95,8 @@ class View:
         longest = self.longest[: self.width]
         limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
         values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
+        # A kernel of single columns knows them by their positions.
+        make = make.given(self._order) if hasattr(make, "given") else make
         return kernels.to_sklearn(make(self._own_columns(longest), limits), values)
 
     def _own_columns(self, values):
@@ -102,7 +111,8 @@ class View:
 def _order_of_columns(X):
     """An order of columns that depends on neither the one given nor their signs."""
     first = X[:_FIRST_ROWS]
-    return np.lexsort((first * np.sign(first[:1]))[::-1])
+    told = np.argmax(first != 0.0, axis=0)
+    return np.lexsort((first * np.sign(first[told, np.arange(X.shape[1])]))[::-1])
 
 
 def _logarithms(kernel, n_columns):
