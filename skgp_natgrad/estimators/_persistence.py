@@ -93,7 +93,7 @@ def restored(cls, state):
     state.setdefault("log_prior_", 0.0)
     if "mean_function" in state:
         state.setdefault("mean_function_", None)
-    if stamp["format"] < 9 and isinstance(state["_trained_with"].get("inducing_init"), str):
+    if stamp["format"] < 9 and isinstance(state.get("_trained_with", {}).get("inducing_init"), str):
         former = state["_trained_with"]["inducing_init"]
         state["_trained_with"] = state["_trained_with"] | {"inducing_init": _FORMER_INITS.get(former, former)}
     if stamp["format"] < 3:
