@@ -93,11 +93,8 @@ def restored(cls, state):
     state.setdefault("log_prior_", 0.0)
     if "mean_function" in state:
         state.setdefault("mean_function_", None)
-    if stamp["format"] < 9 and isinstance(state.get("_trained_with", {}).get("inducing_init"), str):
-        former = state["_trained_with"]["inducing_init"]
-        state["_trained_with"] = state["_trained_with"] | {"inducing_init": _FORMER_INITS.get(former, former)}
     if stamp["format"] < 3:
-        return _of_former_format(state)
+        return _with_former_init(_of_former_format(state))
     state["_posterior"] = svgp.Posterior(**state["_posterior"])
     if state.get("_calibration") is not None:
         state["_calibration"] = svgp.Calibration(**state["_calibration"])
@@ -106,7 +103,16 @@ def restored(cls, state):
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: _restored_scale(state[name]) for name in _SCALES}
-    return state if stamp["format"] >= 9 else state | {"kernel_": _in_units_of_X(state)}
+    return state if stamp["format"] >= 9 else _with_former_init(state | {"kernel_": _in_units_of_X(state)})
+
+
+def _with_former_init(state):
+    """The state whose record has the present default of the points' start."""
+    before = dict(state["_trained_with"])
+    former = before.get("inducing_init")
+    if isinstance(former, str):
+        before["inducing_init"] = _FORMER_INITS.get(former, former)
+    return state | {"_trained_with": before}
 
 
 def _in_units_of_X(state):
