@@ -8,6 +8,8 @@ tell. Their difference is judged row by row: its standard error is small where b
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ..prediction.calibration import Average
@@ -50,7 +52,12 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False, rows_scale=1.0):
     density : float
     scale : float
     """
-    counted, error, variance, _ = left_out_of(sums, held, k, log_noise)
+    return _density(left_out_of(sums, held, k, log_noise), held, k, free_scale, rows_scale)
+
+
+def _density(left_out, held, k, free_scale, rows_scale=1.0):
+    """`leave_one_out` of what `left_out_of` gives."""
+    counted, error, variance, _ = left_out
     n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
     if len(counted):
         weight = np.asarray(held.weight[k])[counted]
@@ -103,17 +110,23 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
     """
     tried = {}
 
+    @functools.cache
+    def left_out(log_noise):
+        """Each noise costs one factorisation."""
+        return left_out_of(sums, held, k, log_noise)
+
     def loss(log_noise):
-        tried[log_noise] = leave_one_out(sums, held, k, log_noise, free_scale)
+        tried[log_noise] = _density(left_out(log_noise), held, k, free_scale)
         return -tried[log_noise][0]
 
     best = float(start)
     if limits[0] < limits[1] and held.n_rows(k) >= FEWEST:
         best = lowest(loss, best, limits, _STEP, _PRECISION)
-        more = _Level(sums, held, k, best, free_scale).most_noise(sorted(tried), most)
+        more = _Level(left_out, held, k, best, free_scale).most_noise(sorted(tried), most)
         if more > best:
             # The kernel shrinks, and the noise stays: so does the scale of the prior's rows.
-            return more, *leave_one_out(sums, held, k, more, free_scale, float(np.exp(best - more)) * tried[best][1])
+            rows_scale = float(np.exp(best - more)) * tried[best][1]
+            return more, *_density(left_out(more), held, k, free_scale, rows_scale)
     if best not in tried:
         loss(best)
     return float(best), *tried[best]
@@ -122,8 +135,8 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
 class _Level:
     """Which noises predict the held-out rows of a target as well as the best one does."""
 
-    def __init__(self, sums, held, k, best, free_scale):
-        self._rows, self._best, self._free_scale = (sums, held, k), best, free_scale
+    def __init__(self, left_out, held, k, best, free_scale):
+        self._left_out, self._rows, self._best, self._free_scale = left_out, (held, k), best, free_scale
         self._at_best, error, rest = self._densities(best)
         self._follows = len(rest) and 1.0 - np.mean(rest) > _FOLLOWS and error > _SMALL_ERROR
         if self._follows:
@@ -141,7 +154,7 @@ class _Level:
         return found
 
     def _is_level(self, others, n_errors):
-        _, held, k = self._rows
+        held, k = self._rows
         counted = np.flatnonzero(held.weight[k])
         weight, n_each = (np.asarray(each[k])[counted] for each in (held.weight, held.n_each))
         loss = Average.of(self._at_best - others, weight, n_each)
@@ -149,8 +162,8 @@ class _Level:
 
     def _densities(self, log_noise):
         """The log density of each row, the root mean square error in deviations of y, and one less leverages."""
-        _, held, k = self._rows
-        counted, error, variance, rest = left_out_of(*self._rows, log_noise)
+        held, k = self._rows
+        counted, error, variance, rest = self._left_out(log_noise)
         y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
         deviation = np.std(y) if len(y) else 0.0
         relative = np.sqrt(np.mean(error**2)) / deviation if deviation > 0.0 else 0.0
@@ -158,7 +171,7 @@ class _Level:
 
     def _constant(self):
         """That of each row under the mean and the variance of all of them."""
-        _, held, k = self._rows
+        held, k = self._rows
         counted = np.flatnonzero(held.weight[k])
         y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
         return _normal(y - np.average(y, weights=weight), np.ones(len(y)), weight, True)
