@@ -635,7 +635,7 @@ def test_one_outlier_or_a_constant_part_changes_no_units():
 
 
 def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
-    """Rows that are forgotten take with them what they showed of the deviation: it is one number again."""
+    """What multiplies the variance has no units."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(3, 400, 1))
     y = np.sin(2.0 * X[..., 0]) + 0.3 * np.exp(X[..., 0] - 1.0) * rng.normal(size=X.shape[:2])
@@ -648,8 +648,7 @@ def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
     for each in (model, copy):
         each.partial_fit(X[1], 100.0 * y[1])
     assert_array_equal(model.predict(X[2]), copy.predict(X[2]))
-    assert model._dispersion is None
-    assert 0.75 < rms_z(model, X[2], 100.0 * y[2]) < 1.3
+    assert 0.8 < rms_z(model, X[2], 100.0 * y[2]) < 1.3
 
 
 def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):

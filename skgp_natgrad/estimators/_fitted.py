@@ -116,8 +116,8 @@ def _calibrated(estimator, fit, result, model):
 def _dispersion_before(estimator, scale):
     """How errors were distributed before the rows of this part of a stream, in the units of y now."""
     before, former = getattr(estimator, "_dispersion", None), estimator._y_scale
-    # What few rows left open later ones tell; and rows that are forgotten tell nothing.
-    if before is None or np.any(np.isinf(before.largest)) or np.any(former.offset != scale.offset):
+    # What few rows left open later ones tell.
+    if before is None or np.any(np.isinf(before.largest)):
         return None
     variance = ((scale.scale / former.scale) ** 2)[:, None]
     if np.all(variance == 1.0):
