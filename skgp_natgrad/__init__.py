@@ -3,7 +3,6 @@
 from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
-from .estimators._former_paths import provide
 from .estimators._trusted import trusted_types
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.regressor import NGDSVGPRegressor
@@ -35,4 +34,3 @@ __all__ = [
 # Saved models name the place from which users import a class, wherever its file lies.
 for _class in (NGDSVGPClassifier, NGDSVGPRegressor, Schedule, Auto, Constant, Cosine, Linear, LineSearch, LogLinear):
     _class.__module__ = __name__
-provide(regressor=NGDSVGPRegressor, classifier=NGDSVGPClassifier)

@@ -10,7 +10,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, RationalQuadratic
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators import _persistence
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start.periods import likely_periods
@@ -263,20 +262,6 @@ def test_streams_and_warm_starts_keep_the_units():
     # The second fit goes on from what the first has found.
     assert periods == pytest.approx([1.0, 1.0], abs=0.01)
     assert warm.elbo_curve_[0] > warm.elbo_ - 20.0
-
-
-def test_models_saved_before_show_the_units_of_x():
-    X, y, T, _ = monthly()
-    model = regressor(IN_YEARS[0]).fit(X, y)
-    state = model.__getstate__()
-    former = clone(model.kernel_)
-    former.k1.k2.periodicity = 1.0 / X.std()
-    state |= {"kernel_": former, "_saved_by": {"format": 8, "skgp_natgrad": "1"}}
-    old = NGDSVGPRegressor.__new__(NGDSVGPRegressor)
-    old.__setstate__(state)
-    assert old.kernel_.k1.k2.periodicity == pytest.approx(1.0)
-    np.testing.assert_allclose(old.predict(T), model.predict(T), rtol=1e-9)
-    assert _persistence.FORMAT == 9
 
 
 def test_periods_at_their_bounds_are_told_in_the_units_of_x():

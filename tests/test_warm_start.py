@@ -14,7 +14,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.estimators._fitted import model_of
-from skgp_natgrad.estimators._former_paths import FormerResumption
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
 from skgp_natgrad.priors import LogNormal
 
@@ -391,61 +390,13 @@ def test_mean_points_of_the_exact_solver_are_placed_anew():
 # -- files --------------------------------------------------------------------------------
 
 
-def of_format_1(model):
-    """A pickle as version 1 of the form had it: without the arguments."""
-    state = {name: value for name, value in vars(model).items() if name not in ("_trained_with", "objective")}
-    left = model._warm_state
-    before = left.q, left.parameters, left.masks, left.prior_mean, left.weight, (), model.basis
-    state |= {"_warm_state": FormerResumption(*before), "_saved_by": {"format": 1, "skgp_natgrad": "0.1"}}
-    state |= {"jitter": left.jitter}  # a number in those versions
-    return pickle.dumps((type(model), state))
-
-
-def loaded(content):
-    cls, state = pickle.loads(content)
-    model = cls.__new__(cls)
-    model.__setstate__(state)
-    return model
-
-
-def test_a_model_of_an_older_format_loads_whatever_its_arguments_are_now(first):
+def test_a_saved_model_loads_whatever_its_arguments_are_now(first):
     changes = {"likelihood": ["poisson", Ordinal(), "none"], "n_inducing": ["many", -1], "kernel": ["rbf"]}
     for name, value in ((name, value) for name, values in changes.items() for value in values):
-        model = loaded(of_format_1(first(NGDSVGPRegressor).set_params(**{name: value})))
+        model = pickle.loads(pickle.dumps(first(NGDSVGPRegressor).set_params(**{name: value})))
         assert_array_equal(model.predict(X), first(NGDSVGPRegressor).predict(X))
         with pytest.raises((ValueError, TypeError), match=name):
             again(model)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("call", "estimator", "own"),
-    [
-        ("fit", NGDSVGPRegressor, {}),
-        ("partial_fit", NGDSVGPRegressor, {}),
-        ("fit", NGDSVGPRegressor, {"kernel": None, "normalize_y": False}),
-        ("partial_fit", NGDSVGPRegressor, {"kernel": None, "normalize_y": False}),
-        ("partial_fit", NGDSVGPRegressor, {"likelihood": "student_t"}),
-        ("fit", NGDSVGPClassifier, {"likelihood": Ordinal(bins="learned")}),
-    ],
-    ids=repr,
-)
-def test_a_model_of_an_older_format_goes_on(call, estimator, own):
-    model = again(made(estimator, **own))
-    older = loaded(of_format_1(model))
-    assert_array_equal(older.predict(X), model.predict(X))
-    changed = loaded(of_format_1(model))
-    assert_array_equal(again(older, call).predict(X), again(model, call).predict(X))
-    if "kernel" in own:
-        given = moved(model.kernel_)
-        again(changed.set_params(kernel=given, optimizer=None), call)
-        assert_allclose(changed.kernel_.theta, given.theta, rtol=1e-12)
-    else:
-        again(changed.set_params(kernel=1.0 * RBF(3.0, "fixed")), call)
-        assert np.ravel(changed.kernel_.k2.length_scale) == 3.0
-    check_one_state(changed)
-    with pytest.raises(ValueError, match="basis='hybrid'"):
-        again(changed.set_params(basis="hybrid"), call)
 
 
 def test_a_kernel_that_jumps_leaves_the_mean_where_it_was(rng):
