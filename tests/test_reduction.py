@@ -224,7 +224,7 @@ def test_one_product_predicts_what_two_predict(name, monkeypatch):
     assert model._posterior.root_S is None
     assert model._posterior.reduction.shape[-2:] == model._posterior.whiten.shape[-2:]
     for got, expected in zip(predictions(model), predictions(loaded), strict=True):
-        assert_allclose(got, expected, rtol=1e-8, atol=2e-9)
+        assert_allclose(got, expected, rtol=1e-7, atol=1e-7)
     # As many numbers as before.
     assert len(pickle.dumps(model)) < len(pickle.dumps(loaded)) + 1000
 
