@@ -3,8 +3,8 @@
 from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
 from ._backend.compilation_cache import enable_compilation_cache
 from ._backend.version import __version__
-from .estimators._trusted import trusted_types
 from .estimators.classifier import NGDSVGPClassifier
+from .estimators.fitted.trusted import trusted_types
 from .estimators.regressor import NGDSVGPRegressor
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory
-from skgp_natgrad.estimators import _by_blocks
+from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.start import requirements, sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -320,7 +320,7 @@ def test_dates_are_refused(estimator, unit, fitted):
 
 
 def test_a_file_of_complex_numbers_is_refused_however_long(fitted, monkeypatch):
-    monkeypatch.setattr(_by_blocks, "_ROWS", 16)
+    monkeypatch.setattr(by_blocks, "_ROWS", 16)
     with pytest.raises(ValueError, match=r"^X has the type complex128; give numbers"):
         fitted[NGDSVGPRegressor].predict(InFile(X + 1j))
 

@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators import _hooks
-from skgp_natgrad.estimators._calibration import Later, calibration_of
+from skgp_natgrad.estimators.fitted.calibration import Later, calibration_of
+from skgp_natgrad.estimators.fitting import hooks
 from skgp_natgrad.training import loop
 
 sklearn_callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
@@ -182,18 +182,18 @@ def test_warnings_point_to_the_call_of_fit():
 
 def test_without_scikit_learns_callbacks_methods_stay_as_they_are():
     """Older versions of scikit-learn: there is nothing to be told."""
-    hooks = _hooks.Hooks(object(), X, Y)
-    hooks.start(None)
-    hooks.begin()
-    assert hooks.end(None) is False
-    hooks.finish(None)
-    assert hooks.root is None
+    idle = hooks.Hooks(object(), X, Y)
+    idle.start(None)
+    idle.begin()
+    assert idle.end(None) is False
+    idle.finish(None)
+    assert idle.root is None
 
 
 def test_a_score_is_told_of_weights_and_offsets():
-    given = _hooks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
+    given = hooks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
     assert list(given["metadata"]) == ["offset"]
-    assert _hooks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None
+    assert hooks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None
 
 
 @pytest.mark.parametrize("stop", [True, np.True_])

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators import _inputs
+from skgp_natgrad.estimators.rows import inputs
 from skgp_natgrad.start.scale import fit_scale, snapped, spans_of_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -48,7 +48,7 @@ def settled(column):
     """The column as a fit sees it."""
     table = column[:, None]
     given = table.astype(float)
-    return snapped(given, spans_of_rounding(given, _inputs.column_types(table)))[:, 0]
+    return snapped(given, spans_of_rounding(given, inputs.column_types(table)))[:, 0]
 
 
 @pytest.mark.parametrize("column", CONSTANT.values(), ids=CONSTANT)
@@ -66,15 +66,15 @@ def test_what_differs_by_more_is_kept(column):
 def test_the_type_of_a_column_is_the_one_that_it_was_given_in():
     single, double, whole = (np.dtype(name) for name in ("float32", "float64", "int64"))
     frame = pd.DataFrame({"a": np.ones(3, np.float32), "b": np.ones(3), "c": [1, 2, 3], "d": ["1", "2", "3"]})
-    assert _inputs.column_types(frame) == [single, double, whole, double]
+    assert inputs.column_types(frame) == [single, double, whole, double]
     nullable = frame[["a", "c"]].astype({"a": "Float32", "c": "Int64"})
-    assert _inputs.column_types(nullable) == [single, whole]
-    assert _inputs.column_types(frame["a"]) == [single]
-    assert _inputs.column_types(frame[["a", "b"]].to_numpy(object)) == [double, double]
-    assert _inputs.column_types([[1, 2], [3, 4]]) == [whole, whole]
-    assert _inputs.column_types([1.5, 2]) == [double]
-    assert _inputs.column_types(Named(["Float32", "decimal(precision=38, scale=2)"])) == [single, double]
-    assert _inputs.column_types(Arrow()) == [double, double]
+    assert inputs.column_types(nullable) == [single, whole]
+    assert inputs.column_types(frame["a"]) == [single]
+    assert inputs.column_types(frame[["a", "b"]].to_numpy(object)) == [double, double]
+    assert inputs.column_types([[1, 2], [3, 4]]) == [whole, whole]
+    assert inputs.column_types([1.5, 2]) == [double]
+    assert inputs.column_types(Named(["Float32", "decimal(precision=38, scale=2)"])) == [single, double]
+    assert inputs.column_types(Arrow()) == [double, double]
 
 
 class Named:

@@ -108,17 +108,17 @@ def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
     ],
 )
 def test_arguments_of_many_steps_are_honoured(arguments, solver):
-    from skgp_natgrad.estimators import _arguments
-    from skgp_natgrad.estimators._targets import Targets
+    from skgp_natgrad.estimators.arguments import reading
+    from skgp_natgrad.estimators.rows.targets import Targets
 
     targets = Targets(np.zeros((5, 1)), None, [np.dtype(float)], "gaussian", 0, True, {})
-    plan = _arguments.read(NGDSVGPRegressor(**arguments), targets)
+    plan = reading.read(NGDSVGPRegressor(**arguments), targets)
     assert plan.settings.algorithm.solver == solver
     # Means rest on all rows on a CPU alone, also where there is a GPU.
-    assert _arguments.read(NGDSVGPRegressor(**arguments, device="gpu"), targets).device == "gpu"
-    assert _arguments.read(NGDSVGPRegressor(**arguments, n_devices=1), targets).device == "auto"
+    assert reading.read(NGDSVGPRegressor(**arguments, device="gpu"), targets).device == "gpu"
+    assert reading.read(NGDSVGPRegressor(**arguments, n_devices=1), targets).device == "auto"
     assert plan.device == ("host" if solver == "evidence" else "auto")
-    assert _arguments.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
+    assert reading.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, trusted_types
 from skgp_natgrad._backend import rows
 from skgp_natgrad._backend.labels import ordered_by_type
-from skgp_natgrad.estimators import _labels, _levels, _long
+from skgp_natgrad.estimators.rows import class_labels, long_tables, order_of_levels
 from skgp_natgrad.likelihoods import Ordinal
 from skgp_natgrad.metrics import calibration_scorer, expected_calibration_error, nlpd_scorer
 
@@ -48,7 +48,7 @@ def stated(**settings):
 
 def encoded(model, y, rows=slice(None), classes=None, streams=False):
     """The classes, and the positions of the labels among them, that a fit would take; nothing is fitted."""
-    targets = model._checked(X[rows], y, None, classes, _levels.stated(model, y), streams)[2]
+    targets = model._checked(X[rows], y, None, classes, order_of_levels.stated(model, y), streams)[2]
     return targets.attributes["classes_"].tolist(), targets.columns[:, 0]
 
 
@@ -264,7 +264,9 @@ def test_weights_of_classes_follow_the_labels(weight):
 
 
 def test_balanced_weights_are_those_of_the_levels_that_occur():
-    found = _labels.weights("balanced", np.array(LEVELS), CODES[CODES < 2], np.where(CODES[CODES < 2] == 0, 3.0, 1.0))
+    found = class_labels.weights(
+        "balanced", np.array(LEVELS), CODES[CODES < 2], np.where(CODES[CODES < 2] == 0, 3.0, 1.0)
+    )
     # 80 units of weight, three quarters of them on the first of two levels.
     assert_allclose(found, [80 / 2 / 60, 80 / 2 / 20, 0.0])
 
@@ -394,9 +396,9 @@ def test_long_tables_keep_the_order(tmp_path, monkeypatch):
     mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
 
     def read(model, y):
-        is_long, *given = _long.opened(X, y=y, sample_weight=None)
+        is_long, *given = long_tables.opened(X, y=y, sample_weight=None)
         assert is_long
-        targets = model._checked_long(*given, None, _levels.stated(model, y), False)[2]
+        targets = model._checked_long(*given, None, order_of_levels.stated(model, y), False)[2]
         found = targets.columns.read(0, N)[:, 0], targets.weight.read(0, N)
         return targets.attributes["classes_"].tolist(), *found
 
@@ -420,7 +422,7 @@ def test_fits_of_long_tables_keep_the_order(monkeypatch):
 
 
 def test_processes_state_the_same_order():
-    assert _levels.of_all([LEVELS, LEVELS]) == LEVELS
-    assert _levels.of_all([None, None]) is None
+    assert order_of_levels.of_all([LEVELS, LEVELS]) == LEVELS
+    assert order_of_levels.of_all([None, None]) is None
     with pytest.raises(ValueError, match="processes of a common fit state different levels"):
-        _levels.of_all([LEVELS, LEVELS[::-1]])
+        order_of_levels.of_all([LEVELS, LEVELS[::-1]])

@@ -13,8 +13,10 @@ from sklearn.gaussian_process.kernels import RBF
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import rows as rows_module
 from skgp_natgrad._backend.rows import is_file_like, rows_of
-from skgp_natgrad.estimators import _arguments, _by_blocks, _long
-from skgp_natgrad.estimators._targets import Targets
+from skgp_natgrad.estimators.arguments import reading
+from skgp_natgrad.estimators.predictions import by_blocks
+from skgp_natgrad.estimators.rows import long_tables
+from skgp_natgrad.estimators.rows.targets import Targets
 from skgp_natgrad.mean_solve import closed_form, mean_system
 from skgp_natgrad.start import placement, sizes, state
 from skgp_natgrad.start.scale import Moments, fit_scale
@@ -80,12 +82,12 @@ def assert_same_fit(first, second):
 def long_table_of(X, y, weight=None, **targets):
     """The `LongTable` of arrays, and X's spans."""
     X, y = np.asarray(X, float), np.reshape(y, (len(X), -1)).astype(float)
-    columns = _long.rows_of("y", y)
-    offset = _long.known("offset", targets.get("offset"), *columns.shape)
+    columns = long_tables.rows_of("y", y)
+    offset = long_tables.known("offset", targets.get("offset"), *columns.shape)
     given = Targets(
-        columns, _long.weights(weight, len(X)), [np.dtype(float)] * y.shape[1], "gaussian", 0, True, {}, offset
+        columns, long_tables.weights(weight, len(X)), [np.dtype(float)] * y.shape[1], "gaussian", 0, True, {}, offset
     )
-    return _long.weighted(_long.rows_of("X", X), [np.dtype(float)] * X.shape[1], given, 1)
+    return long_tables.weighted(long_tables.rows_of("X", X), [np.dtype(float)] * X.shape[1], given, 1)
 
 
 # -- what is read, and how ---------------------------------------------------------------------
@@ -226,7 +228,7 @@ def test_scales_of_a_fit_are_those_of_the_table_in_memory(n_targets, monkeypatch
 
 def test_labels_are_counted_by_blocks():
     labels = RNG.choice(["cat", "dog", "eel"], N)
-    found, totals = _long.label_weights(_long.labels_of_y(labels, N), _long.weights(WEIGHT, N))
+    found, totals = long_tables.label_weights(long_tables.labels_of_y(labels, N), long_tables.weights(WEIGHT, N))
     values, position = np.unique(labels, return_inverse=True)
     assert_array_equal(found, values)
     assert_allclose(totals, np.bincount(position, WEIGHT), rtol=1e-14)
@@ -328,9 +330,9 @@ def test_a_fit_in_one_step_streams_and_predicts_as_well_as_in_memory(tmp_path, m
 def test_labels_of_long_tables_are_not_solved_at_once():
     for columns, solver in ((np.zeros((WINDOW, 1)), "evidence"), (np.zeros((WINDOW + 1, 1)), "ngd")):
         targets = Targets(columns, None, [np.dtype(int)], "bernoulli", 2, False, {})
-        assert _arguments.read(NGDSVGPClassifier(), targets).settings.algorithm.solver == solver
+        assert reading.read(NGDSVGPClassifier(), targets).settings.algorithm.solver == solver
     numbers = targets._replace(default_likelihood="gaussian", n_classes=0)
-    assert _arguments.read(NGDSVGPRegressor(), numbers).settings.algorithm.solver == "evidence"
+    assert reading.read(NGDSVGPRegressor(), numbers).settings.algorithm.solver == "evidence"
 
 
 def test_the_exact_mean_streams(tmp_path):
@@ -418,7 +420,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "BLOCK_ROWS", 256)
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 2048)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 100)
-    monkeypatch.setattr(_arguments, "_MERGED_ROWS", 100)
+    monkeypatch.setattr(reading, "_MERGED_ROWS", 100)
     # The process of deviations that vary with X has five hundred points of its own.
     model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver, calibrate=False)
     if solver == "ngd":
@@ -558,7 +560,7 @@ def test_bad_values_are_named_wherever_they_are(tmp_path):
 
 @pytest.mark.parametrize("n_rows", [7, 129, 128 * 3 + 5, 600])
 def test_predictions_at_rows_in_a_file_are_written_by_blocks(tmp_path, monkeypatch, n_rows):
-    monkeypatch.setattr(_by_blocks, "_ROWS", 128)
+    monkeypatch.setattr(by_blocks, "_ROWS", 128)
     model, table = regressor(max_iter=20).fit(X[:100], Y[:100]), Dataset(X[:n_rows])
     out = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", float, (n_rows,))
     assert model.predict(table, out=out) is out
@@ -577,7 +579,7 @@ def test_predictions_at_rows_in_a_file_are_written_by_blocks(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_class_probabilities_at_rows_in_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(_by_blocks, "_ROWS", 128)
+    monkeypatch.setattr(by_blocks, "_ROWS", 128)
     labels = np.where(X[:, 0] > 0, "yes", "no")
     model, table = classifier(max_iter=20).fit(X[:100], labels[:100]), mapped(tmp_path, "X", X)
     out = np.empty((N, 2), np.float32)
@@ -588,7 +590,7 @@ def test_class_probabilities_at_rows_in_a_file(tmp_path, monkeypatch):
 
 
 def test_out_must_hold_the_predictions(tmp_path, monkeypatch):
-    monkeypatch.setattr(_by_blocks, "_ROWS", 128)
+    monkeypatch.setattr(by_blocks, "_ROWS", 128)
     model, table = regressor(max_iter=20).fit(X[:100], Y[:100]), mapped(tmp_path, "X", X)
     for out in (np.empty(N - 1), np.empty((N, 1)), np.empty(N, int), [0.0] * N):
         with pytest.raises(ValueError, match="out must be an array"):

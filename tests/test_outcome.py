@@ -12,8 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators import _fitted, _outcome
-from skgp_natgrad.estimators._outcome import Outcome, _worse_labels, refuse_diverged
+from skgp_natgrad.estimators.fitted import attributes, outcome
+from skgp_natgrad.estimators.fitted.outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from skgp_natgrad.mean_solve.held_out_labels import Densities, Gain
 from skgp_natgrad.step.state import Report
@@ -207,11 +207,11 @@ def test_the_accuracy_of_weighted_rows_and_ties(table):
     clf = NGDSVGPClassifier(**IN_BATCHES).fit(X, f > 0)
     labels, rng = clf.predict(X), np.random.default_rng(1)
     y, weight = rng.permutation(labels), rng.uniform(size=400) * (rng.uniform(size=400) < 0.5)
-    found = svgp.accuracy(_fitted.model_of(clf), Table(clf._x_scale.forward(X), 1.0 * y[None], weight))
+    found = svgp.accuracy(attributes.model_of(clf), Table(clf._x_scale.forward(X), 1.0 * y[None], weight))
     assert_allclose(found.model, np.average(labels == y, weights=weight))
     assert_allclose(found.constant, max(np.average(y == c, weights=weight) for c in (False, True)))
-    outcome = Outcome(clf, None, None, None, [], found._replace(model=0.5, constant=0.5, error=0.0))
-    assert _worse_labels(outcome) is None
+    found = Outcome(clf, None, None, None, [], found._replace(model=0.5, constant=0.5, error=0.0))
+    assert _worse_labels(found) is None
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_few_rare_labels_say_nothing_against_a_ranking(ranking, table, monkeypat
     """As of 20 positive rows among 450: their density is below that of a constant by chance."""
     found = Gain(-0.002, 0.02, ranking, 0.07)
     monkeypatch.setattr(Gain, "of", classmethod(lambda cls, *arguments: found))
-    monkeypatch.setattr(_outcome, "_value", lambda *arguments: (-9.0, "log density of held-out rows"))
+    monkeypatch.setattr(outcome, "_value", lambda *arguments: (-9.0, "log density of held-out rows"))
     (message,) = messages(NGDSVGPClassifier(1.0 * RBF(1.0, "fixed"), random_state=0), table[0], table[1] > 1.0) or [""]
     assert ("no information about y" in message) == (ranking < 0.6)
     assert ("ranked first in 0.52 of all pairs (by chance 0.5 +- 0.07)" in message) == (ranking < 0.6)

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import skgp_natgrad
 from skgp_natgrad import LogLinear, NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, objectives, trusted_types
-from skgp_natgrad.estimators import _persistence
+from skgp_natgrad.estimators.fitted import persistence
 from skgp_natgrad.likelihoods import Ordinal, RobustMax, StudentT
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -152,14 +152,14 @@ def test_the_check_can_fail(regressor):
 
 # -- versions -----------------------------------------------------------------------------
 
-OTHERS = pytest.mark.parametrize("number", [_persistence.FORMAT - 1, _persistence.FORMAT + 1])
+OTHERS = pytest.mark.parametrize("number", [persistence.FORMAT - 1, persistence.FORMAT + 1])
 
 
 @OTHERS
 def test_a_pickle_of_another_format_is_refused(regressor, number, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_persistence, "FORMAT", number)
-        patch.setattr(_persistence, "__version__", "7.3.1")
+        patch.setattr(persistence, "FORMAT", number)
+        patch.setattr(persistence, "__version__", "7.3.1")
         other = pickle.dumps(regressor)
     message = rf"NGDSVGPRegressor was saved by skgp_natgrad 7\.3\.1 in format {number}.*install skgp_natgrad==7\.3\.1"
     with pytest.raises(ValueError, match=message):
@@ -168,7 +168,7 @@ def test_a_pickle_of_another_format_is_refused(regressor, number, monkeypatch):
 
 def test_a_pickle_of_another_release_loads(regressor, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_persistence, "__version__", "7.3.1")
+        patch.setattr(persistence, "__version__", "7.3.1")
         older = pickle.dumps(regressor)
     assert_same(pickle.loads(older), regressor)
 
@@ -201,7 +201,7 @@ def test_a_pickle_names_public_places_alone(fitted):
 
 def test_the_stamp_stays_outside_of_the_estimator(regressor):
     stamp = regressor.__getstate__()["_saved_by"]
-    assert stamp == {"format": _persistence.FORMAT, "skgp_natgrad": skgp_natgrad.__version__}
+    assert stamp == {"format": persistence.FORMAT, "skgp_natgrad": skgp_natgrad.__version__}
     for twin in (copy.deepcopy(regressor), copy.copy(regressor), pickle.loads(pickle.dumps(regressor))):
         assert vars(twin).keys() == vars(regressor).keys()
         assert_same(twin, regressor)
@@ -296,7 +296,7 @@ def test_a_warm_start_goes_on_from_a_file_of_skops():
 @OTHERS
 def test_skops_refuses_another_format(regressor, number, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_persistence, "FORMAT", number)
+        patch.setattr(persistence, "FORMAT", number)
         skops_io, content, unknown = load_by_skops(regressor)
     with pytest.raises(ValueError, match=f"in format {number}"):
         skops_io.loads(content, trusted=unknown)

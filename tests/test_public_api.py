@@ -11,7 +11,7 @@ import pytest
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, objectives
 from skgp_natgrad._backend import types
 from skgp_natgrad._backend.device import DEVICES, DTYPES
-from skgp_natgrad.estimators import _types
+from skgp_natgrad.estimators.arguments import types as of_arguments
 from skgp_natgrad.svgp import BASES, INDUCING_INITS, MEAN_SOLVERS, OPTIMIZERS, PARAMETERIZATIONS, SOLVERS
 from skgp_natgrad.training import schedules
 
@@ -167,15 +167,15 @@ def test_types_can_be_evaluated(cls):
 @pytest.mark.parametrize(
     ("alias", "names"),
     [
-        (_types.Basis, BASES),
-        (_types.InducingInit, ["auto", *INDUCING_INITS]),
-        (_types.MeanSolver, ["auto", *MEAN_SOLVERS]),
-        (_types.ObjectiveLike, objectives.names()),
-        (_types.Optimizer, OPTIMIZERS),
-        (_types.Parameterization, PARAMETERIZATIONS),
-        (_types.Solver, ["auto", *SOLVERS]),
-        (_types.Steps, set(schedules.names()) - {"auto"}),
-        (_types.DType, DTYPES),
+        (of_arguments.Basis, BASES),
+        (of_arguments.InducingInit, ["auto", *INDUCING_INITS]),
+        (of_arguments.MeanSolver, ["auto", *MEAN_SOLVERS]),
+        (of_arguments.ObjectiveLike, objectives.names()),
+        (of_arguments.Optimizer, OPTIMIZERS),
+        (of_arguments.Parameterization, PARAMETERIZATIONS),
+        (of_arguments.Solver, ["auto", *SOLVERS]),
+        (of_arguments.Steps, set(schedules.names()) - {"auto"}),
+        (of_arguments.DType, DTYPES),
         (types.Device, DEVICES),
     ],
 )

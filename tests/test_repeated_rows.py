@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
-from skgp_natgrad.estimators import _outcome
+from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import closed_form, common_covariance, held_out_labels, noise_search
 from skgp_natgrad.mean_solve.drawn import drawn
@@ -363,7 +363,7 @@ def test_held_out_rows_and_the_bound_judge_a_fit(elbo, mean, calibration, value)
     result = SimpleNamespace(
         trained=SimpleNamespace(elbo=10.0 * elbo), log_prior=0.0, held_out=Average(mean, 0.1), calibration=calibration
     )
-    assert _outcome._value(result, SimpleNamespace(weight=10.0))[0] == pytest.approx(value)
+    assert outcome._value(result, SimpleNamespace(weight=10.0))[0] == pytest.approx(value)
 
 
 @pytest.mark.slow

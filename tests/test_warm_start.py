@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators._fitted import model_of
+from skgp_natgrad.estimators.fitted.attributes import model_of
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
 from skgp_natgrad.priors import LogNormal
 

@@ -20,12 +20,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor
-from skgp_natgrad.inspection import (
-    IntervalCalibrationDisplay,
-    PredictiveDisplay,
-    RelevanceDisplay,
-    TrainingDisplay,
-)
+from skgp_natgrad.inspection import IntervalCalibrationDisplay, PredictiveDisplay, RelevanceDisplay, TrainingDisplay
 from skgp_natgrad.metrics import nlpd_scorer
 
 matplotlib.use("Agg")

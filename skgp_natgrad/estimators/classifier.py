@@ -13,15 +13,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._backend.labels import positions
 from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
 from ..likelihoods import Likelihood
-from . import _inputs, _labels, _levels, _long
-from ._base import BaseNGDSVGP
-from ._calibration import calibration_of
-from ._class_distribution import ClassDistribution
-from ._documentation import documented
-from ._misspelled import suggesting
-from ._streams import streaming
-from ._targets import CLASSIFICATION, Targets
-from ._types import (
+from .arguments.documentation import documented
+from .arguments.misspelled import suggesting
+from .arguments.streams import streaming
+from .arguments.task import CLASSIFICATION
+from .arguments.types import (
     Basis,
     Callback,
     DType,
@@ -38,6 +34,11 @@ from ._types import (
     Solver,
     Steps,
 )
+from .base import BaseNGDSVGP
+from .fitted.calibration import calibration_of
+from .predictions.class_distribution import ClassDistribution
+from .rows import class_labels, inputs, long_tables, order_of_levels
+from .rows.targets import Targets
 
 # Names in the constructor's scope that are not arguments shared with the regressor.
 _NOT_SHARED = ("self", "__class__", "class_weight")
@@ -231,39 +232,39 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         return self._all_or_nothing(X, y, sample_weight, classes=classes, streams=True)
 
     def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
-        _inputs.refuse_sparse(self, X)
-        levels = _levels.stated(self, y)
-        is_long, *given = _long.opened(X, y=y, sample_weight=sample_weight)
+        inputs.refuse_sparse(self, X)
+        levels = order_of_levels.stated(self, y)
+        is_long, *given = long_tables.opened(X, y=y, sample_weight=sample_weight)
         X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
         return self._fit(X, types, targets, streams, hooks)
 
     def _checked(self, X, y, sample_weight, classes, levels, streams):
         """X, the types of its columns, and the `Targets`."""
         previous, given = self._previous(streams), X
-        with _inputs.locate(X=X, labels=y):
+        with inputs.locate(X=X, labels=y):
             X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
             check_classification_targets(y)
-        weight = _inputs.weights(sample_weight, X)
+        weight = inputs.weights(sample_weight, X)
         of_all = (self, y, classes, previous, levels) if streams else (self, y, previous, levels)
-        classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
+        classes = (class_labels.of_stream if streams else class_labels.of_fit)(*of_all)
         position = positions(classes, y)
-        weight = weight * _labels.weights(self.class_weight, classes, position, weight)[position]
-        self._check_present(_labels.present(self, classes, position[weight > 0]), streams)
+        weight = weight * class_labels.weights(self.class_weight, classes, position, weight)[position]
+        self._check_present(class_labels.present(self, classes, position[weight > 0]), streams)
         targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
-        return X, _inputs.column_types(given), targets
+        return X, inputs.column_types(given), targets
 
     def _checked_long(self, X, y, sample_weight, classes, levels, streams):
         """The same for many rows, which are checked as they are read."""
         previous = self._previous(streams)
-        X, types = _long.inputs(self, X, y, reset=previous is None)
-        y, weight = _long.labels_of_y(y, len(X)), _long.weights(sample_weight, len(X))
-        labels, totals = _long.label_weights(y, weight)
+        X, types = long_tables.columns_of(self, X, y, reset=previous is None)
+        y, weight = long_tables.labels_of_y(y, len(X)), long_tables.weights(sample_weight, len(X))
+        labels, totals = long_tables.label_weights(y, weight)
         of_all = (self, labels, classes, previous, levels) if streams else (self, labels, previous, levels)
-        classes = (_labels.of_stream if streams else _labels.of_fit)(*of_all)
+        classes = (class_labels.of_stream if streams else class_labels.of_fit)(*of_all)
         position = positions(classes, labels)
-        factor = _labels.weights(self.class_weight, classes, position, totals)
-        self._check_present(_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
-        return X, types, self._targets(*_long.encoded(y, weight, classes, factor), classes)
+        factor = class_labels.weights(self.class_weight, classes, position, totals)
+        self._check_present(class_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
+        return X, types, self._targets(*long_tables.encoded(y, weight, classes, factor), classes)
 
     def _check_present(self, labels, streams):
         if len(labels) < 2 and not streams:

@@ -11,14 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from .. import svgp
 from .._backend.types import ArrayLike, Device, Devices, Floats, Seed
 from ..likelihoods import Likelihood
-from . import _numbers
-from ._base import BaseNGDSVGP
-from ._documentation import documented
-from ._misspelled import suggesting
-from ._moments import TargetMoments
-from ._streams import streaming
-from ._targets import REGRESSION
-from ._types import (
+from .arguments.documentation import documented
+from .arguments.misspelled import suggesting
+from .arguments.streams import streaming
+from .arguments.task import REGRESSION
+from .arguments.types import (
     Basis,
     Callback,
     DType,
@@ -36,6 +33,9 @@ from ._types import (
     Solver,
     Steps,
 )
+from .base import BaseNGDSVGP
+from .predictions.moments import TargetMoments
+from .rows import numbers
 
 # Names in the constructor's scope that are not arguments shared with the classifier.
 _NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
@@ -278,7 +278,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         return self._all_or_nothing(X, y, sample_weight, offset=offset, streams=True, alpha=alpha, trials=trials)
 
     def _learn(self, X, y, sample_weight, hooks, streams=False, **known):
-        return self._fit(*_numbers.checked(self, X, y, sample_weight, known, streams), streams, hooks)
+        return self._fit(*numbers.checked(self, X, y, sample_weight, known, streams), streams, hooks)
 
     @property
     def error_df_(self) -> float | Floats:

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 
-from ..estimators._base import BaseNGDSVGP
+from ..estimators.base import BaseNGDSVGP
 from ..svgp import SOLVERS, is_transformation
 from ..training.rungs import Rung
 

@@ -21,14 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.linalg import (
-    block_diagonal,
-    block_product,
-    lower_product,
-    tril_halved,
-    upper_product,
-    weighted_gram,
-)
+from .._backend.linalg import block_diagonal, block_product, lower_product, tril_halved, upper_product, weighted_gram
 
 # Not zero: the square root of a variance must have a derivative.
 SMALLEST_VARIANCE = float(np.finfo(float).tiny ** 0.5)

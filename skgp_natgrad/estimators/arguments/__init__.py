@@ -1,0 +1,1 @@
+"""The arguments of the constructors: what is checked, suggested, documented and told of them."""

@@ -1,0 +1,245 @@
+"""The base class of the two estimators: arguments, fitting, and prediction from the posterior."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .. import svgp
+from .._backend import memory, processes
+from .._backend.types import Floats, NDArray
+from ..likelihoods import Likelihood
+from .arguments import checks, reading
+from .arguments.clones import ClonesMixin
+from .arguments.inert import warn_of_inert, warn_of_units
+from .fitted import attributes, persistence
+from .fitted.interpretation import Interpretation
+from .fitted.outcome import judge
+from .fitting import between_chunks
+from .fitting.hooks import CallbackSupportMixin, Hooks, with_callbacks
+from .fitting.preparation import prepare
+from .rows import inputs
+
+
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
+    """Sparse variational Gaussian process trained by natural gradients.
+
+    The subclasses define the targets; this class fits latent functions to them.
+    """
+
+    _task = None
+
+    # Set by `fit`; here for readers and type checkers.
+    kernel_: Kernel | list[Kernel]
+    likelihood_: Likelihood
+    inducing_points_: Floats
+    mean_inducing_points_: Floats
+    elbo_: float
+    elbo_curve_: Floats
+    n_iter_: int
+    step_sizes_: Floats
+    n_rejected_steps_: int
+    n_clipped_steps_: int
+    jitter_: float
+    plan_: str
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="gaussian",
+        objective="elbo",
+        hyperparameter_prior=None,
+        n_restarts_optimizer="auto",
+        calibrate=True,
+        normalize_X="auto",
+        normalize_y=True,
+        n_inducing="auto",
+        n_mean_inducing="auto",
+        basis="orthogonal",
+        inducing_init="auto",
+        train_inducing_points=True,
+        solver="auto",
+        parameterization="natural",
+        gamma_schedule="auto",
+        optimizer="adam",
+        learning_rate=0.02,
+        mean_solver="auto",
+        mean_columns="auto",
+        batch_size="auto",
+        max_iter="auto",
+        tol=1e-3,
+        n_iter_no_change=50,
+        warm_start=False,
+        random_state=None,
+        jitter="auto",
+        device="auto",
+        n_devices=None,
+        dtype="float64",
+        verbose=0,
+        callback=None,
+        checkpoint=None,
+        checkpoint_every=5.0,
+    ):
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.objective = objective
+        self.hyperparameter_prior = hyperparameter_prior
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.calibrate = calibrate
+        self.normalize_X = normalize_X
+        self.normalize_y = normalize_y
+        self.n_inducing = n_inducing
+        self.n_mean_inducing = n_mean_inducing
+        self.basis = basis
+        self.inducing_init = inducing_init
+        self.train_inducing_points = train_inducing_points
+        self.solver = solver
+        self.parameterization = parameterization
+        self.gamma_schedule = gamma_schedule
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.mean_solver = mean_solver
+        self.mean_columns = mean_columns
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.jitter = jitter
+        self.device = device
+        self.n_devices = n_devices
+        self.dtype = dtype
+        self.verbose = verbose
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; nested ones are named ``<argument>__<parameter>``.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> NGDSVGPRegressor().set_params(n_inducing=20, likelihood="poisson")
+        NGDSVGPRegressor(likelihood='poisson', n_inducing=20)
+        """
+        reading.check_names(self, params)
+        return super().set_params(**params)
+
+    # -- fitting -------------------------------------------------------------------------
+
+    def _all_or_nothing(self, *arguments, **options):
+        """Learn by a copy, and take over its attributes once everything has succeeded.
+
+        A call that is refused, fails or is interrupted thus changes nothing: what was fitted stays, and
+        what was not is not. Warnings come afterwards, so that one that is made an error costs no model.
+        """
+        outcome = self._take_over(*arguments, **options)
+        outcome.warn(stacklevel=3)
+        return self
+
+    @with_callbacks
+    def _take_over(self, X, y, sample_weight, **options):
+        """Fit a copy, and take over its attributes; return the `Outcome`."""
+        known = {name: value for name, value in options.items() if name != "streams"}
+        hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
+        with processes.telling(processes.sharing(self.n_devices)):
+            outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
+        hooks.finish(learner)
+        # One assignment: an interrupt comes before or after it.
+        self.__dict__ = vars(learner) | hooks.while_fitting()
+        if outcome.fit.checkpoint is not None:
+            outcome.fit.checkpoint.remove()
+        return outcome
+
+    def _fit(self, X, types, targets, streams, hooks):
+        """Fit latent functions to `Targets`, and set the fitted attributes.
+
+        ``types`` are the types of the columns of X as given. With ``streams`` the rows of earlier
+        calls count as well. Returns the `Outcome`.
+        """
+        previous = self._previous(streams)
+        fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
+        warn_of_inert(self, fit, stacklevel=7)
+        warn_of_units(self, fit, stacklevel=7)
+        state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
+        with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
+            result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
+        outcome = judge(self, fit, result)
+        left_out = attributes.store(self, fit, result)
+        between_chunks.after_one_step(self, fit, hooks)
+        return outcome._replace(left_out=left_out).with_accuracy()
+
+    def _previous(self, streams=False):
+        """The earlier fit that a warm start or a stream continues; None if there is none."""
+        return self._warm_state if (self.warm_start or streams) and self.__sklearn_is_fitted__() else None
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_posterior")
+
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update(copy.deepcopy(vars(self), memo))
+        return found
+
+    def __getstate__(self):
+        return persistence.plain(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(persistence.restored(type(self), state))
+
+    # -- prediction ----------------------------------------------------------------------
+
+    def _check_rows(self, X):
+        """Validate X for prediction, and return it in standardised units."""
+        check_is_fitted(self)
+        X = inputs.further_rows(self, X)
+        with np.errstate(over="ignore"):
+            X = self._x_scale.forward(X)
+        if not np.all(np.isfinite(X)):
+            raise ValueError(
+                "X holds values so far from the training data that they overflow when standardised; leave these rows "
+                "out, or check the units of X."
+            )
+        return X
+
+    def _predict(self, quantity, X, *targets, **known):
+        """Evaluate a quantity of `svgp.predict` at standardised rows."""
+        model = attributes.model_of(self)
+        where = {"device": self.device, "n_devices": self.n_devices}
+        return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where), X)
+
+    def _defined(self, values, X):
+        """Return what is predicted at standardised rows, which are its last axis, if none of it is NaN."""
+        checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_)
+        return values
+
+    def _sample_targets(self, X, n_samples, random_state, joint, **known):
+        """Draws of the targets at standardised rows: (T, N, n_samples)."""
+        n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
+        remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
+        memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
+        # Refused where the kernel is not defined: a draw of a class would not show it.
+        self._predict("latent_mean", X)
+        random_state = check_random_state(random_state)
+        return svgp.sample_targets(attributes.model_of(self), X, n_samples, random_state, self.device, joint, **known)

@@ -1,0 +1,1 @@
+"""What a fit leaves: attributes, warnings, a summary, a saved model."""

@@ -1,0 +1,128 @@
+"""Which hyperparameters training left at a bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ...kernels.base import Kernel
+from ...kernels.columns import SelectedColumns
+from ...priors import named
+
+# Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.
+_ROUNDING = 1e-9
+# The name of the variance of Gaussian noise.
+_NOISE = "likelihood__variance"
+# A column changes the function by next to nothing if it does so by this share of the targets' deviation.
+_NEXT_TO_NOTHING = 0.03
+
+
+def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_may_vanish=False, without_effect=None):
+    """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
+
+    Parameters
+    ----------
+    trained : tuple of (tuple of Kernel, Likelihood)
+        Logarithms of the kernels' hyperparameters and raw values of the likelihood's.
+    log_bounds : pair of the same
+        Where both are equal the hyperparameter is fixed, and does not count as being at a bound.
+    stacklevel : int
+        Of the warning, counted from the caller.
+    kernel_is_given : bool, default=True
+        Whether the user has a kernel whose bounds could be widened.
+    noise_may_vanish : bool, default=False
+        Whether Gaussian noise at its lower bound is a result, which ``plan_`` tells, and no failure.
+    without_effect : dict, optional
+        From `without_effect`: what it names is at its upper bound for a good reason.
+    """
+    passed = without_effect or {}
+    trees = trained, *log_bounds
+    found = [
+        text
+        for (name, transform, value), (*_, lower), (*_, upper) in zip(*map(named, trees), strict=True)
+        if kernel_is_given or not name.startswith("kernel")
+        for text in _at_bounds(
+            name, transform, noise_may_vanish and name == _NOISE, passed.get(name, {}), value, lower, upper
+        )
+    ]
+    if found:
+        warnings.warn(
+            f"Training ended with {'; '.join(found)}. A better value may lie beyond: widen the bounds "
+            '(<name>_bounds of the kernel or the likelihood), or set them to "fixed" if the value is intended.',
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def without_noise(trained, log_bounds):
+    """Positions of the targets whose Gaussian noise training left at its lower bound."""
+    likelihoods = trained[1], *(each for _, each in log_bounds)
+    return np.flatnonzero(_reached(*(each.variance for each in likelihoods))[-1][0])
+
+
+def without_effect(trained, log_bounds, variances, X, deviation):
+    """The lengthscales at their upper bound whose columns then change the function by next to nothing.
+
+    Wider bounds would change nothing. (A function of large amplitude may be linear in such a column: that is an
+    effect.)
+
+    Parameters
+    ----------
+    trained, log_bounds
+        As in `warn_at_bounds`.
+    variances : sequence of float
+        Of the prior under each kernel.
+    X : ndarray of shape (N, D)
+        In the units of the model.
+    deviation : float
+        Of the latent functions, about.
+
+    Returns
+    -------
+    without_effect : dict
+        By the name of the hyperparameter, a dict of the position of a component to the positions of its columns.
+    """
+    found, seen_by = {}, []
+    for kernel, variance in zip(trained[0], variances, strict=True):
+        seen_by += [(columns, np.sqrt(variance)) for columns in _columns_of(kernel, np.arange(X.shape[1]))]
+    # The hyperparameters of the likelihood come last.
+    for (columns, amplitude), *leaves in zip(seen_by, *map(named, (trained, *log_bounds)), strict=False):
+        (name, _, value), (*_, lower), (*_, upper) = leaves
+        if name.endswith("length_scale"):
+            at = np.flatnonzero(_reached(value, lower, upper)[1][1])
+            parts = {int(i): columns[[i]] if np.size(value) > 1 else columns for i in at}
+            change = {i: amplitude * X[:, part].std(0).max() / np.exp(np.ravel(value)[i]) for i, part in parts.items()}
+            found[name] = {i: part for i, part in parts.items() if change[i] < _NEXT_TO_NOTHING * deviation}
+    return {name: parts for name, parts in found.items() if parts}
+
+
+def _columns_of(kernel, columns):
+    """For each hyperparameter of a kernel, in the order of `priors.named`, the columns that its part sees."""
+    for field in dataclasses.fields(kernel):
+        part = getattr(kernel, field.name)
+        if isinstance(part, Kernel):
+            selects = isinstance(kernel, SelectedColumns)
+            yield from _columns_of(part, columns[list(kernel.columns)] if selects else columns)
+        elif field.name not in kernel.static:
+            yield columns
+
+
+def _at_bounds(name, transform, may_vanish, passed, *leaves):
+    """Say which components of a hyperparameter are at which bound; one that may vanish is not at its lower one."""
+    (value, *bounds), reached = _reached(*leaves)
+    reached[1][list(passed)] = False
+    for side, bound, at_bound in tuple(zip(("lower", "upper"), bounds, reached, strict=True))[may_vanish:]:
+        for one in np.unique(bound[at_bound]):
+            at = np.flatnonzero(at_bound & (bound == one))
+            components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
+            yield f"{name}{components} at its {side} bound {transform.from_raw(one, np):.6g}"
+
+
+def _reached(*leaves):
+    """Values and bounds as vectors, and which components are at the lower and the upper one, of those that may move."""
+    value, lower, upper = (np.ravel(np.asarray(leaf)) for leaf in leaves)
+    moves = lower < upper
+    return (value, lower, upper), (moves & (value <= lower + _ROUNDING), moves & (value >= upper - _ROUNDING))

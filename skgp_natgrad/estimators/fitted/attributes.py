@@ -1,0 +1,264 @@
+"""The result of training as fitted attributes, and the model that a fitted estimator predicts with."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+
+import jax
+import numpy as np
+from sklearn.gaussian_process.kernels import Product
+
+from ... import svgp
+from ...kernels import from_sklearn, to_sklearn
+from ...start.normal_scores import NormalScores
+from ..arguments import constructor
+from ..arguments.reading import by_position, one_or_each
+from .at_bounds import without_noise
+from .calibration import Later, calibration_of
+from .units import in_units_of_model, in_units_of_X
+
+# So many degrees of freedom are not told from a normal distribution.
+_NEARLY_NORMAL = 100.0
+
+
+def show(estimator, fit, result):
+    """As `store`, of a copy that a callback sees while training goes on, whose random numbers are its own."""
+    fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
+    store(estimator, fit, result, _calibrated_later if _by_cavities(fit.plan) else _calibrated)
+
+
+def _by_cavities(plan):
+    """Whether class probabilities are calibrated by labels left out of q; without expected log-likelihoods none can."""
+    by_steps = not svgp.SOLVERS[plan.settings.algorithm.solver].one_step
+    return by_steps and plan.n_classes > 0 and plan.calibrate and plan.objective.closed_form
+
+
+def _calibrated_later(estimator, fit, _, model):
+    # Neither the estimator, which would hold itself, nor the state of training.
+    rows, random_state, device = fit.some, fit.random_state, estimator.device
+
+    def find():
+        # After an interrupt the same numbers are drawn again.
+        return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
+
+    return model._replace(calibration=Later(find)), None
+
+
+def store(estimator, fit, result, calibrate=None):
+    """Set the fitted attributes if all values are finite.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    fit : preparation.Fit
+    result : svgp.Result
+    calibrate : callable, optional
+        Instead of `_calibrated`.
+
+    Returns
+    -------
+    left_out : Average or None
+        Of training labels that were predicted without themselves, for the calibration.
+    """
+    model, jitter = svgp.condition(result.state, result.constants, fit.plan)
+    _check_finite(estimator, model, result.elbo, fit.plan.jitter)
+    model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
+    points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
+    kernels = _as_given(estimator, in_units_of_X(model.kernels, fit.scales.x))
+    several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
+    likelihood, scales = fit.plan.likelihood, fit.scales
+    # All in one call: an interrupt comes before or after it, so that half a fit is never stored.
+    vars(estimator).update(
+        fit.attributes,
+        kernel_=list(kernels) if several else kernels[0],
+        likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
+        inducing_points_=scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)]),
+        mean_inducing_points_=scales.x.backward(np.asarray(points.further)[: n_points(masks.further)]),
+        elbo_curve_=report.elbo,
+        elbo_=result.elbo,
+        log_prior_=result.log_prior,
+        n_iter_=len(report.elbo),
+        step_sizes_=report.gamma,
+        n_rejected_steps_=int(report.rejected.sum()),
+        n_clipped_steps_=int(report.clipped.sum()),
+        jitter_=jitter,
+        plan_=_paragraph(fit.plan, scales, model, result, _of_noise(estimator, fit, result)),
+        _x_scale=scales.x,
+        _y_scale=scales.y,
+        _posterior=model.posterior,
+        _calibration=model.calibration,
+        _dispersion=model.dispersion,
+        _warm_state=result.previous,
+        _trained_with=fit.trained_with,
+    )
+    return left_out
+
+
+def _calibrated(estimator, fit, result, model):
+    """The model with calibrated predictions, and the density of labels that were left out for it."""
+    plan, classifies = fit.plan, fit.plan.n_classes > 0
+    if fit.posterior is not None and not classifies:
+        # The later rows of a stream say nothing of the deviation elsewhere: what the first ones showed stays.
+        return model._replace(dispersion=_dispersion_before(estimator, fit.scales.y)), None
+    if not plan.calibrate:
+        return model, None
+    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step:
+        return model._replace(calibration=result.calibration, dispersion=result.dispersion), None
+    if _by_cavities(plan):
+        return svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+    if not classifies and plan.objective.closed_form and plan.likelihood.conjugate:
+        return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None
+    return model, None
+
+
+def _dispersion_before(estimator, scale):
+    """How errors were distributed before the rows of this part of a stream, in the units of y now."""
+    before, former = getattr(estimator, "_dispersion", None), estimator._y_scale
+    # What few rows left open later ones tell.
+    if before is None or np.any(np.isinf(before.largest)):
+        return None
+    variance = ((scale.scale / former.scale) ** 2)[:, None]
+    if np.all(variance == 1.0):
+        return before
+    return before._replace(largest=before.largest / variance, least=before.least / variance)
+
+
+def _paragraph(plan, scales, model, result, rest):
+    """What was fitted, and how, for people."""
+    settings, masks = plan.settings, result.constants.masks
+    algorithm, n_further = settings.algorithm, n_points(masks.further)
+    points = f"{n_points(masks.Z)} inducing points"
+    if n_further:
+        of_steps = not svgp.SOLVERS[algorithm.solver].one_step
+        solver = f", mean solver {algorithm.mean_solver!r}" if of_steps else ""
+        points += f" and {n_further} further points for the mean (basis {algorithm.basis!r}{solver})"
+    elif algorithm.mean_solver == "exact":
+        points += " (mean and noise by the mean solver 'exact' in the end)"
+    n_iter = len(result.trained.report.elbo)
+    steps = {
+        "evidence": "hyperparameters from the evidence of some rows, then "
+        f"{'one natural gradient step' if n_iter == 1 else f'{n_iter} natural gradient steps'} on all rows",
+        "lbfgs": f"{n_iter} iterations of L-BFGS",
+    }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
+    kernels = ", ".join(map(_form, model.kernels))
+    found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
+    return found + rest + _of_dispersion(model.dispersion) + "."
+
+
+def _scaling(scale):
+    """What the kernel sees of X."""
+    if isinstance(scale, NormalScores):
+        return "normal scores of X"
+    if np.all(scale.scale == 1.0) and np.all(scale.offset == 0.0):
+        return "X as it is"
+    return "X in one unit for all columns" if scale.in_common_unit else "standardised X"
+
+
+def noise_may_vanish(estimator, fit):
+    """Whether noise at its lower bound means that there is hardly any: predictions of left-out rows have chosen it.
+
+    Noise that steps end with may make up for a variance that is too wide, and beside known noise there may be no rest.
+    """
+    by_left_out = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step and fit.plan.likelihood.conjugate
+    return by_left_out and isinstance(estimator.likelihood, str) and not fit.some.has_known
+
+
+def _of_noise(estimator, fit, result):
+    """That there is hardly any, of which targets."""
+    if not noise_may_vanish(estimator, fit):
+        return ""
+    parameters = result.state.parameters
+    which = without_noise(parameters[:2], result.constants.log_bounds)
+    if not len(which):
+        return ""
+    of_targets = f" (outputs {', '.join(map(str, which))})" if np.size(parameters.raw_likelihood.variance) > 1 else ""
+    return f"; hardly any noise: its variance is at the lower bound{of_targets}"
+
+
+def _of_dispersion(dispersion):
+    """How errors are distributed, where that is not the likelihood's."""
+    if dispersion is None:
+        return ""
+    each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
+    varies = "the deviation varies with X, " if np.any(dispersion.posterior.alpha) else ""
+    return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each})"
+
+
+def _batches(settings):
+    return "all rows at once" if settings.batch_size == sys.maxsize else f"batches of {settings.batch_size}"
+
+
+def _form(kernel):
+    """A kernel without its numbers."""
+    if hasattr(kernel, "k1"):
+        sign = " * " if isinstance(kernel, Product) else " + "
+        return sign.join(map(_form, (kernel.k1, kernel.k2)))
+    nu = f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else ""
+    return f"{type(kernel).__name__}{nu}"
+
+
+def _as_given(estimator, trained):
+    """The trained kernels, with column names where the user gave names."""
+    if estimator.kernel is None:
+        return trained
+    n_features = estimator.n_features_in_
+    pairs = zip(one_or_each(estimator.kernel), trained, strict=True)
+    return [to_sklearn(given, from_sklearn(kernel, n_features).value) for given, kernel in pairs]
+
+
+def n_points(mask):
+    """The number of points that a mask keeps."""
+    return int(np.sum(mask))
+
+
+def _check_finite(estimator, model, elbo, jitter):
+    if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in jax.tree.leaves(model.posterior))):
+        raise FloatingPointError(
+            f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
+            f"sample_weight; keep normalize_X and normalize_y on; give a jitter above {jitter:g} or lower "
+            f"learning_rate={estimator.learning_rate!r}."
+        )
+
+
+def warn_fewer_points(estimator, plan, masks, stacklevel):
+    """Warn that X has too few distinct rows for the requested number of points.
+
+    There is no warning where a number is at its default, which is an upper limit
+    and not a request: small tables, and their folds, would warn for nothing.
+    """
+    if not isinstance(plan.inducing_init, str):
+        return
+    asks = estimator.n_inducing != constructor.defaults(type(estimator))["n_inducing"]
+    n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
+    n_mean = 0 if estimator.n_mean_inducing == "auto" else plan.n_mean_inducing
+    used, used_for_mean = map(n_points, (masks.Z, masks.further))
+    # The mean's copy of the inducing points does not count as requested.
+    copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
+    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step and plan.likelihood.conjugate:
+        # All rows that are no inducing points were asked for, where they are of use.
+        n_mean = 0
+    wanted = {
+        "n_inducing": (n_inducing, used, ""),
+        "n_mean_inducing": (n_mean, used_for_mean - copied, " or n_inducing"),
+    }
+    for name, (asked, found, other) in wanted.items():
+        if found < asked:
+            warnings.warn(
+                f"{name}={asked}, but {found} are used: X has too few distinct rows with weight; lower it{other}.",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
+def model_of(estimator):
+    """The `svgp.Model` that a fitted estimator predicts with."""
+    offset, scale = estimator._y_scale[:2]
+    likelihood, everywhere = estimator.likelihood_, estimator.likelihood_.known_everywhere(len(scale))
+    if everywhere is not None:
+        everywhere = likelihood.known_in_units(everywhere, offset, scale)
+    likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
+    kernels = in_units_of_model(one_or_each(by_position(estimator.kernel_, estimator)), estimator._x_scale)
+    found = calibration_of(vars(estimator)), getattr(estimator, "_dispersion", None)
+    return svgp.Model(kernels, likelihood, estimator._posterior, *found)

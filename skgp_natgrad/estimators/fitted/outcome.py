@@ -1,0 +1,391 @@
+"""Checks at the end of a fit: an error if it diverged, warnings if the result may be unreliable."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ... import svgp
+from ..arguments import clones, reading
+from . import at_bounds, attributes, kinds_of_targets
+from .units import logarithms_of_units
+
+# A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
+# its own first value.
+_FAR = 10.0
+_LAST = 50
+# Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
+# and then.
+_FEW, _FEW_WHILE_FOUND = 0.05, 0.15
+# The kinds of warnings given in each of the last searches; scikit-learn tells to which a fit belongs since version 1.9.
+_told, _MOST_SEARCHES = {}, 100
+_telling = threading.Lock()
+# A forecast further ahead, in windows of the test of convergence, is not given.
+_MOST_WINDOWS = 40
+# A root mean square error of the prediction, in deviations of y, that is worse than a constant.
+_WORSE_MEAN = 1.02
+# Nats per unit of weight by which single precision may change the bound without a warning.
+_COARSE = 5e-3
+# Standard errors by which the ranking of held-out labels must be ahead of chance.
+_SURE = 2.0
+# Rows that tell the variance of the prior.
+_SOME_ROWS = 1000
+
+
+class Outcome(NamedTuple):
+    """A fit, its result, and what its warnings need.
+
+    Attributes
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    fit : preparation.Fit
+    result : svgp.Result
+    constant : float or None
+        The bound of the constant model per unit of weight, where it is known.
+    step_sizes : list of str
+        The arguments to lower, with their values.
+    accuracy : Accuracy, optional
+        Of a classifier whose bound leaves it open whether its labels are better than the most frequent one.
+    left_out : Average, optional
+        Log density of training labels that were predicted without themselves.
+    """
+
+    estimator: object
+    fit: object
+    result: svgp.Result
+    constant: float | None
+    step_sizes: list
+    accuracy: NamedTuple | None = None
+    left_out: NamedTuple | None = None
+
+    def with_accuracy(self):
+        """The outcome with the accuracy of the labels, once the estimator is fitted."""
+        if self.constant is None or self.result.trained.status == "too few" or not hasattr(self.estimator, "classes_"):
+            return self
+        if -_value(self.result, self.fit)[0] / np.log(2.0) < 1.0 - _largest_share(self.fit.some):
+            # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
+            return self
+        model = attributes.model_of(self.estimator)
+        return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.fit.plan.device))
+
+    def warn(self, stacklevel):
+        """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
+        fit, result, level = self.fit, self.result, stacklevel + 1
+        _warn_of_mean(result.lost, level)
+        for message in fit.warnings:
+            warnings.warn(message, UserWarning, stacklevel=level)
+        of_kinds, found = kinds_of_targets.told(self.estimator, fit), _of_training(self)
+        for kind in self._new(of_kinds, clones.family_of(self.estimator)):
+            warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
+        for kind in self._new(found):
+            warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
+        if fit.plan.settings.algorithm.optimizer is not None:
+            self._warn_at_bounds(level)
+        if fit.previous is None:
+            attributes.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
+
+    def _warn_at_bounds(self, stacklevel):
+        """Name the hyperparameters at a bound; and columns without effect, of which one fit of several alone speaks."""
+        fit, result, level = self.fit, self.result, stacklevel + 1
+        at = result.state.parameters[:2], result.constants.log_bounds
+        given, idle = self.estimator.kernel is not None, {}
+        if given:
+            some = fit.some.sample
+            kernels = attributes.model_of(self.estimator).kernels
+            variances = [np.mean(kernel.diag(some.X[:_SOME_ROWS])) for kernel in kernels]
+            deviation = float(np.nanstd(some.y)) if fit.plan.likelihood.conjugate else 1.0
+            idle = at_bounds.without_effect(*at, variances, some.X, deviation)
+        may_vanish = attributes.noise_may_vanish(self.estimator, fit)
+        value, *bounds = _in_units_of_X(fit, at[0], *at[1])
+        at_bounds.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
+        names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
+        pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
+        new = self._new(pairs, clones.family_of(self.estimator))
+        if new:
+            warnings.warn(_without_effect(new), ConvergenceWarning, stacklevel=level)
+
+    def _new(self, kinds, family=None):
+        """Those of the kinds of warnings that no other fit of the same search has given in this process.
+
+        With a ``family`` of clones, none of its fits.
+        """
+        around = getattr(self.estimator, "_parent_callback_ctx", None)
+        if around is not None and not _is_refit(around):
+            family = around.root_uuid
+        if family is None:
+            return list(kinds)
+        with _telling:
+            told = _told.setdefault((family, type(self.estimator)), set())
+            new = [kind for kind in kinds if kind not in told]
+            told.update(new)
+            while len(_told) > _MOST_SEARCHES:
+                del _told[next(iter(_told))]
+        return new
+
+
+def _in_units_of_X(fit, *trees):
+    """Hyperparameters of the model with the logarithms of those that ``kernel_`` shows."""
+    units = logarithms_of_units(fit.plan.kernels, fit.scales.x, fit.table.n_columns)
+    return [(jax.tree.map(np.add, tuple(kernels), units), likelihood) for kernels, likelihood in trees]
+
+
+def _is_refit(context):
+    """Whether a context of scikit-learn is that of the model which a search returns: its last fit, to all rows.
+
+    Within another search it is the model that this one returns.
+    """
+    names = set()
+    while context is not None:
+        # A pipeline's own context takes the place of the task of the search, and keeps its name.
+        names |= {context.task_name, context.source_task_name or ""}
+        context = context.parent
+    return "search" not in names and any(name.startswith("refit") for name in names)
+
+
+def judge(estimator, fit, result):
+    """Return the `Outcome` of a fit.
+
+    Raises
+    ------
+    FloatingPointError
+        If training diverged; its checkpoint is removed.
+    """
+    # Compared with the bound that training saw: the exact mean changes the noise afterwards.
+    # Beside others an output without variance would decide alone.
+    known = fit.posterior is None and (fit.some.n_targets == 1 or not fit.some.sample.has_constant_y)
+    constant = svgp.bound_of_constants(result, fit.some, fit.plan) if known else None
+    step_sizes = reading.step_sizes(estimator, fit.plan.settings.algorithm)
+    try:
+        refuse_diverged(result.trained, fit.weight, constant, step_sizes)
+    except FloatingPointError:
+        # The next attempt will have other arguments, for which this state is useless.
+        if fit.checkpoint is not None:
+            fit.checkpoint.remove()
+        raise
+    return Outcome(estimator, fit, result, constant, step_sizes)
+
+
+def refuse_diverged(result, weight, constant, step_sizes):
+    """Raise if training ended far below its start and far below a constant model.
+
+    Parameters
+    ----------
+    result : training.loop.Result
+    weight : float
+        Sum of the weights of all rows.
+    constant : float or None
+        The bound of the constant model per unit of weight, where it is known.
+    step_sizes : list of str
+        The arguments to lower, with their values.
+
+    Raises
+    ------
+    FloatingPointError
+    """
+    if not len(result.report.elbo):
+        return
+    # The median of the last bounds counts too: one minibatch with an outlier is not a divergence.
+    last = max(result.elbo, np.median(result.report.elbo[-_LAST:])) / weight
+    first = result.report.elbo[0] / weight
+    if last < min(first, np.inf if constant is None else constant) - _FAR:
+        known = "" if constant is None else f" and that of a constant model {constant:.3g}"
+        raise FloatingPointError(
+            f"Training diverged: the ELBO ended at {last:.3g} nats per row, its first value is {first:.3g}{known}. "
+            f"{_smaller(step_sizes)}, or look for extreme values in X, y and sample_weight."
+        )
+
+
+def _smaller(step_sizes):
+    """The advice for steps that are too large."""
+    given = f"Lower {_now(step_sizes)}" if step_sizes else ""
+    if any(size.startswith("gamma_schedule") for size in step_sizes):
+        return given
+    return f"{given}, or give gamma_schedule a small number" if given else "Give gamma_schedule a small number"
+
+
+def _now(step_sizes):
+    """The arguments that set step sizes, with their present values, after a verb."""
+    return " or ".join(re.sub(r"^(\w+)=(.*)$", r"\1 (\2 now)", size) for size in step_sizes)
+
+
+def _of_training(outcome):
+    """The warnings of the training by their kinds."""
+    settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
+    found = {
+        trained.status: _not_converged(trained, settings, step_sizes),
+        "rejected": _rejections(trained.report, settings, step_sizes),
+        "too coarse": _too_coarse(trained.lost),
+        "no better": _no_better(outcome),
+        "worse mean": _worse_mean(outcome),
+        "worse labels": _worse_labels(outcome),
+    }
+    return {kind: message for kind, message in found.items() if message}
+
+
+def _without_effect(found):
+    """That columns have no effect, by pairs of the lengthscale's name and the column's."""
+    columns, hyperparameters = (list(dict.fromkeys(each)) for each in reversed(list(zip(*found, strict=True))))
+    these, are, them = ("Columns", "are", "them") if len(columns) > 1 else ("Column", "is", "it")
+    return (
+        f"{these} {', '.join(map(str, columns))} of X {are} irrelevant: training ended with "
+        f"{', '.join(hyperparameters)} at the upper bound there, where the kernel hardly depends on {them}. Wider "
+        f"bounds would change nothing; leave {them} out, or keep {them}, which does no harm."
+    )
+
+
+def _not_converged(trained, settings, step_sizes):
+    return {
+        None: None,
+        "too few": _too_few(trained, settings),
+        "rising": f"The ELBO was still rising at max_iter={settings.max_iter}: {_change(trained, settings)}. Raise "
+        f"max_iter{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or accept the result by a larger tol.",
+        "falling": f"The ELBO was falling at the end: {_change(trained, settings)}; the steps are too large. Lower "
+        f"{_now(step_sizes)}.",
+        "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
+        "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
+        "no step": "The line search found no step that raises the ELBO while the hyperparameters change; lower "
+        f"{_now(step_sizes[-1:])}.",
+    }[trained.status]
+
+
+def _change(trained, settings):
+    """By how much the bound changed at the end, and how many more iterations would do."""
+    trend, window = trained.trend, settings.n_iter_no_change
+    if trend is None or trend.rise is None:
+        return f"by more than tol={settings.tol:g} nats a row"
+    found = f"by {abs(trend.rise):.2g} nats a row over the last {window} iterations (tol={settings.tol:g})"
+    n_more = trend.n_more(window, settings.tol)
+    if n_more is None or n_more > _MOST_WINDOWS * window:
+        return found
+    return f"{found}; {n_more} more iterations would do if it slows down as it did"
+
+
+def _too_few(trained, settings):
+    """Why the test of convergence could not be made."""
+    window, trend = settings.n_iter_no_change, trained.trend
+    n_iter, n_counted = len(trained.report.elbo), 0 if trend is None else trend.n_counted
+    enough = -(-2 * window * n_iter // max(n_counted, 1))
+    counted = "" if n_counted == n_iter else f", of which {n_counted} have a learning rate that has not decayed"
+    return (
+        f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: averages over "
+        f"two times n_iter_no_change={window} iterations are compared, and there are {n_iter}{counted}. Raise max_iter "
+        f"to {enough}, or lower n_iter_no_change."
+    )
+
+
+def _rejections(report, settings, step_sizes):
+    n_rejected, n_steps = int(report.rejected.sum()), len(report.rejected)
+    few = _FEW_WHILE_FOUND if settings.algorithm.adaptive else _FEW
+    if n_rejected <= max(1, few * n_steps):
+        return None
+    return (
+        f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or did not "
+        f"end at a Gaussian. {_smaller(step_sizes)}; a larger batch_size may also help."
+    )
+
+
+def _too_coarse(lost):
+    if not lost > _COARSE:
+        return None
+    return (
+        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, "
+        "because the noise is small compared with the signal. Use dtype='float64'."
+    )
+
+
+def _value(result, fit):
+    """What a fit is judged by, per unit of weight, and its name."""
+    bound, held_out = (result.trained.elbo - result.log_prior) / fit.weight, result.held_out
+    if held_out is None:
+        return bound, "ELBO"
+    # The bound of a wide prior, or of a noise smaller than what points leave unexplained, may be low though it predicts
+    # well. The scale and the noise of a Gaussian likelihood suit the held-out rows: these must show a gain.
+    least = held_out.mean - held_out.error if result.calibration is None else held_out.mean
+    if result.calibration is None and not least > bound:
+        return bound, "ELBO"
+    return least, "log density of held-out rows"
+
+
+def _no_better(outcome):
+    result, fit, constant = outcome.result, outcome.fit, outcome.constant
+    (value, what), left_out = _value(result, fit), outcome.left_out
+    if constant is None or result.trained.status == "too few":
+        return None
+    if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
+        # Far too sure of the labels it has seen: the calibration has made next to nothing of its probabilities.
+        value, what = left_out.mean, "log density of training labels, each predicted without itself"
+    if value > constant:
+        return None
+    if result.gain is not None and what.endswith("held-out rows"):
+        return _no_gain(result.gain, _remedy(outcome))
+    found = (
+        f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
+    )
+    return f"{found}no information about y. Otherwise {_remedy(outcome)}."
+
+
+def _no_gain(gain, remedy):
+    """That held-out labels show no gain over their frequencies: neither their density does, nor their ranking."""
+    if gain.mean > 0.0 or gain.ranking > 0.5 + _SURE * gain.chance:
+        return None
+    return (
+        "Held-out labels are predicted no better than by their frequencies, the constant: their log density is lower "
+        f"by {-gain.mean:.2g} +- {gain.error:.2g} nats per row, and of two rows with different labels the right one is "
+        f"ranked first in {gain.ranking:.2g} of all pairs (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
+        f"information about y. Otherwise {remedy}."
+    )
+
+
+def _worse_mean(outcome):
+    """Rows that were left out are predicted worse than by the mean of y."""
+    ratio = outcome.result.error_of_mean
+    if ratio is None or outcome.fit.plan.averages is not None or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
+        return None
+    return (
+        f"Rows predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "
+        f"y: its mean predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood that suits y."
+    )
+
+
+def _worse_labels(outcome):
+    """The predicted labels are worse than the most frequent one, by more than their number leaves to chance."""
+    found = outcome.accuracy
+    if found is None or found.model >= found.constant - found.error:
+        return None
+    return (
+        f"The most frequent class is the label of {found.constant:.3g} of the training rows' weight, and the predicted "
+        f"class only of {found.model:.3g}: predictions of this fit are worse than none. To mend it, {_remedy(outcome)}."
+    )
+
+
+def _remedy(outcome):
+    if svgp.SOLVERS[outcome.fit.plan.settings.algorithm.solver].one_step:
+        return "give another kernel, or train it with solver='ngd'"
+    return (
+        "train for longer, start from shorter lengthscales (kernel) and less noise (likelihood), or take smaller "
+        f"steps. {_smaller(outcome.step_sizes)}"
+    )
+
+
+def _largest_share(table):
+    """The share of the weight that the most frequent class has."""
+    table = table.sample
+    return np.bincount(table.y[0].astype(int), weights=table.weight).max() / table.weight.sum()
+
+
+def _warn_of_mean(lost, stacklevel):
+    """Warn of the part of the solution that ``mean_solver="exact"`` discarded: see `exact_mean.Solution`."""
+    kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
+    if kept is not None:
+        warnings.warn(
+            f'mean_solver="exact": rounding errors make the {lost} useless, so that {kept} is kept. Lower '
+            "n_mean_inducing, or raise jitter.",
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )

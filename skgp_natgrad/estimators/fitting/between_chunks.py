@@ -1,0 +1,109 @@
+"""Functions called between chunks of iterations, in one list: progress, the user's, scikit-learn's, the checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+import numpy as np
+
+from ... import svgp
+from ..._backend import processes
+from ..fitted import attributes
+from . import progress
+
+
+@contextlib.contextmanager
+def of(estimator, fit, constants, hooks):
+    """Context manager: the callbacks of a fit, in the order in which they are called."""
+    title = type(estimator).__name__
+    verbose = 0 if _is_one_step(fit) or not processes.is_first(fit.plan.n_devices) else estimator.verbose
+    models = _Models(estimator, fit, constants)
+    hooks.start(fit.plan.settings)
+    with progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as told:
+        asked = [each for each in (_users(estimator, models), _of_scikit_learn(hooks, models)) if each is not None]
+        n_processes = processes.sharing(fit.plan.n_devices)
+        if n_processes > 1:
+            asked = [_of_all_processes(asked, n_processes)]
+        yield [callback for callback in (told, *asked, fit.checkpoint) if callback is not None]
+
+
+@contextlib.contextmanager
+def told_of_checkpoint(fit):
+    """Where a file of rows cannot be read while training, add to the error that the checkpoint is kept."""
+    try:
+        yield
+    except OSError as error:
+        if fit.checkpoint is not None:
+            error.add_note("The checkpoint is kept: once the file is restored, the same call goes on from there.")
+        raise
+
+
+def _of_all_processes(callbacks, n_processes):
+    """A callback that ends training in all processes if one of them wants to, or if one's callback raises."""
+
+    def callback(monitor, state):
+        with processes.telling(n_processes):
+            stops = [bool(each(monitor, state)) for each in callbacks]
+            return any(processes.exchanged(any(stops)))
+
+    return callback
+
+
+class _Models:
+    """Fitted copies of the estimator while it trains; those who ask at the same iteration share one."""
+
+    def __init__(self, estimator, fit, constants):
+        self.estimator, self.fit, self.constants = estimator, fit, constants
+        self._n_iter, self._model = None, None
+
+    def at(self, monitor, state):
+        """The estimator as if training had ended here."""
+        if self._n_iter != monitor.n_iter:
+            result = svgp.interim(state, self.constants, monitor.report, self.fit.plan)
+            model = copy.copy(self.estimator)
+            attributes.show(model, self.fit, result)
+            self._n_iter, self._model = monitor.n_iter, model
+        return self._model
+
+
+def _users(estimator, models):
+    """The user's callback; None if there is none."""
+    if estimator.callback is None:
+        return None
+
+    def callback(monitor, state):
+        found = estimator.callback(monitor.n_iter, models.at(monitor, state))
+        # Comparisons of NumPy's numbers are truths of a type of their own.
+        return isinstance(found, (bool, np.bool_)) and bool(found)
+
+    return callback
+
+
+def _of_scikit_learn(hooks, models):
+    """The end of one task of scikit-learn's callbacks, and the begin of the next; None if nobody is told."""
+    if hooks.root is None:
+        return None
+
+    def callback(monitor, state):
+        stops = hooks.end(lambda: models.at(monitor, state))
+        if monitor.running and not stops:
+            hooks.begin()
+        return stops
+
+    return callback
+
+
+def after_one_step(estimator, fit, hooks):
+    """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
+    if not _is_one_step(fit):
+        return
+    if estimator.verbose and processes.is_first(fit.plan.n_devices):
+        print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
+    if estimator.callback is not None:
+        estimator.callback(estimator.n_iter_, copy.copy(estimator))
+    hooks.end(lambda: estimator)
+
+
+def _is_one_step(fit):
+    return svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step

@@ -1,0 +1,186 @@
+"""The units of a stream's targets: they follow y where it grows or shrinks.
+
+Numbers of the model are in the units of y. If y grows, the model is told in larger ones, which changes no prediction:
+only the hyperparameters, which training goes on with, keep their numbers. If the new rows contradict what the model
+knows of the places where they lie, another function has taken the place of the first: its rows are forgotten, and
+training begins in the units of the new rows.
+
+X has no such remedy. A column that leaves what was seen may have other units, or go on to where nothing is known, as
+time does, and rows do not tell which: the user is told.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import svgp
+from ...start.scale import Moments, Scale
+from ..rows import training_table
+
+# y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
+_GROWN, _SHRUNK = 2.0, 1.0 / 3.0
+# So few rows do not tell that y has shrunk, and no function that could take the place of another; and the share of
+# rows, and one at least, that may be outliers.
+_FEWEST, _OUTLIERS = 20, 0.01
+# A column of X reaches so many times as far as the points before.
+_FAR = 10.0
+
+
+class Followed(NamedTuple):
+    """How a fit goes on.
+
+    Attributes
+    ----------
+    scales : training_table.Scales
+    previous : Previous
+        In these units.
+    warnings : list of str
+    """
+
+    scales: training_table.Scales
+    previous: svgp.Previous
+    warnings: list
+
+
+def followed(plan, table, scales, previous, estimator, random_state):
+    """The scales and the record with which the next rows of a stream are learned, and a list of warnings.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+        In the units of the user.
+    scales : training_table.Scales
+        Of the fit before.
+    previous : Previous
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+        As the fit before has left it.
+    random_state : numpy.random.RandomState
+        It is not changed.
+
+    Returns
+    -------
+    scales : training_table.Scales
+    previous : Previous
+        In these units.
+    warnings : list of str
+    """
+    rows = table.sample
+    told = _of_far_columns(rows, scales.x, previous.parameters.points.Z, getattr(estimator, "feature_names_in_", None))
+    normalize_y = estimator._trained_with["normalize_y"]
+    if normalize_y and not isinstance(normalize_y, str):
+        scales, previous, others = _with_units(plan, rows, scales, previous, estimator._posterior, random_state)
+        told += others
+    return scales, previous, told
+
+
+def _with_units(plan, rows, scales, previous, posterior, random_state):
+    """The same as `followed`, of the targets alone."""
+    sizes = _sizes(rows, plan.likelihood, scales.y)
+    if not sizes.changed.any():
+        return scales, previous, []
+    # Larger ones where y has grown: the prior is then wide enough for the new rows, wherever they lie.
+    larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * sizes.ratio))
+    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
+    rescaled = _in_units(plan.likelihood, previous, scales.y, larger.y) if sizes.grown.any() else previous
+    forgets = sizes.changed & sizes.tells
+    latents = np.resize(forgets, plan.n_latent(rows))
+    trial = training_table.scaled(rows, larger, *units)
+    if not (forgets.any() and svgp.is_contradicted(plan, trial, rescaled, posterior, latents, random_state)):
+        return larger, rescaled, []
+    y = Scale(np.where(forgets, sizes.mean, larger.y.offset), np.where(forgets, sizes.deviation, larger.y.scale))
+    before, scales = scales.y, scales._replace(y=y)
+    previous = svgp.forgotten(plan, training_table.scaled(rows, scales, *units), rescaled, latents)
+    return scales, previous, [_of_forgetting(sizes, before, forgets)]
+
+
+class _Size(NamedTuple):
+    """How the size of one target compares to its unit.
+
+    Attributes
+    ----------
+    ratio : float
+        The rows' distance from the offset, in units; one where y has not grown.
+    grown, changed, tells : bool
+        Whether there are rows enough, and not all equal, for a function that takes the place of another: ``tells``.
+    mean, deviation : float
+        Of the rows.
+    """
+
+    ratio: float = 1.0
+    grown: bool = False
+    changed: bool = False
+    tells: bool = False
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def of(cls, y, weight, offset, scale):
+        """The size of the targets (N,) of which NaN are missing."""
+        seen = np.isfinite(y)
+        y, weight = y[seen], weight[seen]
+        if not len(y):
+            return cls()
+        moments = Moments(y.min(keepdims=True), y.max(keepdims=True))
+        moments.add(y[:, None], weight)
+        mean, deviation = (float(each[0]) for each in moments.result)
+        away = np.abs(y - offset)
+        most = np.argsort(away, kind="stable")[: len(y) - max(1, int(_OUTLIERS * len(y)))]
+        unit = away.max()
+        distance = (
+            unit * np.sqrt(np.average((away[most] / unit) ** 2, weights=weight[most])) if len(most) and unit else 0.0
+        )
+        grown, tells = distance > _GROWN * scale, len(y) >= _FEWEST and deviation > 0.0
+        shrunk = not grown and tells and deviation < _SHRUNK * scale
+        return cls(distance / scale if grown else 1.0, grown, grown or shrunk, tells, mean, deviation)
+
+
+def _sizes(rows, likelihood, scale):
+    """The `_Size` of each target, as one of arrays (T,)."""
+    y = rows.y
+    if rows.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(rows.weight, y.shape), rows.offset)
+    each = [_Size.of(*one) for one in zip(y, [rows.weight] * len(y), scale.offset, scale.scale, strict=True)]
+    return _Size(*map(np.array, zip(*each, strict=True)))
+
+
+def _in_units(likelihood, previous, before, now):
+    """The record of a fit in other units of y, in which the latent functions and their means are what they were."""
+    (offset, scale), (offset_now, scale_now) = (likelihood.latent_units(*each[:2]) for each in (before, now))
+    prior_mean = (offset + scale * previous.prior_mean[:, 0] - offset_now) / scale_now
+    return svgp.rescaled(previous, scale / scale_now, prior_mean[:, None])
+
+
+def _of_forgetting(sizes, before, forgets):
+    """The warning for targets whose earlier rows are forgotten."""
+    each = [
+        f"{f'output {k}: ' if len(forgets) > 1 else ''}{sizes.deviation[k] / before.scale[k]:.3g} times, and "
+        f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g} away"
+        for k in np.flatnonzero(forgets)
+    ]
+    return (
+        "The scale of y has changed: its standard deviation and its mean, in standard deviations of the rows before, "
+        f"are {'; '.join(each)}. The new rows contradict what the earlier ones say of y, which is forgotten; the scale "
+        "of y is now theirs. If it is the unit of y that has changed, give y in one unit."
+    )
+
+
+def _of_far_columns(rows, x_scale, Z, names):
+    """A warning of the columns of X that go far beyond the inducing points ``Z`` of the fit before: a list."""
+    if not isinstance(x_scale, Scale):
+        return []
+    with np.errstate(over="ignore"):
+        X = np.sort(np.abs(x_scale.forward(rows.X)), axis=0)
+    reach = X[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
+    ratio = reach / np.maximum(np.abs(Z).max(0), 1.0)
+    far = np.flatnonzero(ratio > _FAR)
+    if not len(far):
+        return []
+    shown = ", ".join(f"{j if names is None else repr(str(names[j]))} ({ratio[j]:.3g} times as far)" for j in far)
+    return [
+        f"Columns of X reach far beyond the rows before: {shown}. Nothing is known there, and the lengthscales begin "
+        "with those of the rows before. If the unit of a column has changed, give it in one unit; otherwise call fit "
+        "with rows of all kinds."
+    ]

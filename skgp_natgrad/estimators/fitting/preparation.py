@@ -1,0 +1,294 @@
+"""Prepares arguments and data for the engine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from ... import svgp
+from ..._backend import processes
+from ..._backend.rows import BLOCK_ROWS
+from ...likelihoods import in_units, in_units_of
+from ...start.scale import Scale
+from ...training import checkpoint as _checkpoint
+from ...training.checkpoint import Checkpoint
+from ...training.rungs import Rung
+from ...training.schedules import FromFunction, blocks
+from ...training.shared_checkpoint import SharedCheckpoint
+from ...training.shares import agreed, gathered
+from ..arguments import constructor, reading
+from ..arguments.reading import by_position, one_or_each
+from ..fitted.units import common_where_needed, in_units_of_model, refuse_others
+from ..rows import class_labels, long_tables, training_table
+from ..rows.given_points import with_points
+from . import following, warm_start
+
+# Arguments that do not change the result; those that a warm start may change are compared separately.
+_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
+# What may differ between the processes of a common fit: where nothing depends on it, and what the first one decides.
+_OF_A_PROCESS = ("verbose", "callback", "checkpoint", "checkpoint_every", "random_state")
+# Of a stream that goes on from a fit, where the user leaves their number open.
+_FEWEST_POINTS, _MOST_POINTS = 100, 1000
+
+
+class Fit(NamedTuple):
+    """All that one fit needs: the arguments of `svgp.init` and `svgp.train`, and data for the fitted attributes.
+
+    Attributes
+    ----------
+    plan : Plan
+    table : Table
+        In the units of the model.
+    some : Table
+        Rows of all processes from which the fit starts; in one process ``table``.
+    weight : float
+        Sum of the weights of all rows, of all processes.
+    scales : training_table.Scales
+    random_state : numpy.random.RandomState
+    checkpoint : Checkpoint or None
+    previous : Previous or None
+        The fit that this one continues.
+    posterior : Posterior or None
+        The posterior of a stream's earlier rows.
+    trained_with : dict
+        See `warm_start.recorded`.
+    attributes : dict
+        Fitted attributes that the subclass adds.
+    warnings : list of str
+        Of rows that are unlike those of the fit before.
+    """
+
+    plan: svgp.Plan
+    table: svgp.Table
+    some: svgp.Table
+    weight: float
+    scales: training_table.Scales
+    random_state: np.random.RandomState
+    checkpoint: Checkpoint | None
+    previous: svgp.Previous | None
+    posterior: svgp.Posterior | None
+    trained_with: dict
+    attributes: dict
+    warnings: list
+
+
+def prepare(estimator, X, types, targets, previous, streams, by_parts):
+    """Check arguments and data, and return the `Fit`.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    X : ndarray of shape (N, D), or Rows
+    types : list of numpy.dtype
+        Types of the columns of X as given.
+    targets : Targets
+    previous : Previous or None
+    streams : bool
+        Whether the rows of earlier calls count as well.
+    by_parts : bool
+        Whether further rows may follow.
+    """
+    plan = reading.read(estimator, targets, by_parts)
+    if streams:
+        plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
+    random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
+    table, spans = training_table.weighted(X, types, targets, plan.settings.batch_size)
+    if n_processes > 1:
+        _refuse_other_arguments(estimator)
+        table = long_tables.in_memory(table) if isinstance(table, svgp.LongTable) else table
+    weight, some = table.total_weight, gathered(table, n_processes)
+    table, some, of_classes = _ranked(estimator, plan, table, some, previous)
+    checkpoint = _checkpoint_of(estimator, plan, table, previous, streams)
+    if checkpoint is not None:
+        random_state = checkpoint.rewind(random_state)
+    if n_processes > 1:
+        random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
+    plan = plan._replace(likelihood=plan.likelihood.prepare(some.filled_y, plan.n_classes))
+    _check_rows(plan.likelihood, table)
+    svgp.check_plan(plan, table)
+    normalize_y = plan.likelihood.standardises and targets.scale
+    arguments = constructor.arguments(estimator)
+    arguments["kernel"] = by_position(estimator.kernel, estimator)
+    trained_with = warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
+    plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
+    if previous is None:
+        given = estimator.normalize_X, plan.likelihood, normalize_y
+        choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts)
+        scales, plan = _chosen(plan, some, choice, random_state)
+        # Where no noise was found with the kernel; a fit that continues has a trained one.
+        plan = _in_units(plan, some, normalize_y)
+        scales = scales if n_processes == 1 else processes.of_first(scales)
+    else:
+        warm_start.check(estimator._trained_with, trained_with, streams)
+        plan = _going_on(estimator, plan, some, previous)
+        scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
+    units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
+    of_one, table = some is table, training_table.scaled(table, *units)
+    some = table if of_one else training_table.scaled(some, *units)
+    if previous is None:
+        told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
+    plan = plan if n_processes == 1 else agreed(plan)
+    posterior = estimator._posterior if streams else None
+    found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
+    return Fit(*found, trained_with, targets.attributes | of_classes, told)
+
+
+def _in_units_of_model(before, x_scale):
+    """The arguments of the fit before with its kernel as the model has it."""
+    if before["kernel"] is None:
+        return before
+    return before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), x_scale)}
+
+
+def _continued(estimator, plan, table, trained_with, previous, streams, random_state):
+    """The scales and the record with which a fit goes on from the one before, and warnings."""
+    scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
+    before = _in_units_of_model(estimator._trained_with, scales.x)
+    previous = warm_start.continued(previous, plan, before, trained_with, *shape, streams)
+    if not streams:
+        return scales, previous, []
+    return following.followed(plan, table, scales, previous, estimator, random_state)
+
+
+def _ranked(estimator, plan, table, some, previous):
+    """The tables with the ranks of their labels, and the fitted attribute that tells these (`class_labels.ranks`)."""
+    if not plan.n_classes:
+        return table, some, {}
+    ranks = class_labels.ranks(estimator, plan, some, previous)
+    found = class_labels.ranked(table, ranks)
+    return found, found if some is table else class_labels.ranked(some, ranks), {"_class_ranks": ranks}
+
+
+def _check_rows(likelihood, table):
+    """Refuse targets that are impossible, as those of many rows are checked here, or so under what is known of them."""
+    if isinstance(table, svgp.LongTable):
+        long_tables.check_targets(likelihood, table)
+    if table.has_known:
+        for part in table.blocks(BLOCK_ROWS):
+            likelihood.given(part.known).check_rows(part.y)
+
+
+def _in_units(plan, table, normalize_y, with_values=True, before=None):
+    """The plan with the likelihood's defaults in the units of y, where y is centred alone: those of a fit before."""
+    if not isinstance(normalize_y, str):
+        return plan
+    if before is not None:
+        return plan._replace(likelihood=in_units_of(plan.likelihood, before))
+    deviation = training_table.deviation(table, plan.likelihood)
+    return plan._replace(likelihood=in_units(plan.likelihood, deviation, with_values))
+
+
+def _refuse_other_arguments(estimator):
+    """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
+    arguments = constructor.arguments(estimator).items()
+    found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
+    differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
+    if differ:
+        shown = "; ".join(f"{name}: {', '.join(str(each[name]) for each in found)}" for name in differ)
+        raise ValueError(f"The arguments of a common fit must be the same in all processes, but differ in {shown}.")
+
+
+def _chosen(plan, table, choice, random_state):
+    """The scales of X and y, chosen together with the default kernel, and the plan with this kernel."""
+    if plan.kernels is not None:
+        x, y = choice[0]
+        x = common_where_needed(x, plan.kernels)
+        return training_table.Scales(x, y), plan._replace(kernels=in_units_of_model(plan.kernels, x))
+    rows = svgp.some_rows(table, random_state)
+    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
+    tables = [training_table.scaled(rows, scales, *units) for scales in choice]
+    in_common_unit = [isinstance(scales.x, Scale) and scales.x.in_common_unit for scales in choice]
+    index, plan = svgp.choose_kernel(plan, tables, random_state, in_common_unit, table.n_rows)
+    return choice[index], plan
+
+
+def _going_on(estimator, plan, table, previous):
+    """The plan of a fit that goes on from the one before, with the parts that this one has found."""
+    reading.check_kernels(estimator.kernel, plan.n_latent(table))
+    # A stream keeps the default kernel of its first rows.
+    kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+    refuse_others(kernels, table.n_columns)
+    plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
+    if plan.n_inducing == "auto":
+        # A fit of one step may have had thousands, too many for repeated steps.
+        n_before = len(previous.parameters.points.Z)
+        plan = plan._replace(n_inducing=int(np.clip(n_before, _FEWEST_POINTS, _MOST_POINTS)))
+    return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan
+
+
+def _complete(estimator, plan, table, x_scale, random_state):
+    """The plan of a new fit with the parts that depend on the data."""
+    reading.check_kernels(estimator.kernel, plan.n_latent(table))
+    plan = with_points(plan, estimator, table.n_columns, x_scale)
+    # The default kernel is complete, but for priors.
+    is_complete = estimator.kernel is None and plan.hyperparameter_prior is None
+    return svgp.sized(plan, table) if is_complete else svgp.complete(plan, table, random_state)
+
+
+def _as_before(estimator, likelihood):
+    """The likelihood for the next rows of a stream, with everything that the first rows determined."""
+    if estimator._trained_with.get("n_mean_inducing"):
+        raise ValueError(
+            f"partial_fit cannot continue a fit with {len(estimator.mean_inducing_points_)} mean-only points: what "
+            "they have learned cannot be passed on to later rows. Call fit to start anew; with "
+            "n_mean_inducing=0 there are none."
+        )
+    fitted = estimator.likelihood_
+    if type(likelihood) is not type(fitted):
+        return likelihood
+    settled = {name: getattr(fitted, name) for name in fitted.options if getattr(likelihood, name) is None}
+    return clone(likelihood).set_params(**settled)
+
+
+def _scales_before(estimator, table, streams):
+    """The scales of the fit that this one continues."""
+    x, y = estimator._x_scale, estimator._y_scale
+    if len(y.scale) != table.n_targets:
+        reason = warm_start.reason(streams)
+        raise ValueError(
+            f"{reason}, but y has {table.n_targets} columns, and had {len(y.scale)} in the fit before; give it the "
+            f"same columns, or {warm_start.anew(streams)} to start anew."
+        )
+    return training_table.Scales(x, y)
+
+
+def _checkpoint_of(estimator, plan, table, previous, streams):
+    """The checkpoint of this fit, or None; its identity is everything that the result depends on."""
+    n_processes = processes.sharing(plan.n_devices)
+    given = estimator.checkpoint if n_processes == 1 else processes.of_first(estimator.checkpoint)
+    if given is None:
+        return None
+    arguments = {k: v for k, v in constructor.arguments(estimator).items() if k not in _WITHOUT_EFFECT}
+    identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
+    identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
+    identity |= _of_functions(plan.settings)
+    identity["estimator"] = type(estimator).__name__
+    # One dtype has many names, and so have some other values.
+    identity["dtype"] = plan.settings.dtype
+    identity["n_mean_inducing"] = _checkpoint.described(plan.n_mean_inducing)
+    identity["mean_solver"] = plan.settings.algorithm.mean_solver
+    identity["number of classes"] = plan.n_classes
+    identity["partial_fit"] = streams
+    identity |= _checkpoint.of_rows(table)
+    if previous is not None:
+        leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
+        found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
+        identity["the previous fit, which the warm start continues"] = found
+    if isinstance(given, Rung):
+        return given.of_fit(identity, plan.settings.max_iter)
+    place = given, identity, float(estimator.checkpoint_every)
+    return Checkpoint(*place) if n_processes == 1 else SharedCheckpoint(*place)
+
+
+def _of_functions(settings):
+    """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
+    schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
+    return {
+        name: _checkpoint.digest(map(schedule, blocks(settings.max_iter)))
+        for name, schedule in schedules.items()
+        if isinstance(schedule, FromFunction)
+    }

@@ -1,0 +1,293 @@
+"""Predictions of the mean of numbers y, of its deviation, covariance and gradient, and the score of the mean."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import r2_score
+
+from ... import svgp
+from ..._backend.types import ArrayLike, Floats, NDArray
+from ..arguments.types import PerRow
+from ..fitted import attributes
+from ..rows import inputs, mean_function
+from ..rows.mean_function import with_mean_function
+from .by_blocks import by_blocks
+from .distribution import TargetDistribution
+
+Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
+
+
+class TargetMoments(TargetDistribution):
+    """The moments of the predicted distribution: of regressors."""
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        offset: PerRow = None,
+        out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = False,
+        offset: PerRow = None,
+        out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> tuple[Floats, Floats]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: PerRow = None,
+        out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats | tuple[Floats, Floats]: ...
+
+    @by_blocks("offset", "alpha", "trials")
+    @with_mean_function
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        offset: PerRow = None,
+        out: Out = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats | tuple[Floats, Floats]:
+        """Predict the mean of y, and on request its standard deviation or covariance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        return_std : bool, default=False
+            Also return the predictive standard deviation of y, noise included.
+        return_cov : bool, default=False
+            Also return the joint predictive covariance of y, noise included.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
+        out : array of the shape of ``y_mean``, or tuple of two, default=None
+            Where to write, such as to a `numpy.memmap`; by default new arrays. Rows of files are predicted by blocks.
+
+        Returns
+        -------
+        y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        y_std : ndarray of the same shape, with ``return_std``
+            In the units of y; infinite where the noise has no variance.
+        y_cov : ndarray of shape (n_samples, n_samples[, n_outputs]), with ``return_cov``
+
+        Raises
+        ------
+        RuntimeError
+            If both are requested.
+        MemoryError
+            If the covariance does not fit into the available memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> mean, std = reg.predict(X, return_std=True)
+        >>> bool(np.abs(mean - np.sin(X[:, 0])).max() < 0.1), bool(0.05 < std.mean() < 0.2)
+        (True, True)
+        >>> reg.predict(X[:3], return_cov=True)[1].shape
+        (3, 3)
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std and return_cov can be requested.")
+        X = self._check_rows(X)
+        known = self._known(X, offset, alpha=alpha, trials=trials)
+        if return_cov:
+            self._require_additive_noise()
+        if not (return_std or return_cov):
+            return self._shaped(self._y_scale.backward(self._predict("target_mean", X, **known).T))
+        mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
+        y_mean = self._shaped(self._y_scale.backward(mean))
+        if return_std:
+            return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
+        return y_mean, self._shaped(self._covariance(X, var))
+
+    def _require_additive_noise(self):
+        if not self.likelihood_.additive_noise:
+            raise ValueError(
+                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
+                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
+            )
+
+    def _covariance(self, X, var):
+        """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
+        covariance = self._latent_covariance(X, of_targets=True)
+        diagonal = np.arange(len(X))
+        covariance[diagonal, diagonal] = var
+        covariance *= self._y_scale.scale**2
+        return covariance
+
+    @overload
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats: ...
+
+    @overload
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> tuple[Floats, Floats]: ...
+
+    @by_blocks("offset", "alpha", "trials")
+    @with_mean_function
+    def predict_gradient(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> Floats | tuple[Floats, Floats]:
+        """Derivatives of the predictive mean of y in the columns of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        return_std : bool, default=False
+            Also return the derivatives of the predictive standard deviation, noise included.
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`. It is held: where it is a function of X, the derivative of the
+            latent function's mean lacks that of the offset.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            What is known of the rows, as in `predict`; held, too.
+
+        Returns
+        -------
+        mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
+            In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
+            linearly, and the derivative at a knot is that of one side.
+        std_gradient : ndarray of the same shape, with ``return_std``
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.01 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(np.allclose(reg.predict_gradient(X), np.cos(X), atol=0.2))
+        True
+        """
+        rows = self._check_rows(X)
+        slope = self._x_scale.slope(self._x_scale.backward(rows)).T
+        known = self._known(rows, offset, alpha=alpha, trials=trials)
+        found = self._defined(svgp.gradients(attributes.model_of(self), rows, device=self.device, **known), rows)
+        found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
+        mean, std = (self._by_row(each) for each in found)
+        slopes = mean_function.slopes(self, X)
+        mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
+        return (mean, std) if return_std else mean
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: PerRow = None,
+        offset: PerRow = None,
+        *,
+        alpha: PerRow = None,
+        trials: PerRow = None,
+    ) -> float:
+        """Coefficient of determination of the predicted mean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Added to the latent function, as in `fit`.
+        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, as in `fit`.
+        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
+            Numbers of trials, as in `fit`; one without it.
+
+        Returns
+        -------
+        score : float
+            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each of the rows that have it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=100)
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, tol=0.05, random_state=0).fit(X, y)
+        >>> bool(reg.score(X, y) > 0.95)
+        True
+        """
+        mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
+        return _r2(self._possible_targets(y, trials=trials), mean, sample_weight, self.missing_targets == "ignore")
+
+
+def _r2(y, mean, sample_weight, may_lack):
+    """R^2 of outputs (N,) or (N, T), averaged over them; if they ``may_lack`` each in the rows where it is not NaN."""
+    inputs.refuse_masked("sample_weight", sample_weight)
+    if not may_lack:
+        return r2_score(y, mean, sample_weight=sample_weight)
+    y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))
+    weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
+    outputs = [(target, found, ~np.isnan(target) & (weight > 0.0)) for target, found in zip(y.T, mean.T, strict=True)]
+    # Of an output that none of the rows has, nothing is known; all of them are in other parts of the table.
+    seen_in = [each for each in outputs if each[2].any()] or outputs
+    return float(np.mean([_of_seen(*each, weight) for each in seen_in]))
+
+
+def _of_seen(target, found, seen, weight):
+    if not seen.any():
+        warnings.warn("R^2 is not defined without a target that is seen.", UndefinedMetricWarning, stacklevel=4)
+        return np.nan
+    return r2_score(target[seen], found[seen], sample_weight=weight[seen])

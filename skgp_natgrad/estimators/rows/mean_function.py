@@ -1,0 +1,147 @@
+"""The mean function of a regressor: known, or fitted to y before the Gaussian process, which learns the rest.
+
+It enters as an offset of the latent functions, so that nothing else needs to know of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from inspect import signature
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.validation import has_fit_parameter
+
+from ..._backend import processes
+from ..._backend.rows import Mapped
+from ..arguments.task import likelihood_of
+from . import inputs
+
+# Of the central difference: the step at which rounding and curvature are alike, relative to the values.
+_STEP = np.finfo(float).eps ** (1.0 / 3.0)
+
+
+def of_fit(estimator, X, y, weight, offset, goes_on):
+    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+    given = estimator.mean_function
+    known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
+    if not (given is None or known) or isinstance(given, type):
+        raise ValueError(
+            f"mean_function={given!r} must be None, 'linear', a function of X, or a regressor with fit and predict."
+        )
+    if goes_on or given is None:
+        return estimator.mean_function_ if goes_on else None
+    if _is_to_be_fitted(given) and processes.sharing(estimator.n_devices) > 1:
+        raise ValueError(
+            f"mean_function={given!r} would be fitted by each process to its own rows; fit it before to rows that all "
+            "of them have, and give its predict."
+        )
+    if isinstance(y, np.ndarray):
+        weight = None if weight is None else inputs.weights(weight, X)
+        y = y if offset is None else y - offset
+    return fitted(given, X, y, weight, likelihood_of(estimator._task, estimator.likelihood, "gaussian"))
+
+
+def _is_to_be_fitted(given):
+    return isinstance(given, str) or (hasattr(given, "fit") and hasattr(given, "predict"))
+
+
+def fitted(given, X, y, weight, likelihood):
+    """The mean function of each target: a list of functions of X, or of one for all of them.
+
+    Parameters
+    ----------
+    given : callable, regressor or "linear"
+    X : ndarray of shape (N, D), or Rows
+    y : ndarray of shape (N, T)
+        NaN where missing.
+    weight : ndarray of shape (N,) or None
+    likelihood : Likelihood
+    """
+    if not _is_to_be_fitted(given):
+        return given
+    if not likelihood.standardises:
+        raise ValueError(
+            f"mean_function={given!r} would be fitted to y, but with likelihood {type(likelihood).__name__} it is a "
+            "part of a latent function on the scale of predict_latent; give a function of X on that scale, or add "
+            "DotProduct() to the kernel for a trained linear trend."
+        )
+    if not isinstance(X, np.ndarray):
+        raise ValueError(
+            f"mean_function={given!r} would be fitted to a table of {len(X)} rows, which is read by blocks; fit it to "
+            "some of them, and give its predict."
+        )
+    return [_fitted_to(given, X, column, weight) for column in y.T]
+
+
+def _fitted_to(given, X, y, weight):
+    """A regressor fitted to one target where it was observed."""
+    regressor = LinearRegression() if isinstance(given, str) else clone(given)
+    used = np.isfinite(y) if weight is None else np.isfinite(y) & (weight > 0.0)
+    inputs.refuse_unseen(np.array([used.any()]))
+    weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
+    if weight is not None and not weighs and np.ptp(weight[used]) > 0.0:
+        raise ValueError(
+            f"mean_function={given!r} takes no sample_weight, and the rows' weights differ; give a regressor whose fit "
+            "has this argument, or a fitted one's predict."
+        )
+    return regressor.fit(X[used], y[used], **({"sample_weight": weight[used]} if weighs else {}))
+
+
+def values(mean_function, X, n_targets):
+    """The mean function (N, T) at rows in the units of X."""
+    if isinstance(mean_function, list):
+        return np.column_stack([regressor.predict(X) for regressor in mean_function])
+    return inputs.known("mean_function(X)", mean_function(X), len(X), n_targets)
+
+
+def plus_mean(mean_function, X, offset, n_targets):
+    """An offset (N, T) or None, plus the mean function at the rows; both may be `Rows`."""
+    if mean_function is None:
+        return offset
+
+    def together(X, *offset):
+        return sum(offset, values(mean_function, X, n_targets))
+
+    parts = (X,) if offset is None else (X, offset)
+    return together(*parts) if isinstance(X, np.ndarray) else Mapped(together, *parts, shape=(len(X), n_targets))
+
+
+def with_mean_function(method):
+    """Decorate a method of predictions with an argument ``offset``: the mean function is added to it."""
+
+    @functools.wraps(method)
+    def called(self, X, *arguments, **options):
+        if getattr(self, "mean_function_", None) is None:
+            return method(self, X, *arguments, **options)
+        given = signature(method).bind(self, X, *arguments, **options)
+        given.apply_defaults()
+        rows, n_targets = inputs.further_rows(self, X), len(self._y_scale.scale)
+        offset = inputs.known("offset", given.arguments["offset"], len(rows), n_targets)
+        given.arguments["offset"] = plus_mean(self.mean_function_, rows, offset, n_targets)
+        return method(*given.args, **given.kwargs)
+
+    return called
+
+
+def slopes(estimator, X):
+    """Derivatives (N, T, D) of the mean function in the columns of X, by central differences; zero without one."""
+    mean_function, n_targets = getattr(estimator, "mean_function_", None), len(estimator._y_scale.scale)
+    if mean_function is None:
+        return 0.0
+    if not estimator.likelihood_.standardises or estimator.likelihood_.mean_needs_variance:
+        raise ValueError(
+            "predict_gradient is not available with mean_function and likelihood "
+            f"{type(estimator.likelihood_).__name__}, whose mean is not the latent function."
+        )
+    X = inputs.further_rows(estimator, X)
+    found = []
+    steps = _STEP * np.maximum(np.abs(X), 1.0 / estimator._x_scale.slope(X))
+    for step in np.eye(X.shape[1])[:, None, :] * steps:
+        after, before = X + step, X - step
+        # What was added to the column, after rounding.
+        width = (after - before).max(1, keepdims=True)
+        rise = values(mean_function, after, n_targets) - values(mean_function, before, n_targets)
+        found.append(rise / np.where(width > 0.0, width, 1.0))
+    return np.stack(found, axis=-1)

@@ -1,0 +1,127 @@
+"""The training table made of X, y and sample_weight: weighted, scaled, and without duplicate rows if it is small."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._backend.canonical import order_of
+from ..._backend.repeated import at_most_one, grouped
+from ..._backend.rows import Rows
+from ...start.normal_scores import NormalScores, fit_normal_scores
+from ...start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
+from ...svgp import LongTable, Table
+from . import inputs, long_tables
+
+# Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
+_LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
+
+
+class Scales(NamedTuple):
+    """The scales of X and y."""
+
+    x: Scale | NormalScores
+    y: Scale
+
+
+def weighted(X, types, targets, batch_size):
+    """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
+    if isinstance(X, Rows):
+        table, span = long_tables.weighted(X, types, targets, batch_size)
+        return distinct(table, targets.n_classes > 0) if table.n_rows <= batch_size else table, span
+    weight = inputs.weights(targets.weight, X)
+    seen = ~np.isnan(targets.columns)
+    used = (weight > 0) & seen.any(1)
+    inputs.refuse_unseen(seen[weight > 0].any(0), targets.may_lack)
+    tables = X[used], targets.columns[used]
+    spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
+    X, y = map(snapped, tables, spans)
+    known = (None if each is None else each[used].T for each in (targets.offset, targets.known))
+    table = Table(X, y.T, weight[used], *known)
+    return distinct(table, targets.n_classes > 0) if len(table.weight) <= batch_size else table, spans[0]
+
+
+def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False):
+    """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``.
+
+    ``by_parts``: whether further rows may follow, among which a y that is constant here may vary in any unit.
+    """
+    affine = normalize_X != "quantile"
+    if isinstance(table, LongTable):
+        x, y = long_tables.scales(table, spans, affine and bool(normalize_X), likelihood, normalize_y)
+    else:
+        y = table.y
+        if table.offset is not None:
+            y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
+        weight = at_most_one(table.weight)
+        y = fit_targets(y.T, weight, normalize_y)
+        x = fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
+    if by_parts:
+        ends = table.extremes.y if isinstance(table, LongTable) else table.y
+        y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
+    found = [x] if affine else []
+    if normalize_X == "quantile" or (normalize_X == "auto" and choice):
+        # The quantiles of a long table are those of its sample.
+        found.append(fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans))
+    if normalize_X == "auto" and choice and table.n_columns >= MANY_COLUMNS:
+        found.append(fit_common_scale(x))
+    return [Scales(x, y) for x in found]
+
+
+def deviation(table, likelihood):
+    """Standard deviations of the targets that are seen, without their offsets."""
+    part = table.sample
+    y = part.y
+    if part.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
+    return fit_targets(y[~np.isnan(y).all(1)].T, at_most_one(part.weight), True).scale
+
+
+def scaled(table, scales, dtype, likelihood, n_latent):
+    """The table in the units of the model, whose latent functions may be several for each target.
+
+    Raises
+    ------
+    ValueError
+        If some values are too large to be squared in this type.
+    """
+    if isinstance(table, LongTable):
+        scaled(table.extremes, scales, dtype, likelihood, n_latent)
+        return table.mapped(lambda part: scaled(part, scales, dtype, likelihood, n_latent))
+    with np.errstate(over="ignore"):
+        X = scales.x.forward(table.X)
+    largest = np.abs(X).max()
+    if not largest <= _LARGEST[dtype]:
+        raise ValueError(
+            f"X holds values up to {largest:g} in the units of the model, which dtype={dtype!r} cannot "
+            "square; rescale X (normalize_X=True does), or use dtype='float64'."
+        )
+    known = None if table.known is None else likelihood.known_in_units(table.known, *scales.y[:2])
+    offset = None if table.offset is None else latent_offset(table.offset, scales.y, n_latent)
+    y = likelihood.observed(table.y)
+    return Table(X, scales.y.forward(y.T).T, table.weight, offset, known)
+
+
+def latent_offset(offset, scale, n_latent):
+    """What is added to the latent functions (K, N), for an offset (T, N) in the units of y: to the first of each."""
+    return np.pad(offset / scale.scale[:, None], ((0, n_latent - len(offset)), (0, 0)))
+
+
+def distinct(table, of_labels):
+    """Return the distinct rows of a table in a fixed order, with their weights summed.
+
+    A repeated row and a row of twice the weight then give the same table, to the bit, and so does every order of the
+    rows; every order and sign of the columns, and with ``of_labels`` other names of the labels, give the same order.
+    """
+    known = [each.T for each in (table.y, table.offset, table.known) if each is not None]
+    kinds = np.repeat(np.arange(1 + len(known)), [table.n_columns, *(each.shape[1] for each in known)])
+    columns = np.column_stack([table.X, *known])
+    # By weight first, for a fixed order of sums. A missing value equals another.
+    order = np.argsort(table.weight, kind="stable")
+    groups, start = grouped(np.where(np.isnan(columns), np.inf, columns)[order])
+    order = order[groups]
+    weight = np.add.reduceat(table.weight[order], start)
+    place = order_of(columns[order[start]], weight, kinds, [table.n_columns] if of_labels else [])
+    found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[start][place])]
+    return Table(*found)._replace(weight=weight[place])
