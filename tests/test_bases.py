@@ -104,6 +104,7 @@ def check_by_blocks(kernel, rng, monkeypatch):
     assert "f64[9,40]" in by_blocks.lower(kernel, Z, a, X).compile().as_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("basis", BASES)
 @pytest.mark.usefixtures("x64")

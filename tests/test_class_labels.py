@@ -185,6 +185,7 @@ def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
         np.testing.assert_array_equal(*pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["softmax", "bernoulli"])
 def test_single_precision_is_for_starts_of_averages_over_points(rng, x64, monkeypatch, likelihood):
     n_classes, seen = 2 if likelihood == "bernoulli" else 3, []
@@ -424,6 +425,7 @@ def test_prior_means_are_those_of_base_rates():
         np.testing.assert_allclose(p, frequency, atol=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4))])
 def test_where_little_is_to_be_learned_labels_are_as_probable_as_they_are_frequent(seed):
     """One label in eight, and the other one in 80, of which X says next to nothing."""

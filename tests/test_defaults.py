@@ -502,6 +502,7 @@ def forecast(seed, **variant):
     return reg, inside, np.sqrt(np.mean((reg.predict(X[360:]) - f[360:]) ** 2)) / 0.3
 
 
+@pytest.mark.slow
 def test_a_season_goes_on_with_nothing_set():
     reg, inside, error = forecast(0)
     assert inside > 0.8

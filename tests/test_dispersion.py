@@ -279,6 +279,7 @@ def test_each_target_has_its_own(rng):
     np.testing.assert_allclose(factors, [[-2.0, 2.0], [2.0, -2.0]], atol=0.7)
 
 
+@pytest.mark.slow
 def test_each_target_is_decided_alone(rng):
     """One varies, one does not, and of one too few rows are known; correlated targets are no further evidence."""
     left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=3)
@@ -400,6 +401,7 @@ def test_a_saved_model_predicts_the_same(fitted, rng, form):
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "further", [{}, {"n_mean_inducing": 30}, {"basis": "decoupled", "solver": "adam", "n_mean_inducing": 30}]
 )
@@ -425,6 +427,7 @@ def test_q_that_is_far_from_the_best_does_no_harm(rng, max_iter):
     assert np.mean(model.predict_log_density(X, y)) > np.mean(plain.predict_log_density(X, y)) - 0.02
 
 
+@pytest.mark.slow
 def test_mean_only_points_have_a_part_in_the_leverage(rng):
     """Errors of rows that many points explain look small; that is no reason for narrow intervals."""
     X = rng.uniform(-3.0, 3.0, size=(400, 2))
@@ -444,6 +447,7 @@ def test_beyond_the_rows_nothing_is_known_of_the_deviation(fitted):
     np.testing.assert_array_less(0.8 * plain, calibrated)
 
 
+@pytest.mark.slow
 def test_later_rows_of_a_stream_keep_the_factor(fitted, rng):
     model = clone(fitted[0]).set_params(kernel=1.0 * RBF([1.0, 1.0]), solver="evidence")
     model = model.fit(*noisy_on_one_side(rng))
@@ -463,6 +467,7 @@ def test_a_constant_has_no_deviation_that_varies(rng):
     assert model._dispersion is None
 
 
+@pytest.mark.slow
 def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
     X, y = noisy_on_one_side(rng, 60)
     options = {"kernel": 1.0 * RBF(), "calibrate": True, "n_inducing": 5, "max_iter": 3, "tol": 1e9}

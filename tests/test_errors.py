@@ -296,7 +296,9 @@ def judged(reg, X, y):
 
 
 # A little more than a tenth: of errors most of which are zero a thousand rows tell no more.
-@pytest.mark.parametrize("draw", [rounded, tenths, rates, labels])
+@pytest.mark.parametrize(
+    "draw", [rounded, *(pytest.param(each, marks=pytest.mark.slow) for each in (tenths, rates, labels))]
+)
 def test_rounded_targets_have_a_deviation(draw):
     """With a given kernel; the widths are those of the draws."""
     X, y = draw(np.random.default_rng(0), 3000)

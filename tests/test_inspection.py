@@ -112,6 +112,7 @@ def test_inducing_points_are_drawn_in_the_units_of_x(counts):
         PredictiveDisplay.from_estimator(twice, X)
 
 
+@pytest.mark.slow
 def test_predictive_with_what_is_known_of_the_rows():
     trials = np.full(150, 20)
     y = RNG.binomial(trials, 1.0 / (1.0 + np.exp(-np.sin(X[:, 0]))))

@@ -436,6 +436,7 @@ def test_class_labels_take_no_offset_in_one_step():
         svgp.check_plan(plan, table)
 
 
+@pytest.mark.slow
 def test_a_target_that_the_rows_of_the_evidence_lack_keeps_its_kernel(rng):
     """Of several kernels each is fitted to its own target; here three rows of 3000 have the second."""
     X = rng.uniform(-2.0, 2.0, size=(3000, 1))

@@ -192,6 +192,7 @@ def test_regression_is_used_where_classes_hardly_overlap(rng):
     assert best >= by_likelihood - 1e-12
 
 
+@pytest.mark.slow
 def test_the_estimator_keeps_its_further_points(monkeypatch):
     X, y = load_digits(n_class=3, return_X_y=True)
     monkeypatch.setattr(sizes, "_OPERATIONS_OF_LABELS", 1e7)

@@ -243,7 +243,7 @@ def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
     np.testing.assert_allclose(found.covariance.own, expected.own, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, monkeypatch):
     table = table_of(rng, n_classes, 900)
     likelihood = Bernoulli() if n_classes == 2 else Softmax()
@@ -263,6 +263,7 @@ def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, mon
     assert all_rows - nearly_all < 0.05 * (all_rows - random)
 
 
+@pytest.mark.slow
 def test_the_plan_says_how_many_points_there_are(rng, monkeypatch):
     """A fit with nothing set takes no more than labels ask for; a number that is given is kept."""
     monkeypatch.setattr(sizes, "_OPERATIONS_OF_LABELS", 1e7)

@@ -356,6 +356,7 @@ def test_more_successes_than_trials_are_refused_by_every_metric(metric):
         DistributionScorer(metric)(model, X[:, :1], successes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["censored", "tweedie"])
 def test_densities_beside_probabilities_have_no_normal_baseline(likelihood):
     """Their difference depends on the units of y."""

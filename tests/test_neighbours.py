@@ -222,6 +222,7 @@ def test_rows_of_equal_x_are_left_out_together(rng):
     np.testing.assert_allclose(*found, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "compares"), [(6000, False), (6001, True)])
 def test_neighbours_rank_the_kernels_of_large_tables(rng, monkeypatch, n_rows, compares):
     table, _ = table_of(rng, n_rows)
@@ -265,6 +266,7 @@ def test_neighbours_rank_the_kernels_of_measurements(rng, n_rows, compares):
     assert ("Laplacian" in repr(found[0].kernel)) or not compares
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ranks_laplacian_first")
 def test_neighbours_rank_where_the_model_will_rest_on_all_rows(rng, monkeypatch):
     """Not where noise hides what they tell, nor where they do not tell all, nor beside points that were asked for."""

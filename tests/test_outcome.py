@@ -277,6 +277,7 @@ def test_labels_that_were_only_memorised_are_named(rng):
 # -- held-out labels against their frequencies -----------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_gain_of_held_out_labels_is_that_over_the_frequencies(rng):
     y, latent, frequencies = rng.integers(0, 3, 60), rng.normal(size=(3, 60)), np.array([0.2, 0.3, 0.5])
     p = np.exp(latent) / np.exp(latent).sum(0)
@@ -291,6 +292,7 @@ def test_the_gain_of_held_out_labels_is_that_over_the_frequencies(rng):
     assert_allclose(two.chance, np.std(drawn), rtol=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranking", [0.8, 0.52])
 def test_few_rare_labels_say_nothing_against_a_ranking(ranking, table, monkeypatch):
     """As of 20 positive rows among 450: their density is below that of a constant by chance."""

@@ -286,6 +286,7 @@ def test_trusted_types_are_classes_that_can_be_used_as_they_are():
     assert not {"skgp_natgrad.likelihoods.Likelihood", "skgp_natgrad.Schedule"} & set(names)
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on_from_a_file_of_skops():
     model, y = MODELS["many parts"]
     model = clone(model).fit(X, y)

@@ -106,6 +106,7 @@ def test_of_hardly_more_rows_it_stays(rng, monkeypatch):
     assert refinement.on_more_labels(found, table) is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_neighbours", [True, False])
 def test_its_scale_is_found_anew(rng, monkeypatch, by_neighbours):
     """The scale of the latent functions belongs to the lengthscales."""

@@ -303,6 +303,7 @@ def test_a_given_kernel_is_fitted_to_the_means_of_repeated_rows(rng):
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], p[:, 1], atol=0.2)
 
 
+@pytest.mark.slow
 def test_the_noise_of_repeated_rows_is_seen(rng):
     """Where the points are, the targets differ by much; elsewhere they follow a function."""
     X = rng.uniform(-1.0, 1.0, size=(400, 1))

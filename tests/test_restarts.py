@@ -71,7 +71,7 @@ def test_few_values_have_no_period(x):
     assert len(likely_periods(x.astype(float), np.arange(len(x))[None] % 3.0, np.ones(len(x)))) == 0
 
 
-@pytest.mark.parametrize("start", [6.0, 0.5, 60.0])
+@pytest.mark.parametrize("start", [6.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 60.0))])
 def test_the_period_is_found_from_a_wrong_start(start):
     model = regressor(1.0 * ExpSineSquared(1.0, start), normalize_X=False)
     table = season(5.0)
@@ -214,6 +214,7 @@ def test_periods_and_fixed_lengths_are_in_the_units_of_x(kernel):
     assert "periodicity: x0 1\n" in f"{scaled.summary()}\n"
 
 
+@pytest.mark.slow
 def test_the_fitted_kernel_gives_the_same_model_again():
     X, y, T, _ = monthly()
     model = regressor(IN_YEARS[1]).fit(X, y)
@@ -276,6 +277,7 @@ def test_a_period_has_no_meaning_in_normal_scores():
         regressor(1.0 * ExpSineSquared(), normalize_X="quantile").fit(*monthly()[:2])
 
 
+@pytest.mark.slow
 def test_an_amplitude_is_found_in_the_units_of_y():
     """By steps, where y is centred alone."""
     X = np.linspace(0.0, 20.0, 120)[:, None]

@@ -387,6 +387,7 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     np.testing.assert_allclose(model.predict(X_test[:1]), model.predict(X_test)[:1], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypatch, small_sizes):
     table = table_of(rng, n=700, noise=0.001)
@@ -413,6 +414,7 @@ def test_one_step_after_another(rng, estimator):
     assert model.fit(table.X, y).score(table.X, y) > score - 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["partial_fit", "warm_start"])
 def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
     """Weights of further points have no covariance, and cannot be passed on; what the inducing points know is."""
@@ -439,6 +441,7 @@ def test_further_points_where_every_row_is_an_inducing_point_change_nothing(rng)
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 def test_a_number_of_points_that_was_asked_for_stays(small_sizes, monkeypatch, rng):
     """Also where it is that of a plan whose mean rests on all rows, and the mean turns out no better."""
     monkeypatch.setattr(row_means, "solve", lambda *_: None)

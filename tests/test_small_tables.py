@@ -135,6 +135,7 @@ def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
     assert spread[1] < 0.7
 
 
+@pytest.mark.slow
 def test_the_scale_of_few_labels_is_chosen_too(rng):
     X = rng.uniform(-1.0, 1.0, size=(200, 2))
     model = NGDSVGPClassifier(random_state=0).fit(X, X[:, 0] > X[:, 1])

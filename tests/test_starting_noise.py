@@ -29,6 +29,7 @@ def test_steps_start_from_the_noise_of_the_evidence_and_what_points_leave_unexpl
     assert share < 1.2 * np.ravel(noisy.likelihood_.variance)[0] < 2.0 * share
 
 
+@pytest.mark.slow
 def test_the_noise_from_which_steps_start_follows_the_units_of_each_target():
     rng = np.random.default_rng(1)
     X = rng.uniform(-3.0, 3.0, size=(300, 2))

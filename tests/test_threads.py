@@ -140,7 +140,7 @@ def test_an_outer_loop_over_threads_has_the_cores():
     assert device.n_cores() == joblib.cpu_count()
 
 
-@pytest.mark.parametrize("of_labels", [False, True])
+@pytest.mark.parametrize("of_labels", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng, monkeypatch):
     # Of small tables there is one finalist.
     n, candidates = (500, CANDIDATES[:2]) if of_labels else (60, CANDIDATES)

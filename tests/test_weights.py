@@ -22,7 +22,13 @@ def forgotten(half_life):
     return 0.5 ** (np.arange(N)[::-1] / half_life)
 
 
-@pytest.mark.parametrize(("half_life", "factor"), [(15.0, 1.0), (30.0, 1.0), (30.0, 10.0), (np.inf, 1.0 / N)])
+@pytest.mark.parametrize(
+    ("half_life", "factor"),
+    [
+        (15.0, 1.0),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((30.0, 1.0), (30.0, 10.0), (np.inf, 1.0 / N))),
+    ],
+)
 def test_a_function_is_learned_from_weighted_rows(table, half_life, factor):
     X, f, noise = table
     model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), random_state=0)
@@ -48,6 +54,7 @@ def test_the_noise_may_end_at_its_bound(table, half_life):
     assert 0.9 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.4
 
 
+@pytest.mark.slow
 def test_labels_are_learned_from_weighted_rows(table):
     X, f, noise = table
     labels = f + noise > 0.0
@@ -78,6 +85,7 @@ def test_a_single_heavy_row_does_not_decide_about_all_others(rng, heavy, row):
     assert abs(model.predict(X[row : row + 1]) - y[row]) < abs(plain.predict(X[row : row + 1]) - y[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [10, pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow)])
 def test_a_single_heavy_label_does_not_decide_about_all_others(rng, row):
     X = rng.normal(size=(1100, 2))
