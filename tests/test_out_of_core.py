@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import rows as rows_module
@@ -605,6 +605,22 @@ def test_out_must_hold_the_predictions(tmp_path, monkeypatch):
     bad[650, 0] = np.inf
     with pytest.raises(ValueError, match=r"X\[650, 0\]=inf"):
         model.predict(mapped(tmp_path, "bad", bad))
+
+
+def test_errors_of_a_block_name_the_rows_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(by_blocks, "_ROWS", 128)
+    model = regressor(max_iter=20).set_params(kernel=DotProduct()).fit(X[:100], Y[:100])
+    far, bad = X.astype(float), Y.copy()
+    far[[300, 301]], bad[650] = 1e160, np.nan
+    with pytest.raises(FloatingPointError, match=r"2 of 128 rows of X, from row 256 on, \(row 300, 301\)"):
+        model.predict(mapped(tmp_path, "far", far), return_std=True)
+    table = mapped(tmp_path, "X", X)
+    with pytest.raises(ValueError, match=r"y\[650\]=nan"):
+        model.predict_log_density(table, bad)
+    with pytest.raises(ValueError, match=r"offset\[650\]=nan"):
+        model.predict(table, offset=bad)
+    with pytest.raises(ValueError, match=r"y\[650\] is masked"):
+        model.predict_log_density(table, np.ma.masked_invalid(bad))
 
 
 def test_out_of_a_type_that_cuts_labels_is_refused():

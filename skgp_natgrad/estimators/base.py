@@ -231,7 +231,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
 
     def _defined(self, values, X):
         """Return what is predicted at standardised rows, which are its last axis, if none of it is NaN."""
-        checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_)
+        checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_, inputs.first_row())
         return values
 
     def _sample_targets(self, X, n_samples, random_state, joint, **known):

@@ -220,8 +220,11 @@ def _range(name, value, schedule, iteration):
     return np.min(values), np.max(values)
 
 
-def refuse_undefined(values, X, kernel):
-    """Raise FloatingPointError if values (..., N) that are predicted at standardised rows X (N, D) are NaN."""
+def refuse_undefined(values, X, kernel, first_row):
+    """Raise FloatingPointError if values (..., N) that are predicted at standardised rows X (N, D) are NaN.
+
+    ``first_row`` is the number of the first of them, in a longer table.
+    """
     undefined = np.zeros(len(X), bool)
     for value in values:
         undefined |= np.isnan(value).reshape(-1, len(X)).any(0)
@@ -235,5 +238,8 @@ def refuse_undefined(values, X, kernel):
         if largest > _OVERFLOWS
         else f"the kernel {kernel} is not defined there; leave these rows out, or fit with another kernel"
     )
-    shown = ", ".join(map(str, rows[:_MOST_SHOWN])) + (", ..." if len(rows) > _MOST_SHOWN else "")
-    raise FloatingPointError(f"The prediction is NaN at {len(rows)} of {len(X)} rows of X (row {shown}): {cause}.")
+    shown = ", ".join(map(str, first_row + rows[:_MOST_SHOWN])) + (", ..." if len(rows) > _MOST_SHOWN else "")
+    block = f", from row {first_row} on," if first_row else ""
+    raise FloatingPointError(
+        f"The prediction is NaN at {len(rows)} of {len(X)} rows of X{block} (row {shown}): {cause}."
+    )

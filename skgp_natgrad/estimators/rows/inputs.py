@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import math
 import numbers
 
@@ -25,21 +26,36 @@ _DURATIONS = ("timedelta", "duration")
 _TIMES = ("datetime", "timestamp", "date", "time", *_DURATIONS)
 _NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
 _ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
+# The number of the first row in the caller's table, of which a block is checked.
+_FIRST_ROW = contextvars.ContextVar("first row", default=0)
 
 
 @contextlib.contextmanager
-def locate(labels=None, first_row=0, may_lack=False, **tables):
+def counted_from(row):
+    """Context manager in which errors number the rows of a table from ``row`` on: that of a block in a longer one."""
+    before = _FIRST_ROW.set(row)
+    try:
+        yield
+    finally:
+        _FIRST_ROW.reset(before)
+
+
+def first_row():
+    """Return the number of the first row: see `counted_from`."""
+    return _FIRST_ROW.get()
+
+
+@contextlib.contextmanager
+def locate(labels=None, may_lack=False, **tables):
     """Context manager around a check: masked values and times are refused, and errors name the first bad value's place.
 
-    Rows and columns count from zero. scikit-learn's messages do not give a position. A table is
-    searched only after its check has failed, since it may have a million rows.
+    Rows and columns count from zero, rows of a block as in `counted_from`. scikit-learn's messages do not give a
+    position. A table is searched only after its check has failed, since it may have a million rows.
 
     Parameters
     ----------
     labels : array-like, optional
         The classifier's ``y``: strings are allowed, NaN and inf are not.
-    first_row : int, default=0
-        The number of the tables' first row.
     may_lack : bool, default=False
         Whether the tables but X may hold NaN.
     **tables : array-like
@@ -54,10 +70,10 @@ def locate(labels=None, first_row=0, may_lack=False, **tables):
         yield
     except (TypeError, ValueError) as error:
         places = [
-            _first_bad(name, table, _is_number if may_lack and name != "X" else _is_finite_number, first_row)
+            _first_bad(name, table, _is_number if may_lack and name != "X" else _is_finite_number)
             for name, table in tables.items()
         ]
-        places.append(_first_bad("labels", labels, is_label, first_row))
+        places.append(_first_bad("labels", labels, is_label))
         found = next(filter(None, places), None)
         if found is None:
             raise
@@ -69,6 +85,7 @@ def refuse_masked(name, table):
     """Raise ValueError if ``table`` is a NumPy masked array with masked values, which checks would take for numbers."""
     if np.ma.is_masked(table):
         places = np.argwhere(np.ma.getmaskarray(table))
+        places[:, :1] += first_row()
         raise ValueError(
             f"{name}[{', '.join(map(str, places[0]))}] is masked ({len(places)} of {np.size(table)} values are); leave "
             "the rows out, or fill the values in, for instance with table.filled(np.nan) and SimpleImputer."
@@ -154,7 +171,7 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf):
     bad = np.argwhere(~(np.isfinite(column) & (column >= minimum)))
     if len(bad):
         raise ValueError(
-            f"{name}[{bad[0][0]}]={column[tuple(bad[0])]:g} must be a finite number"
+            f"{name}[{bad[0][0] + first_row()}]={column[tuple(bad[0])]:g} must be a finite number"
             + (f" of at least {minimum:g}." if np.isfinite(minimum) else ".")
         )
     return np.broadcast_to(column, (n_rows, n_targets))
@@ -236,7 +253,7 @@ def _number_type(dtype):
     return np.dtype(float)
 
 
-def _first_bad(name, table, is_good, first_row):
+def _first_bad(name, table, is_good):
     """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table."""
     cells = _cells(table)
     if cells is None:
@@ -247,7 +264,7 @@ def _first_bad(name, table, is_good, first_row):
             of_missing = _LEAVE_OUT if is_good is _is_number else _MISSING.get(name, _LEAVE_OUT)
             what = of_missing if missing else _NOT_A_NUMBER.get(name, _ENCODE)
             name = "y" if name == "labels" else name
-            place = place[0] + first_row, *place[1:]
+            place = place[0] + first_row(), *place[1:]
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
     return None
 

@@ -79,5 +79,6 @@ def _checked(name, value, n_rows, n_targets):
 def _whole(where, values, whole):
     bad = np.argwhere(values != np.floor(values)) if whole else ()
     if len(bad):
-        raise ValueError(f"{where.format(bad[0][0])}={values[tuple(bad[0])]:g} must be an integer.")
+        row = bad[0][0] + inputs.first_row()
+        raise ValueError(f"{where.format(row)}={values[tuple(bad[0])]:g} must be an integer.")
     return values

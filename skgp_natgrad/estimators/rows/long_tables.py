@@ -58,7 +58,7 @@ class Numbers(Rows):
 
     def read(self, start, stop):
         found = self._rows.read(start, stop)
-        with inputs.locate(first_row=start, may_lack=self._missing, **{self.name: found}):
+        with inputs.counted_from(start), inputs.locate(may_lack=self._missing, **{self.name: found}):
             found = np.asarray(found, dtype=np.float64)
             bad = np.isinf(found) if self._missing else ~np.isfinite(found)
             if bad.any():
@@ -155,7 +155,7 @@ def label_weights(y, weight):
 
     def of_block(ends):
         labels, weights = y.read(*ends), weight.read(*ends)
-        with inputs.locate(labels, ends[0]):
+        with inputs.counted_from(ends[0]), inputs.locate(labels):
             inputs.check_labels(labels)
         values, position = np.unique(labels, return_inverse=True)
         return values.tolist(), np.bincount(position, weights)
