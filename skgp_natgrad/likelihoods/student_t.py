@@ -18,6 +18,8 @@ _COARSE = np.linspace(-60.0, 6.0, 265)
 _FINE = np.linspace(-1.0, 1.0, 33)
 _UNIT = np.linspace(-1.0, 1.0, 400)
 _REACH = 70.0
+# Standard deviations, of the latent function and the noise, from which on the tail of the noise alone is left.
+_FAR = 1e7
 
 
 class StudentT(LocationLikelihood):
@@ -75,6 +77,14 @@ class StudentT(LocationLikelihood):
         return self.log_prob(mean, mean) - 0.5 * (self.df + 1.0) * log_term
 
     def log_density_each(self, mean, var, y):
+        away = jnp.abs(y - mean)
+        far = away > _FAR * jnp.sqrt(var + self.scale**2)
+        # The density at its mode times a power of the distance, whose square may overflow.
+        power = jnp.log(jnp.where(far, away, 1.0)) - jnp.log(self.scale) - 0.5 * jnp.log(self.df)
+        tail = self.log_prob(mean, mean) - (self.df + 1.0) * power
+        return jnp.where(far, tail, self._log_density_near(mean, var, jnp.where(far, mean, y)))
+
+    def _log_density_near(self, mean, var, y):
         # A Student-t is a Gaussian whose precision has a Gamma density: integrate over the
         # logarithm of the precision, by a rule that is fine around the integrand's mode.
         log_integrand = self._log_mixture(mean, var, y)

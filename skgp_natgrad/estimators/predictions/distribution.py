@@ -15,6 +15,7 @@ from .target_rows import TargetRows
 
 # Of a standardised target.
 _LARGEST = 1e150
+_ALL_NUMBERS = np.finfo(float).min, np.finfo(float).max
 
 
 class TargetDistribution(TargetRows):
@@ -63,7 +64,8 @@ class TargetDistribution(TargetRows):
         seen = ~np.isnan(y.T)
         self.likelihood_.check_targets(y.T if np.all(seen) else y.T[seen][None])
         with np.errstate(over="ignore"):
-            standardised = self._y_scale.forward(y).T
+            # Beyond the largest number a density that falls like a power would be NaN.
+            standardised = np.clip(self._y_scale.forward(y).T, *_ALL_NUMBERS)
         likelihood = attributes.model_of(self).likelihood.given(known["known"])
         likelihood.check_rows(standardised)
         # A probability has no unit.
