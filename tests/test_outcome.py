@@ -16,6 +16,7 @@ from skgp_natgrad.estimators.fitted import attributes, outcome
 from skgp_natgrad.estimators.fitted.outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
 from skgp_natgrad.mean_solve.held_out_labels import Densities, Gain
+from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.step.state import Report
 from skgp_natgrad.training import constant_model, loop
 from skgp_natgrad.training.batches import Table
@@ -167,6 +168,23 @@ def test_a_fit_that_lost_its_signal_is_named(table):
     assert reg.score(X, f) < 0.1
     clf = NGDSVGPClassifier(kernel, learning_rate=5.0, batch_size=50, **SMALL)
     assert told(messages(clf, X, f > 0), NO_BETTER)
+
+
+def left_out(y, predicted):
+    nothing = np.zeros(y.shape)
+    return LeftOut(nothing.T, y - predicted, nothing, nothing, nothing + 1.0, nothing, np.zeros(len(y)), y=y)
+
+
+def test_a_mean_is_not_worse_than_a_constant_by_chance(rng):
+    """As good as a constant: the errors of 40 rows are worse by more than 2 % in a third of all draws."""
+    y = rng.normal(size=(400, 40))
+    ratio, ahead = left_out(y, 0.09 * y + 0.4444 * rng.normal(size=y.shape)).error_of_mean
+    assert np.mean(ratio > outcome._WORSE_MEAN) > 0.25
+    assert np.mean((ratio > outcome._WORSE_MEAN) & (ahead > outcome._SURE)) < 0.05
+    y = rng.normal(size=(20, 2000))
+    ratio, ahead = left_out(y, 0.3 * rng.normal(size=y.shape)).error_of_mean
+    assert_allclose(ratio, np.sqrt(1.09), atol=0.04)
+    assert np.all((ratio > outcome._WORSE_MEAN) & (ahead > outcome._SURE))
 
 
 WORSE = "predictions of this fit are worse than none"

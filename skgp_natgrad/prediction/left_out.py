@@ -48,21 +48,25 @@ class LeftOut(NamedTuple):
 
     @property
     def error_of_mean(self) -> Floats | None:
-        """The root mean square error of each target, in its deviations among these rows (K,); NaN where it has none."""
-        if self.y is None:
-            return None
-        each = [self._error_of_mean(k) for k in range(len(self.error))]
-        return np.array(each)
+        """The root mean square error of each target, in its deviations among these rows; NaN where it has none.
+
+        Beside it, by how many standard errors its square is above that of a constant: (2, K).
+        """
+        return None if self.y is None else np.transpose([self._error_of_mean(k) for k in range(len(self.error))])
 
     def _error_of_mean(self, k):
         rows = np.flatnonzero(np.isfinite(self.error[k]) & (self.weight[k] > 0.0))
         if len(rows) < 2:
-            return np.nan
+            return np.nan, np.nan
         y, error, weight = self.y[k, rows], self.error[k, rows], self.weight[k, rows]
-        variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
         # The constant, too, is to be that of the other rows.
-        of_constant = variance * (len(rows) / (len(rows) - 1.0)) ** 2
-        return np.sqrt(np.average(error**2, weights=weight) / of_constant) if variance > 0.0 else np.nan
+        constant = (y - np.average(y, weights=weight)) * len(rows) / (len(rows) - 1.0)
+        variance, more = np.average(constant**2, weights=weight), error**2 - constant**2
+        if not variance > 0.0:
+            return np.nan, np.nan
+        mean = np.average(more, weights=weight)
+        chance = np.sqrt(np.sum((weight * (more - mean)) ** 2)) / weight.sum()
+        return np.sqrt(1.0 + mean / variance), mean / chance if chance > 0.0 else 0.0
 
     def errors_of_pairs(self, k: int) -> Floats:
         """Errors of the k-th target where two rows are left out, (B, B): of the first of them.

@@ -40,8 +40,9 @@ class Result(NamedTuple):
     gain : Gain, optional
         Of class labels, by how much held-out ones are predicted better than by their frequencies, where that was found
         together with q.
-    error_of_mean : ndarray of shape (T,), optional
-        The root mean square error of rows that were predicted from all others, in deviations of y.
+    error_of_mean : ndarray of shape (2, T), optional
+        The root mean square error of rows that were predicted from all others, in deviations of y; and by how many
+        standard errors its square is above that of a constant.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
     """

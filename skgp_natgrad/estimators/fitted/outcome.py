@@ -32,7 +32,8 @@ _MOST_WINDOWS = 40
 _WORSE_MEAN = 1.02
 # Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
-# Standard errors by which the ranking of held-out labels must be ahead of chance.
+# Standard errors by which the ranking of held-out labels, or a mean that is worse than a constant, must be ahead of
+# chance.
 _SURE = 2.0
 # Rows that tell the variance of the prior.
 _SOME_ROWS = 1000
@@ -343,12 +344,15 @@ def _no_gain(gain, remedy):
 
 
 def _worse_mean(outcome):
-    """Rows that were left out are predicted worse than by the mean of y."""
-    ratio = outcome.result.error_of_mean
-    if ratio is None or outcome.fit.plan.averages is not None or not np.nanmax(ratio, initial=0.0) > _WORSE_MEAN:
+    """Rows that were left out are predicted worse than by the mean of y, by more than their number leaves to chance."""
+    if outcome.result.error_of_mean is None or outcome.fit.plan.averages is not None:
+        return None
+    ratio, ahead = outcome.result.error_of_mean
+    worse = ratio[(ratio > _WORSE_MEAN) & (ahead > _SURE)]
+    if not len(worse):
         return None
     return (
-        f"Rows predicted from all others have a root mean square error of {np.nanmax(ratio):.3g} deviations of "
+        f"Rows predicted from all others have a root mean square error of {worse.max():.3g} deviations of "
         f"y: its mean predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood that suits y."
     )
 
