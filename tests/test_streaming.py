@@ -667,9 +667,23 @@ def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):
     assert_array_equal(model.predict(parts[1][0]), whole.predict(parts[1][0]))
 
 
-def test_a_column_that_leaves_what_was_seen_is_named():
+@pytest.mark.parametrize(("normalize_X", "size"), [(True, 1.0), ("quantile", 1.0), (False, 1.0), (False, 1e-6)])
+def test_a_column_that_leaves_what_was_seen_is_named_once(normalize_X, size):
     X, y = sized_parts([1.0])[0][0]
-    frame = pd.DataFrame(X, columns=["size", "age"])
-    model = regressor(normalize_X=True, max_iter=5).partial_fit(frame, y)
-    with pytest.warns(UserWarning, match=r"Columns of X reach far .*: 'age' \(1[01]\d times as far\)"):
-        model.partial_fit(frame * [1.0, 100.0], y)
+    # Where a column lies has no part in it.
+    frame = pd.DataFrame(size * np.add(X, [0.0, 100.0]), columns=["size", "age"])
+    further = frame.assign(age=100.0 * frame["age"] - 9900.0 * size)
+    model = regressor(
+        kernel=1.0 * RBF(size, (0.01 * size, 100.0 * size)), normalize_X=normalize_X, max_iter=5
+    ).partial_fit(frame, y)
+    with pytest.warns(UserWarning, match=r"Columns of X reach far .*: 'age' \((9\d|1[0-2]\d) times as far\)"):
+        model.partial_fit(further, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.partial_fit(further, y).partial_fit(frame, y)
+        # Some rows do not say how far X reaches.
+        few = regressor(normalize_X=normalize_X, n_inducing=5, max_iter=5)
+        few.partial_fit(frame[:10], y[:10]).partial_fit(further, y)
+    with pytest.warns(UserWarning, match="Columns of X reach far"):
+        model.partial_fit(frame.assign(age=100.0 * further["age"]), y)

@@ -18,7 +18,7 @@ from ..arguments.reading import one_or_each
 from .calibration import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 10
+FORMAT = 11
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.

@@ -21,11 +21,11 @@ from ..rows import training_table
 
 # y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
 _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
-# So few rows do not tell that y has shrunk, and no function that could take the place of another; and the share of
-# rows, and one at least, that may be outliers.
+# So few rows do not tell that y has shrunk, no function that could take the place of another, and not how far X
+# reaches; and the share of rows, and one at least, that may be outliers.
 _FEWEST, _OUTLIERS = 20, 0.01
-# A column of X reaches so many times as far as the points before.
-_FAR = 10.0
+# A column of X reaches so many times as far as in the rows before; so many of them tell how far that is.
+_FAR, _MANY = 10.0, 10_000
 
 
 class Followed(NamedTuple):
@@ -68,7 +68,8 @@ def followed(plan, table, scales, previous, estimator, random_state):
     warnings : list of str
     """
     rows = table.sample
-    told = _of_far_columns(rows, scales.x, previous.parameters.points.Z, getattr(estimator, "feature_names_in_", None))
+    names = getattr(estimator, "feature_names_in_", None)
+    told = [] if previous.weight < _FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
     normalize_y = estimator._trained_with["normalize_y"]
     if normalize_y and not isinstance(normalize_y, str):
         scales, previous, others = _with_units(plan, rows, scales, previous, estimator._posterior, random_state)
@@ -167,14 +168,19 @@ def _of_forgetting(sizes, before, forgets):
     )
 
 
-def _of_far_columns(rows, x_scale, Z, names):
-    """A warning of the columns of X that go far beyond the inducing points ``Z`` of the fit before: a list."""
-    if not isinstance(x_scale, Scale):
-        return []
+def ends_of_X(table, before=None):
+    """The least and the largest value of each column of X (2, D) but for outliers, with those of the rows before."""
+    X = table.sample.X
+    ends = np.quantile(X[:: 1 + len(X) // _MANY], [_OUTLIERS, 1.0 - _OUTLIERS], axis=0, method="closest_observation")
+    return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
+
+
+def _of_far_columns(X, ends, names):
+    """A warning of the columns of X that go far beyond the ``ends`` of the rows before: a list."""
+    middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
     with np.errstate(over="ignore"):
-        X = np.sort(np.abs(x_scale.forward(rows.X)), axis=0)
-    reach = X[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
-    ratio = reach / np.maximum(np.abs(Z).max(0), 1.0)
+        away = np.sort(np.abs(X - middle) / np.where(half > 0.0, half, 1.0), axis=0)
+    ratio = away[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
     far = np.flatnonzero(ratio > _FAR)
     if not len(far):
         return []

@@ -126,6 +126,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         warm_start.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
+    ends = {"_ends_of_X": following.ends_of_X(some, estimator._ends_of_X if previous is not None and streams else None)}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -134,7 +135,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes | of_classes, told)
+    return Fit(*found, trained_with, targets.attributes | of_classes | ends, told)
 
 
 def _in_units_of_model(before, x_scale):
