@@ -277,6 +277,17 @@ def test_a_period_has_no_meaning_in_normal_scores():
         regressor(1.0 * ExpSineSquared(), normalize_X="quantile").fit(*monthly()[:2])
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fixed_lengthscale_has_no_meaning_in_normal_scores():
+    X, y, _, _ = monthly()
+    fixed, told = 1.0 * RBF(2.0, "fixed"), r"RBF\(.*fixed lengthscale.*normalize_X='quantile'"
+    with pytest.raises(ValueError, match=told):
+        regressor(fixed, normalize_X="quantile").fit(X, y)
+    model = regressor(1.0 * RBF(), normalize_X="quantile", n_inducing=5, max_iter=3, solver="ngd").fit(X, y)
+    with pytest.raises(ValueError, match=told):
+        model.set_params(kernel=fixed).partial_fit(X, y)
+
+
 @pytest.mark.slow
 def test_an_amplitude_is_found_in_the_units_of_y():
     """By steps, where y is centred alone."""

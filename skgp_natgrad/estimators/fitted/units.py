@@ -15,6 +15,7 @@ from ...kernels import Columns, Laplacian, from_sklearn
 from ...start.normal_scores import NormalScores
 from ...start.scale import fit_common_scale
 
+_NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale"}
 _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacian
 
 
@@ -45,27 +46,34 @@ def common_where_needed(scale, kernels):
     Raises
     ------
     ValueError
-        If X is mapped to normal scores, in which nothing is periodic.
+        As `checked_lengths`.
     """
-    n_columns = _n_columns(scale)
-    refuse_others(kernels, n_columns)
-    found = [each for kernel in kernels for each in _lengths(kernel, np.arange(n_columns))]
-    if isinstance(scale, NormalScores):
-        periodic = next((leaf for leaf, name, _ in found if name == "periodicity"), None)
-        if periodic is not None:
-            raise ValueError(
-                f"kernel contains {periodic!r}, whose period has no meaning with normalize_X='quantile': equal "
-                "distances of X are not equal in normal scores. Use normalize_X=True or False."
-            )
-        return scale
+    found = checked_lengths(kernels, scale)
     units = [scale.scale[columns] for leaf, name, columns in found if np.size(getattr(leaf, name)) == 1]
     return fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
 
 
-def refuse_others(kernels, n_columns):
-    """Refuse what is no kernel, before its parts are looked for."""
+def checked_lengths(kernels, scale):
+    """What has the units of X in the kernels: a list, as of `_lengths`.
+
+    Raises
+    ------
+    ValueError
+        If there is what is no kernel; or a length where X is mapped to normal scores, which have no unit.
+    """
+    n_columns = _n_columns(scale)
     for kernel in kernels:
+        # Refused before its parts are looked for.
         from_sklearn(kernel, n_columns)
+    found = [each for kernel in kernels for each in _lengths(kernel, np.arange(n_columns))]
+    if found and isinstance(scale, NormalScores):
+        leaf, name, _ = found[0]
+        raise ValueError(
+            f"kernel contains {leaf!r}, whose {_NAMES[name]} has no meaning with normalize_X='quantile': equal "
+            "distances of X are not equal in normal scores. Use normalize_X=True or False, or leave a lengthscale to "
+            "training."
+        )
+    return found
 
 
 def logarithms_of_units(kernels, scale, n_features):

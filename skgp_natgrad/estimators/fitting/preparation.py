@@ -22,7 +22,7 @@ from ...training.shared_checkpoint import SharedCheckpoint
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
 from ..arguments.reading import by_position, one_or_each
-from ..fitted.units import common_where_needed, in_units_of_model, refuse_others
+from ..fitted.units import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, training_table
 from ..rows.given_points import with_points
 from . import following, warm_start
@@ -212,7 +212,7 @@ def _going_on(estimator, plan, table, previous):
     reading.check_kernels(estimator.kernel, plan.n_latent(table))
     # A stream keeps the default kernel of its first rows.
     kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
-    refuse_others(kernels, table.n_columns)
+    checked_lengths(kernels, estimator._x_scale)
     plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
     if plan.n_inducing == "auto":
         # A fit of one step may have had thousands, too many for repeated steps.
