@@ -83,11 +83,15 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
     return X[chosen]
 
 
-def k_means(X, kernel, n_points, random_state):
-    """Centres of k-means clusters."""
+def k_means(X, kernel, n_points, random_state, weight=None):
+    """Centres of k-means clusters of rows with weights (N,)."""
     # Of several threads the one that is done first is added first: the centres' last bits would differ.
     with threadpool_limits(1, user_api="openmp"):
-        return KMeans(n_points, n_init=1, max_iter=_TURNS, random_state=random_state).fit(X).cluster_centers_
+        return (
+            KMeans(n_points, n_init=1, max_iter=_TURNS, random_state=random_state)
+            .fit(X, sample_weight=weight)
+            .cluster_centers_
+        )
 
 
 def random_rows(X, kernel, n_points, random_state):
@@ -140,13 +144,19 @@ def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
     return both[: len(given)], both[len(given) :]
 
 
-def follow(old, X, kernel, n_inducing, random_state):
+def follow(old, X, kernel, n_inducing, random_state, share=None):
     """Return the inducing points of a stream: the best of the old points and the new rows together.
 
     They follow a stream whose inputs move, and still cover the earlier inputs while
-    there are enough points. ``n_inducing=None`` stands for all.
+    there are enough points. ``n_inducing=None`` stands for all. With the ``share`` of the earlier rows, for which the
+    old points stand, among all rows they are the centres of clusters, where there are new rows enough.
     """
     if n_inducing is None:
         return distinct_rows(np.concatenate([old, X]))
-    both = distinct_rows(np.concatenate([old, candidates(X, n_inducing, random_state)]))
+    X = candidates(X, n_inducing, random_state)
+    both = np.concatenate([old, X])
+    if share is not None and len(X) >= n_inducing:
+        weight = np.repeat([share / len(old), (1.0 - share) / len(X)], [len(old), len(X)])
+        return k_means(both, kernel, n_inducing, random_state, weight)
+    both = distinct_rows(both)
     return greedy_variance(both, kernel, min(n_inducing, len(both)), random_state)

@@ -28,7 +28,7 @@ def place(plan, table, random_state):
         placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
         n_inducing = _padded_size(plan, len(placed[0]))
     elif isinstance(plan.inducing_init, str):
-        placed = inducing_points.place(_method(plan), X, kernel, n_inducing, n_mean, random_state)
+        placed = inducing_points.place(method_of(plan), X, kernel, n_inducing, n_mean, random_state)
     else:
         placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
     basis = BASES[plan.basis]
@@ -42,7 +42,7 @@ def place(plan, table, random_state):
     return points, masks
 
 
-def _method(plan):
+def method_of(plan):
     """How points are chosen.
 
     Where training moves them, they start at the centres of clusters, which are as dense as the rows are. Greedy

@@ -194,7 +194,9 @@ def _follow(plan, table, previous, posterior, constants, random_state):
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]
     if n_inducing is None or isinstance(plan.inducing_init, str):
         together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
-        Z = inducing_points.follow(Z, table.sample.X, together, n_inducing, random_state)
+        share = previous.weight / (previous.weight + table.total_weight)
+        share = share if placement.method_of(plan) == "k-means" else None
+        Z = inducing_points.follow(Z, table.sample.X, together, n_inducing, random_state, share)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
