@@ -202,3 +202,18 @@ def test_copies_among_the_given_points(copies):
     mean, _ = check_regressor(X, Y, inducing_init=points)
     assert rmse(mean, Y) < Y.std()
     check_classifier(X, inducing_init=points)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [[0.2, 0.8], [0.15, 0.35, 0.5]])
+def test_far_from_all_rows_probabilities_lie_between_the_base_rates_and_equal_ones(shares, rng):
+    X = rng.normal(size=(120, 2))
+    f = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=120)
+    y = np.digitize(f, np.quantile(f, np.cumsum(shares)[:-1]))
+    far = 1e3 * np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [1.0, -1.0]])
+    found = NGDSVGPClassifier(1.0 * Matern(nu=1.5), random_state=0).fit(X, y).predict_proba(far)
+    assert_allclose(found - found[0], 0.0, atol=1e-9)
+    # A part of the way from equal probabilities to the shares, the same for all classes up to the link.
+    part = (found[0] - 1.0 / len(shares)) / (np.array(shares) - 1.0 / len(shares))
+    assert 0.2 < part[0] < 1.0
+    assert 0.2 < part[-1] < 1.0
