@@ -97,6 +97,23 @@ def test_the_second_moment_is_that_of_the_errors(rng, n_large):
     assert (found.share > 0.01) == bool(n_large)
 
 
+def test_levels_of_intervals_that_hold_one_value_do_not_count():
+    error = np.where(np.arange(100) < 94, 0.1, 1.1)
+    np.testing.assert_array_equal(seen_of(error).levels, [0.5, 0.9, 0.95, 0.99])
+    np.testing.assert_array_equal(seen_of(error, width=1.0).levels, [0.95, 0.99])
+    np.testing.assert_array_equal(seen_of(8.0 * error, width=1.0).levels, [0.9, 0.95, 0.99])
+
+
+def test_heavy_tails_leave_the_second_moment_open(rng):
+    """That of a Student-t sample of three degrees of freedom is far from its expectation: the density decides."""
+    error = np.clip(stats.t(3.0).rvs(700, random_state=rng), -40.0, 40.0)
+    found = seen_of(error, predicted=0.0, variance=3.0)
+    spread = [found.error_of_moment(errors_of.Errors()), np.sqrt(2.0 / 700.0)]
+    assert spread[0] > 2.0 * spread[1]
+    normal = seen_of(rng.normal(size=4000), predicted=0.0, variance=1.0)
+    assert normal.error_of_moment(errors_of.Errors()) == pytest.approx(np.sqrt(2.0 / 4000.0), rel=0.1)
+
+
 def test_errors_of_student_t_stay_as_they_are(rng):
     error = stats.t(5.0).rvs(4000, random_state=rng)
     found = errors_of.best(seen_of(error, predicted=0.0, variance=5.0 / 3.0))

@@ -26,12 +26,13 @@ _STARTS = (0.9, 1.0, 1.0), (0.0, 0.0, 2.0)
 # By how much the logarithm of the second moment, and the share of errors in an interval, may be off; what squares cost.
 _OFF, _COST = 0.1, 2.0
 _OFF_SHARE, _COST_OF_SHARE = 0.03, 60.0
-# Coverages of the intervals that count: of 50 % not where y is rounded, as one value may have more of it.
+# Coverages of the intervals that count: of 50 % not where y is rounded.
 _LEVELS = np.array([0.5, 0.9, 0.95, 0.99])
-# Bounds of the logarithm of the wide part's share, and where its search starts.
-_SHARES, _FIRST_SHARES = (-7.0, -0.7), (-4.0, -2.5, -1.0)
+# Bounds of the logarithm of the wide part's share, and where its search starts; the logarithm of the others' degrees of
+# freedom, there at least.
+_SHARES, _FIRST_SHARES, _FEW_TAILS = (-7.0, -0.7), (-4.0, -2.5, -1.0), 3.0
 # Either may be off by so many standard errors, too. Rows that tell what they cost, and the precision of the search.
-_CHANCE, _ROWS, _SEARCH = 2.0, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
+_CHANCE, _CHANCE_OF_MOMENT, _ROWS, _SEARCH = 2.0, 1.5, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
 # A standard deviation of the errors that is smaller than this share of that of rounding is not from rounding.
 _ROUNDED = 0.5
 
@@ -78,8 +79,11 @@ class Seen(NamedTuple):
 
     @property
     def levels(self):
-        """Of the intervals that count."""
-        return _LEVELS[1:] if self.width else _LEVELS
+        """Of the intervals that count: of rounded errors those that hold more than one value."""
+        if not self.width:
+            return _LEVELS
+        of_one_value = np.average(np.abs(self.error) < 0.5 * self.width, weights=self.weight)
+        return _LEVELS[max(0.5, of_one_value) < _LEVELS]
 
     def some(self, n_rows):
         """So many of the rows at most, from all over them."""
@@ -109,9 +113,16 @@ class Seen(NamedTuple):
 
     def moment(self, errors):
         """The mean square of errors by their deviations under the distribution."""
+        return float(np.average(self._squares(errors), weights=self.weight))
+
+    def _squares(self, errors):
         of_most = self.squared_scale(errors) / (1.0 - 2.0 / errors.df)
-        variance = (1.0 - errors.share) * of_most + errors.share * errors.spread * self.variance
-        return float(np.average(self.error**2 / variance, weights=self.weight))
+        return self.error**2 / ((1.0 - errors.share) * of_most + errors.share * errors.spread * self.variance)
+
+    def error_of_moment(self, errors):
+        """The standard error of the logarithm of `moment`: that of a few large errors is large."""
+        found = Average.of(self._squares(errors), self.weight, self.n_each)
+        return found.error / max(found.mean, np.finfo(float).tiny)
 
     def coverage(self, errors, levels):
         """The shares of the errors that are in central intervals of these levels."""
@@ -172,12 +183,13 @@ def _with_moment(seen, found):
         of_most = np.average(seen.squared_scale(errors) / seen.variance, weights=seen.weight) / (1.0 - 2.0 / errors.df)
         return errors._replace(spread=float(max((second - (1.0 - errors.share) * of_most) / errors.share, 1.0)))
 
-    # How far the deviation varies is for the density alone to say.
+    # How far the deviation varies is for the density alone to say, where one distribution has all errors.
     bounds = [_BOUNDS[0], (0.0, max(found.factor, 1e-3)), _BOUNDS[2]]
     tried = [_lowest(seen, _of_t, start, bounds, _cost, _SEARCH)]
-    # The wide part has the tails.
-    start = *start[:2], max(start[2], _STARTS[0][2])
-    tried += [_lowest(seen, of_mixture, (*start, share), [*bounds, _SHARES], _cost, _SEARCH) for share in _FIRST_SHARES]
+    # The wide part has the tails, and large errors hide how the deviation of the others varies.
+    bounds = [_BOUNDS[0], (0.0, max(found.factor, 1.0)), _BOUNDS[2], _SHARES]
+    start = start[0], 1.0, max(start[2], _FEW_TAILS)
+    tried += [_lowest(seen, of_mixture, (*start, share), bounds, _cost, _SEARCH) for share in _FIRST_SHARES]
     return min(tried, key=lambda each: each[1])[0]
 
 
@@ -198,7 +210,7 @@ def _apart(seen, errors):
 def _is_right(seen, errors):
     """Whether second moment and intervals are right, as far as so many rows tell."""
     levels, n_rows = seen.levels, len(seen.error)
-    off = max(_OFF, _CHANCE * np.sqrt(2.0 / n_rows))
+    off = max(_OFF, _CHANCE_OF_MOMENT * seen.error_of_moment(errors))
     off_shares = np.maximum(_OFF_SHARE, _CHANCE * np.sqrt(levels * (1.0 - levels) / n_rows))
     return abs(_excess(seen, errors)) <= off and bool(np.all(_apart(seen, errors) <= off_shares))
 
