@@ -91,6 +91,7 @@ _OF_THE_SEARCH |= {"test_landed_accuracy"}
 _OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables", "test_rare_classes"}
 _OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates", "test_the_whole_search"}
 _OF_THE_SEARCH |= {"test_noise_is_not_interpolated_by_default", "test_rounded_targets_have_a_deviation_by_default"}
+_OF_THE_SEARCH |= {"test_a_weak_signal_is_found_by_default"}
 
 
 @pytest.fixture(autouse=True)

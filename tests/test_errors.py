@@ -10,11 +10,14 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad.kernels import from_sklearn
-from skgp_natgrad.mean_solve import rounding
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.mean_solve import closed_form, rounding
 from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.start import errors as errors_of
-from skgp_natgrad.start import few_rows
+from skgp_natgrad.start import evidence, few_rows, search
+from skgp_natgrad.start.candidates import matern52
+from skgp_natgrad.start.view import View
 
 # -- the width of a rounding ---------------------------------------------------------------------
 
@@ -385,6 +388,50 @@ def test_noise_is_not_interpolated(seed):
     reg = NGDSVGPRegressor(1.0 * Matern(0.05, nu=2.5), random_state=0).fit(X, y)
     assert reg.score(X, y) < 0.3
     assert 0.6 < reg.summary().noise ** 2 < 1.4
+
+
+def weak(seed, n_rows, share):
+    """Rows of three columns, and targets of which a smooth function has a share of the variance."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    f = np.sin(X[:, 0] + 0.5 * X[:, 1])
+    return X, f, np.sqrt(share / (1.0 - share)) * f / f.std() + rng.normal(size=n_rows)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_level_maxima_that_of_more_noise_is_taken(seed, x64):
+    """For a weak function the evidence of short lengthscales and next to no noise is about as large."""
+    X, _, y = weak(seed, 200, 0.05)
+    seen = View(svgp.Table(X, ((y - y.mean()) / y.std())[None], np.ones(200)))
+    start, bounds, prior = seen.start(matern52, 0.03 * seen.longest, np.log(0.05), 1.0)
+    short = evidence.maximise(start, bounds, seen.table, 15, prior)
+    found = search._smooth_of(seen, seen.table, 1.0, 15)
+    assert abs(found.evidence - short.evidence) < 4.0
+    assert np.exp(short.hyperparameters.noise) < 0.3
+    assert 0.5 < np.exp(found.hyperparameters.noise) < 1.1
+
+
+@pytest.mark.parametrize(("share", "explained"), [(0.0, (-0.01, 0.05)), (0.4, (0.3, 0.95))])
+def test_a_mean_that_follows_its_rows_a_little(share, explained, x64):
+    """Where it predicts others no better than the constant does it goes, and a function stays."""
+    X, _, y = (each[:100] for each in weak(2, 2100, share))
+    y = (y - y.mean()) / y.std()
+    table = svgp.Table(X, y[None], np.ones(100))
+    kernel, settings = 0.3 * Matern(np.ones(3), nu=0.5), svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.Plan(kernels=(kernel,), likelihood=Gaussian(0.75), n_inducing=None, settings=settings)
+    state, constants = svgp.init(plan, table, random_state=0)
+    rows = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 100).left_out
+    residual = rows.error[0] * (1.0 - np.diag(rows.leverage[0]))
+    assert explained[0] < 1.0 - np.mean(residual[:100] ** 2) < explained[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_weak_signal_is_found_by_default(seed):
+    X, f, y = weak(seed, 2300, 0.05)
+    reg = NGDSVGPRegressor(random_state=0).fit(X[:300], y[:300])
+    assert np.corrcoef(reg.predict(X[300:]), f[300:])[0, 1] > 0.5
+    assert reg.score(X[300:], y[300:]) > 0.01
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ FEWEST, _ROWS_OF_PRIOR = 10, 3.0
 _LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
 # Nats that are no difference.
 _SAME = 1e-5
-# Mean leverage of the rows from which the mean follows each of them; and the root mean square error, in deviations of
-# the target, below which that is no accident.
-_FOLLOWS, _SMALL_ERROR = 0.3, 0.3
+# Mean leverage of the rows from which the mean follows each of them, a little of it; and the root mean square error, in
+# deviations of the target, below which that is no accident.
+_FOLLOWS, _A_LITTLE, _SMALL_ERROR = 0.3, 0.1, 0.3
 # A noise counts as another one if its logarithm is larger by this.
 _APART = 1.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -138,15 +138,21 @@ class _Level:
     def __init__(self, left_out, held, k, best, free_scale):
         self._left_out, self._rows, self._best, self._free_scale = left_out, (held, k), best, free_scale
         self._at_best, error, rest = self._densities(best)
-        self._follows = len(rest) and 1.0 - np.mean(rest) > _FOLLOWS and error > _SMALL_ERROR
-        if self._follows:
-            found_nothing = self._is_level(self._constant(), _LEVEL_OF_NOTHING)
-            self._n_errors = _LEVEL_OF_NOTHING if found_nothing else _LEVEL
+        self._n_errors = self._allowed(1.0 - np.mean(rest)) if len(rest) and error > _SMALL_ERROR else None
+
+    def _allowed(self, leverage):
+        """Standard errors by which a noise may be worse; None if there is to be no more noise.
+
+        A mean that hardly follows its rows may be a weak function: it stays if the constant is worse by one of them.
+        """
+        if leverage > _FOLLOWS:
+            return _LEVEL_OF_NOTHING if self._is_level(self._constant(), _LEVEL_OF_NOTHING) else _LEVEL
+        return _LEVEL if leverage > _A_LITTLE and self._is_level(self._constant(), _LEVEL) else None
 
     def most_noise(self, tried, limit):
         """The largest noise up to which all are level, of those that have been tried and of further ones."""
         found, end = self._best, max(tried)
-        while self._follows and found < limit:
+        while self._n_errors is not None and found < limit:
             ahead = next((each for each in tried if each >= found + _APART), min(max(found, end) + _STEP, limit))
             if not self._is_level(self._densities(ahead)[0], self._n_errors):
                 break

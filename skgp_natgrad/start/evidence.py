@@ -41,6 +41,8 @@ _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
 _GRADIENT, _CHANGE = 1e-5, 2e-9
 # The largest slope by which a loss is divided.
 _STEEPEST = 1e100
+# The least variance of noise.
+_SMALLEST = 1e-300
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -172,6 +174,13 @@ def value(hyperparameters, rows):
         return 0.0
     factored = [(_factored(hyperparameters, group), group) for (group,) in _groups(rows)]
     return sum(-np.inf if each is None else _value(hyperparameters, each, group) for each, group in factored)
+
+
+def of_noise(rows):
+    """The evidence of noise alone, of the variance of each target."""
+    y = [each[np.isfinite(each)] for each in rows.y]
+    y = [each for each in y if len(each)]
+    return sum(-0.5 * len(each) * (1.0 + _LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
 
 
 def _value(hyperparameters, factored, rows):

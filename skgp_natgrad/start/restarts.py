@@ -79,7 +79,7 @@ class Starts:
         if self._n_restarts == 0 or not np.any(self._low < self._high):
             return found, False
         rows, starts = self._few, self._others()
-        if not found.evidence > self._of_noise() + _CLEARLY:
+        if not found.evidence > evidence.of_noise(self._rows) + _CLEARLY:
             # Few rows may look like noise where all do not.
             rows, starts = self._rows, starts[:1]
         tried = [self._maximised(x, rows, _ITERATIONS) for x in [*starts, *self._random()]]
@@ -107,11 +107,6 @@ class Starts:
 
     def _value(self, x, rows):
         return evidence.value(rebuilt(x, self._start), rows) + self._log_prior(x)[0]
-
-    def _of_noise(self):
-        """The evidence of noise alone, of the variance of each target."""
-        y = [each[np.isfinite(each)] for each in self._rows.y]
-        return sum(-0.5 * len(each) * (1.0 + np.log(2.0 * np.pi * max(np.mean(each**2), 1e-300))) for each in y)
 
     def _of(self, name):
         return [place for owner, field, place in self._places if field == name]

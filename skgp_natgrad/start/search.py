@@ -38,6 +38,9 @@ _TRIED = 2
 # columns, in which a function may go up and down many times.
 _STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05), (1.0, 0.9))
 _SHORT = ((0.03, 0.05), (0.01, 0.05))
+# Nats within which two maxima of the evidence are level; and nats per row below which the gain on noise is little: then
+# the last start, which is nearly noise, is tried as well.
+_LEVEL, _LITTLE = 2.0, 0.2
 # A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
 _NOTHING = -1.4
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
@@ -211,11 +214,24 @@ def _smooth_one(view, parts, tie, n_iterations):
 
 
 def _smooth_of(view, rows, tie, n_iterations):
+    """The maximum of largest evidence, or one of more noise that is level with it.
+
+    Of noise alone, and of a weak function, there is a second maximum of lengthscales so short that every row explains
+    itself, which predicts no other. By chance it is the higher one in many tables, by less than a nat.
+    """
     pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
     starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
+    nearly_noise = starts[len(_STARTS) - 1]
     starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
-    found = [evidence.maximise(at, to, rows, n_iterations, prior) for at, to, prior in starts[:_TRIED]]
-    return max(found, key=lambda each: each.evidence)
+    starts, others = starts[:_TRIED], starts[_TRIED:]
+    found = [evidence.maximise(at, to, rows, n_iterations, prior) for at, to, prior in starts]
+    largest = max(each.evidence for each in found)
+    if largest < evidence.of_noise(rows) + _LITTLE * rows.y.size and any(each is nearly_noise for each in others):
+        at, to, prior = nearly_noise
+        found.append(evidence.maximise(at, to, rows, n_iterations, prior))
+        largest = max(largest, found[-1].evidence)
+    level = [each for each in found if each.evidence >= largest - _LEVEL]
+    return max(level, key=lambda each: each.hyperparameters.noise)
 
 
 def _like(view, parts, make, first, n_iterations):
