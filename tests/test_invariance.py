@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend.canonical import order_of
@@ -89,6 +90,23 @@ def check_classes(X, y, n_classes, **own):
 def test_class_probabilities(n_classes):
     X, y = problem(120, 4, n_classes)
     check_classes(X, y, n_classes)
+
+
+BY_STEPS = {"solver": "ngd", "n_inducing": 15, "max_iter": 40}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("own", [{}, {"kernel": 1.0 * Matern(nu=1.5) + 1.0 * DotProduct()}, BY_STEPS], ids=str)
+def test_classes_that_exchange_their_names(own, n_classes):
+    X, y = problem(120, 4, n_classes)
+    first, second = (
+        NGDSVGPClassifier(**own, random_state=0).fit(X, np.array(list(names))[y]).predict_proba(X)
+        for names in ("abc", "bac")
+    )
+    assert_allclose(second[:, [1, 0, 2][:n_classes]], first, atol=ATOL)
+    assert np.abs(second - first).max() > 0.1
 
 
 def test_the_mean_and_the_deviation():
