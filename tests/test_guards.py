@@ -122,8 +122,7 @@ def test_robust_max_from_the_first_step(gamma):
     model = NGDSVGPClassifier(
         likelihood="robust_max", n_inducing=100, gamma_schedule=gamma, batch_size=256, max_iter=60, random_state=0
     ).fit(X, y)
-    assert np.all(np.isfinite(model.elbo_curve_))
-    assert np.all(np.isfinite(model.predict_proba(X)))
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0)
     assert model.n_rejected_steps_ >= model.n_clipped_steps_ > 0
     assert model.elbo_ > model.elbo_curve_[0]
     assert model.score(X, y) > 0.8

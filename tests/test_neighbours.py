@@ -161,9 +161,11 @@ def test_densities_of_measurements_do_not_depend_on_the_scale_of_the_prior(rng):
 
 
 def test_errors_of_zero_have_a_density(rng):
-    table = measurements(rng)._replace(y=np.zeros((1, 400)))
+    table, hyperparameters = measurements(rng), hyperparameters_of(KERNELS["matern"], 0.02)
     judges = neighbours.Judges.of(table.X, np.arange(50), of_labels=False)
-    assert np.all(np.isfinite(neighbours.densities(hyperparameters_of(KERNELS["matern"], 0.02), table, judges)))
+    zero = neighbours.densities(hyperparameters, table._replace(y=np.zeros((1, 400))), judges)
+    assert np.all(zero > neighbours.densities(hyperparameters, table, judges))
+    assert np.all(zero < 1e3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

