@@ -154,7 +154,8 @@ def test_every_method_of_the_regression_tables_trains(small, capsys):
     assert [line["method"] for line in lines] == [*orthogonal.METHODS, *orthogonal.OURS]
     for line in lines:
         assert (line["n"], line["n_test"], line["d"], line.get("iterations", 2)) == (54, 6, 2, 2)
-        assert np.isfinite([line["rmse"], line["mae"], line["log_density"], line["seconds"]]).all()
+        assert 0.0 < line["mae"] <= line["rmse"] < 2.0
+        assert -5.0 < line["log_density"] < 1.0
         assert "curve" not in line
     text = capsys.readouterr().out
     assert report.NOT_RUN not in text
