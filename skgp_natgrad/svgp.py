@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from ._backend import blas
 from ._backend import device as _device
 from ._backend.types import Seed
-from .mean_solve import class_labels, closed_form, exact_mean
+from .mean_solve import exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
@@ -34,19 +34,11 @@ from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
 from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start.plan import Plan, check_plan
+from .start.plan import Plan, check_plan, sized
 from .start.result import Result, of_training
-from .start.sized import on_points_alone, sized
+from .start.routes import is_solved_at_once, route_of
 from .start.state import Previous, previous_of
-from .step.algorithm import (
-    MEAN_SOLVERS,
-    NATURAL_MEAN_SOLVERS,
-    SOLVERS,
-    Algorithm,
-    is_collapsed,
-    is_solved_at_once,
-    refused_in_stream,
-)
+from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
 from .step.state import Report, State
@@ -118,6 +110,7 @@ __all__ = [
     "quantiles",
     "refused_in_stream",
     "rescaled",
+    "route_of",
     "sample_latent",
     "sample_targets",
     "sized",
@@ -254,45 +247,33 @@ def train(
     """
     random_state = check_random_state(random_state)
     with _device.computation(plan.device, plan.n_devices):
-        if SOLVERS[plan.settings.algorithm.solver].one_step:
+        if not plan.route.trains:
             return _in_one_step(state, constants, table, plan, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
         result = of_training(trained, constants)
-        solves = plan.settings.algorithm.mean_solver == "exact"
-        return _with_mean(result, table, plan, random_state) if solves else result
+        return _with_mean(result, table, plan, random_state) if plan.settings.algorithm.solves_mean else result
 
 
 def _in_one_step(state, constants, table, plan, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
-    arguments = state.parameters, constants.pinned(state.parameters)
-    conjugate = state.parameters.raw_likelihood.conjugate
-    # Known variances of single rows say how the deviation varies.
-    calibrates = conjugate and plan.calibrate and not table.has_known and not table.y_is_constant
     with blas.single_threaded(len(constants.masks.Z)):
-        if conjugate:
-            on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-            n_left_out = dispersion.n_rows(len(constants.masks.Z)) if calibrates or on_all_rows else 0
-            optimum = closed_form.solve(*arguments, table, random_state, n_left_out, on_all_rows, plan.averages is None)
-            other = on_points_alone(plan) if on_all_rows and optimum.means is None else plan
-            if other.n_inducing != plan.n_inducing:
-                state, constants = init(other, table, random_state)
-                return _in_one_step(state, constants, table, other, random_state)
-        else:
-            further = plan.n_mean_inducing, plan.n_mean_inducing_at_most
-            optimum = class_labels.solve(*arguments, table.in_memory(), random_state, *further)
+        pinned = constants.pinned(state.parameters)
+        optimum, other = plan.route.solve(state.parameters, pinned, table, plan, random_state)
+        if other.n_inducing != plan.n_inducing:
+            state, constants = init(other, table, random_state)
+            return _in_one_step(state, constants, table, other, random_state)
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
     trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
     found = of_training(trained, constants)
-    dispersed = _dispersion(optimum, table, plan, random_state) if calibrates else None
+    dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
     if optimum.means is not None:
         parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
         found = found._replace(state=state._replace(parameters=parameters), constants=constants)
-    left_out = optimum.left_out
-    of_held_out = {"held_out": optimum.held_out, "gain": optimum.gain}
-    of_held_out |= {} if left_out is None else {"error_of_mean": left_out.error_of_mean}
-    return found._replace(calibration=optimum.calibration, dispersion=dispersed, **of_held_out)
+    of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain")}
+    error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
+    return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
 
 
 def _dispersion(optimum, table, plan, random_state):

@@ -472,7 +472,7 @@ def test_a_stage_that_does_not_fit_is_refused_before_the_first_step(options, mes
     for value in (int(most), int(1.01 * int(most)) + 1):
         with pytest.raises(InterruptedError):
             model.set_params(**{name: value}).fit(X, X[:, 0])
-    needed = [max(stage.n_bytes for stage in requirements.stages(*each)) for each in plans]
+    needed = [max(stage.n_bytes for stage in plan.route.stages(plan, table)) for plan, table in plans]
     assert needed[0] <= 2 * memory.GIB < needed[1]
 
 

@@ -19,6 +19,7 @@ from skgp_natgrad.estimators.rows import long_tables
 from skgp_natgrad.estimators.rows.targets import Targets
 from skgp_natgrad.mean_solve import closed_form, mean_system
 from skgp_natgrad.start import placement, sizes, state
+from skgp_natgrad.start.routes.one_step import OneStep
 from skgp_natgrad.start.scale import Moments, fit_scale
 from skgp_natgrad.training import batches, checkpoint, long_table, windows
 
@@ -420,7 +421,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "BLOCK_ROWS", 256)
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 2048)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 100)
-    monkeypatch.setattr(reading, "_MERGED_ROWS", 100)
+    monkeypatch.setattr(OneStep, "batch_size", 100)
     # The process of deviations that vary with X has five hundred points of its own.
     model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver, calibrate=False)
     if solver == "ngd":

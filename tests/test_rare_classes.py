@@ -112,7 +112,7 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
 
     def tried(plan, table, seed, labels):
         each = of_labels[int(plan.kernels[0].k2.length_scale == 2.0)]
-        return choice._Tried(plan, each.mean(), held_out_labels.Densities(each, np.ones(200), np.ones(200)))
+        return choice._Tried(plan, held_out_labels.Densities(each, np.ones(200), np.ones(200)))
 
     monkeypatch.setattr(choice, "_tried", tried)
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))

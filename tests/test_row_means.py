@@ -15,7 +15,7 @@ from skgp_natgrad._backend.tiles import Tiles
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.mean_solve import conjugate_gradients, row_means
 from skgp_natgrad.prediction import posterior
-from skgp_natgrad.start import dispersion, placement, sizes
+from skgp_natgrad.start import placement, sizes
 from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential
 
@@ -125,7 +125,7 @@ def in_parts(monkeypatch):
     for name, value in parts.items():
         monkeypatch.setattr(row_means, name, value)
     monkeypatch.setattr(tiles, "_ROWS", 64)
-    monkeypatch.setattr(dispersion, "n_rows", lambda n_points: 24)
+    monkeypatch.setattr(sizes, "n_left_out", lambda n_points: 24)
 
 
 def in_double(monkeypatch):
@@ -181,7 +181,7 @@ def test_up_to_the_smallest_noise_the_mean_is_no_worse(rng, monkeypatch, kernel,
     Under a smooth kernel the exact mean has digits that single precision lacks; rows left out tell what is left.
     """
     is_rough, kernel = getattr(kernel, "nu", None) == 0.5, ConstantKernel(1.0, "fixed") * kernel
-    monkeypatch.setattr(dispersion, "n_rows", lambda n_points: 100)
+    monkeypatch.setattr(sizes, "n_left_out", lambda n_points: 100)
     table, X = table_of(rng, n=600, noise=noise), rng.uniform(-1.0, 1.0, size=(100, 2))
     table, means = table._replace(weight=np.ones(600)), []
     for n_rows in (600, 0):
@@ -311,10 +311,10 @@ def test_steps_on_all_rows_have_all_rows_or_none(rng):
 
 def test_a_mean_on_all_rows_is_for_one_kernel_and_one_process(rng, monkeypatch):
     plan = plan_of(2, 240)._replace(kernels=(KERNEL, ConstantKernel(1.0) * RBF(0.5)))
-    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*kernel is a list of 2.*n_mean_inducing=0"):
+    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*kernel is a list of 2: give n_mean_inducing=0"):
         svgp.init(plan, table_of(rng, 2), random_state=0)
     monkeypatch.setattr(processes, "count", lambda: 2)
-    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*n_devices='all' shares them.*n_mean_inducing=0"):
+    with pytest.raises(ValueError, match=r"n_mean_inducing=240.*n_devices='all' shares them: give n_mean_inducing=0"):
         check_plan(plan_of(1, 240)._replace(n_devices="all"), table_of(rng))
 
 
@@ -338,7 +338,7 @@ def test_the_bound_is_that_of_a_mean_before_conjugate_gradients_have_converged(r
 def test_single_precision_leaves_the_bound_its_digits(rng, monkeypatch, noise, nu):
     """At the mean that is returned, of 600 rows; N k / s^2 up to 6e10, where conjugate gradients end far from y."""
     kernel = ConstantKernel(1.0, "fixed") * Matern(1.0, "fixed", nu=nu)
-    monkeypatch.setattr(dispersion, "n_rows", lambda n_points: 60)
+    monkeypatch.setattr(sizes, "n_left_out", lambda n_points: 60)
     table, found, solve = table_of(rng, n=600, noise=noise), [], row_means.solve
     monkeypatch.setattr(row_means, "solve", lambda *a: found.append(solve(*a)) or found[-1])
     plan = plan_of(1, table.n_rows, kernel, noise)

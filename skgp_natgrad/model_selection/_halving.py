@@ -188,8 +188,7 @@ def _can_pause(estimator):
         return False
     # Anything else that is wrong with its arguments is for its fit to say.
     solver = SOLVERS.get(estimator.solver) if isinstance(estimator.solver, str) else None
-    one_step = solver is not None and solver.one_step
-    return not one_step and estimator.solver != "lbfgs" and not is_transformation(estimator.optimizer)
+    return (solver is None or solver.pauses) and not is_transformation(estimator.optimizer)
 
 
 class _SameSplits:

@@ -17,20 +17,18 @@ from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..mean_solve.held_out_labels import Densities
-from ..step.algorithm import SOLVERS
 from . import evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
-from .plan import Plan
+from .plan import Plan, sized
 from .restarts import Starts, is_periodic
-from .sized import pays_on_all_rows, sized
-from .started import VARIANCE_OF_LABELS, is_fixed, n_points_of_steps, started
+from .started import is_fixed, started
 from .state import init
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
 # that, and its inducing points.
-_FINALISTS, _ROWS, _POINTS = 2, 20_000, 2000
+_ROWS, _POINTS = 20_000, 2000
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
@@ -48,15 +46,12 @@ def complete(plan, table, random_state):
     if not is_given:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state, n_rows=table.n_rows)[1]
     plan = with_priors(plan, table)
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    if one_step and is_given:
-        plan = maximise_evidence(plan, table, random_state)
-    elif plan.hyperparameter_prior and not is_given and plan.likelihood.conjugate:
+    if is_given:
+        plan = _SEARCHES[plan.route.search](plan, table, random_state)
+    elif plan.hyperparameter_prior and plan.likelihood.conjugate:
         # The default kernel is at the maximum without the prior. Noise for repeated steps is the default.
         found = maximise_evidence(plan, table, random_state)
-        plan = found if one_step else plan._replace(kernels=found.kernels)
-    elif is_given:
-        plan = _started_elsewhere(plan, table, random_state)
+        plan = plan._replace(kernels=found.kernels) if plan.route.trains else found
     return sized(plan, table)
 
 
@@ -109,23 +104,22 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     # A wrong value is refused before any work.
     plan.likelihood.value_and_bounds(len(tables[0].y))
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    plain = few_rows.plain(plan, tables[0]) if one_step and few_rows.suits(plan, tables[0]) else None
+    route = plan.route
+    plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
     if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
         return 0, plain.plan
-    n_best = _FINALISTS if one_step else 1
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with blas.single_threaded(0):
         index, found = search.best_kernels(
             regressed,
             random_state,
-            n_best,
-            coarse=not one_step,
+            route.n_finalists,
+            coarse=route.trains,
             noises=noises,
-            of_labels=one_step and plan.n_classes > 0,
+            of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
-            on_all_rows=functools.partial(_rests_on_all_rows, plan, n_rows),
-            n_points=None if one_step else n_points_of_steps(plan),
+            on_all_rows=functools.partial(route.rests_on_all_rows, plan, n_rows),
+            n_points=route.n_points(plan),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
@@ -133,27 +127,15 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)
-    if not one_step or (len(found) == 1 and plan.likelihood.conjugate):
+    if len(found) == 1 and not route.compares_labels:
         return index, started(plan, found[0], table)
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
-    if plan.likelihood.conjugate:
-        tried = [_tried(started(plan, each, table), table, seed) for each in found]
-        return index, max(tried, key=lambda each: each.density).plan
+    if not route.compares_labels:
+        return index, max((started(plan, each, table) for each in found), key=lambda each: _density(each, table, seed))
     has_one_unit = in_common_unit is not None and in_common_unit[index]
     on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
     return index, _of_classes(plan, found, table, seed, on_more_labels)
-
-
-def _rests_on_all_rows(plan, n_rows, table, kernel, noise):
-    """Whether the model under such a kernel will rest on all rows, of which the table has some."""
-    if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        return False
-    if not plan.likelihood.conjugate:
-        return True
-    is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
-    is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
-    return is_open and is_complete and pays_on_all_rows(plan, table, kernel, noise, n_rows)
 
 
 def _of_classes(plan, found, table, seed, on_more_labels):
@@ -184,16 +166,13 @@ def _best_of_labels(found, densities):
 
 
 class _Tried(NamedTuple):
-    """A plan, with the scale of the kernel that suits it, and the log density of held-out rows: that of each label."""
+    """A plan, with the scale of the kernel that suits it, and the log densities of held-out labels."""
 
     plan: Plan
-    density: float
-    of_labels: Densities | None = None
+    of_labels: Densities
 
 
 def _tried(plan, table, seed, labels=_LABELS):
-    if plan.likelihood.conjugate:
-        return _Tried(plan, _density(plan, table, seed))
     random_state = np.random.RandomState(seed)
     n_rows, share = labels
     chosen = np.sort(random_state.permutation(len(table.weight))[:n_rows])
@@ -205,7 +184,7 @@ def _tried(plan, table, seed, labels=_LABELS):
         log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state, share)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
     plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan
-    return _Tried(plan, densities.mean, densities)
+    return _Tried(plan, densities)
 
 
 def _density(plan, table, seed):
@@ -230,8 +209,6 @@ def maximise_evidence(plan, table, random_state):
     GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
     """
     table, n_targets = _with_weight(table.sample), table.n_targets
-    if not plan.likelihood.conjugate:
-        return _of_labels(plan, table, random_state)
     # With a prior the noise stays that of the evidence, which the targets of equal X tell.
     merges = plan.hyperparameter_prior is None
     rows = targets.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
@@ -339,6 +316,10 @@ def _of_labels(plan, table, random_state):
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
-    log_scale = np.clip(np.log(VARIANCE_OF_LABELS / total), *amplitude.room(found, *(each.kernel for each in bounds)))
+    log_scale = np.clip(np.log(plan.route.variance / total), *amplitude.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, amplitude.multiplied(found, log_scale)))
     return _tried(plan._replace(kernels=(kernel,)), table, seed).plan
+
+
+# How the hyperparameters of given kernels are found, by the name of the route's search.
+_SEARCHES = {"restarts": _started_elsewhere, "evidence": maximise_evidence, "labels": _of_labels}

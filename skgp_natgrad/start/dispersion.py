@@ -28,6 +28,7 @@ from ..training.long_table import AnyTable
 from ..training.settings import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
+from . import sizes
 from .candidates import matern12
 from .plan import Plan
 from .refinement import fitted_kernel
@@ -35,19 +36,14 @@ from .result import Result
 from .scale import fit_targets
 from .state import init
 
-# Most rows that are left out, operations for them, the fewest rows, rows of the evidence, and points of the process.
-_MOST_ROWS, _OPERATIONS, _FEWEST, _EVIDENCE_ROWS, _POINTS = 8192, 2e11, 100, 400, 500
+# The fewest rows, rows of the evidence, and points of the process.
+_FEWEST, _EVIDENCE_ROWS, _POINTS = 100, 400, 500
 # Of a normal error the logarithm of the square has mean -1.27 and variance 4.9, most of what there is to explain.
 _NOISE = 0.7
 # A square is at least this share of its variance: an error of zero is not known to be smaller.
 _LEAST = 1e-6
 # The least deviation of a target that is rounded, as a share of that of rounding.
 _LEAST_OF_ROUNDED = 0.5
-
-
-def n_rows(n_points):
-    """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
-    return int(min(_MOST_ROWS, max(_OPERATIONS / (2.0 * n_points**2), _POINTS)))
 
 
 def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_state: Seed = None) -> Model:
@@ -98,7 +94,7 @@ def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_
     with _device.computation(plan.device, plan.n_devices), blas.single_threaded(n_points):
         rows = closed_form.left_out_of_model(
             lambda X: predict(undispersed, X, device=plan.device),
-            *(parameters, constants, table, random_state, n_rows(n_points)),
+            *(parameters, constants, table, random_state, sizes.n_left_out(n_points)),
         )
         return model._replace(dispersion=fit(rows, random_state))
 

@@ -8,27 +8,23 @@ import operator
 import numpy as np
 
 from .._backend import processes
-from ..step.algorithm import SOLVERS
 from ..training.batches import bucket
 from ..training.shares import gathered
 from ..variational.bases import BASES
 from ..variational.points import Masks, Points
 from . import inducing_points
 
-# Of so many points one step takes longer than the compilation of its programs; more are filled up to a multiple.
-_WORTH_A_PROGRAM, _UNIT = 640, 64
-
 
 def place(plan, table, random_state):
     """Return the initial `Points` and their `Masks`."""
     X, kernel = table.sample.X, functools.reduce(operator.add, plan.kernels)
-    n_inducing, n_mean = plan.n_inducing, plan.n_trained_mean_inducing
+    n_inducing, n_mean = plan.n_inducing, plan.route.n_trained_mean(plan)
     if n_inducing is None:
         # Sorted: neighbours that follow each other leave their covariance's factor more digits.
         placed = np.unique(X, axis=0), np.empty((0, X.shape[1]))
-        n_inducing = _padded_size(plan, len(placed[0]))
+        n_inducing = plan.route.padded(len(placed[0]))
     elif isinstance(plan.inducing_init, str):
-        placed = inducing_points.place(method_of(plan), X, kernel, n_inducing, n_mean, random_state)
+        placed = inducing_points.place(plan.route.init_method(plan), X, kernel, n_inducing, n_mean, random_state)
     else:
         placed = inducing_points.complete(plan.inducing_init, X, kernel, n_inducing, n_mean, random_state)
     basis = BASES[plan.basis]
@@ -40,25 +36,6 @@ def place(plan, table, random_state):
     if basis.second_part and len(points.Z_mean):
         points, masks = _with_covariance(points), _with_covariance(masks)
     return points, masks
-
-
-def method_of(plan):
-    """How points are chosen.
-
-    Where training moves them, they start at the centres of clusters, which are as dense as the rows are. Greedy
-    selection begins at the border of the table; from there points of which it leaves much unexplained do not come back.
-    """
-    if plan.inducing_init != "auto":
-        return plan.inducing_init
-    algorithm = plan.settings.algorithm
-    moves = plan.train_points and algorithm.optimizer is not None and not SOLVERS[algorithm.solver].one_step
-    return "k-means" if moves else "greedy_variance"
-
-
-def _padded_size(plan, n_points):
-    """The size to which a point at every row is padded: programs are shared where they cost more than padding."""
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    return -(-n_points // _UNIT) * _UNIT if one_step and n_points > _WORTH_A_PROGRAM else bucket(n_points)
 
 
 def _with_covariance(sets):

@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 
 from sklearn.gaussian_process.kernels import Kernel
 
-from .._backend import processes
 from .._backend.types import Device, Devices, Floats
 from ..likelihoods import Gaussian, Likelihood
 from ..objectives import ELBO, Objective
@@ -15,7 +14,7 @@ from ..training.batches import is_full
 from ..training.long_table import AnyTable
 from ..training.schedules import Auto
 from ..training.settings import Settings
-from . import requirements
+from . import requirements, routes
 
 
 class Plan(NamedTuple):
@@ -34,8 +33,8 @@ class Plan(NamedTuple):
     n_inducing : int, "auto" or None
         None puts an inducing point at every row, and "auto" as many as time allows.
     n_mean_inducing : int or "auto"
-        `sized.sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``,
-        and else none.
+        `sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``, and else
+        none.
     n_mean_inducing_at_most : bool
         Whether `n_mean_inducing` is the largest number, and there are fewer where class labels ask for no more.
     n_inducing_alone : int or None
@@ -91,11 +90,9 @@ class Plan(NamedTuple):
         return self.settings.algorithm.basis
 
     @property
-    def n_trained_mean_inducing(self) -> int:
-        """Mean-only points that are trained; those of the exact mean, and of one step, are placed after training."""
-        algorithm = self.settings.algorithm
-        after = algorithm.mean_solver == "exact" or SOLVERS[algorithm.solver].one_step
-        return 0 if after else self.n_mean_inducing
+    def route(self) -> routes.Steps:
+        """How q is found, and everything that depends on it."""
+        return routes.route_of(self.settings.algorithm.solver, self.likelihood)
 
     def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
@@ -110,43 +107,24 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
     plan : Plan
     table : Table
     """
-    settings, solver = plan.settings, SOLVERS[plan.settings.algorithm.solver]
-    found_while_training = isinstance(settings.gamma_schedule, Auto) and solver.natural
+    settings = plan.settings
+    found_while_training = isinstance(settings.gamma_schedule, Auto) and SOLVERS[settings.algorithm.solver].natural
     if settings.algorithm.adaptive != found_while_training:
         raise ValueError(
             f"Algorithm(adaptive={settings.algorithm.adaptive}) does not fit "
             f"gamma_schedule={settings.gamma_schedule!r}: Auto() needs adaptive=True, others adaptive=False."
         )
-    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in ("auto", 0, table.n_rows):
-        raise ValueError(
-            f"n_mean_inducing={plan.n_mean_inducing}, but with Gaussian noise solver='evidence' has no further points, "
-            f"or every row that is no inducing point: give 0, or {table.n_rows} as there are rows, or use solver='ngd'."
-        )
-    if solver.one_step and plan.likelihood.conjugate and plan.n_mean_inducing not in ("auto", 0):
-        _check_all_rows(plan)
-    if solver.one_step and not plan.likelihood.conjugate and plan.hyperparameter_prior is not None:
-        raise ValueError(
-            "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, and "
-            "not by a bound to which a log prior could be added; use solver='ngd'."
-        )
-    if solver.one_step and not plan.likelihood.conjugate and (len(plan.kernels or ()) > 1 or table.has_offset):
-        raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
+    plan.route.check(plan, table)
     full_batch = is_full(table.n_rows, settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
     requirements.require(plan, table)
 
 
-def _check_all_rows(plan: Plan) -> None:
-    """Refuse a mean on all rows where it cannot be found."""
-    here = f"n_mean_inducing={plan.n_mean_inducing} with solver='evidence' finds the mean on all rows"
-    if len(plan.kernels or ()) > 1:
-        raise ValueError(
-            f"{here} under one kernel, but kernel is a list of {len(plan.kernels)}: give one for all targets, or "
-            "n_mean_inducing=0."
-        )
-    if processes.sharing(plan.n_devices) > 1:
-        raise ValueError(
-            f"{here} in one process, but n_devices={plan.n_devices!r} shares them among several: give n_devices=None, "
-            "or n_mean_inducing=0."
-        )
+def sized(plan: Plan, table: AnyTable) -> Plan:
+    """The plan with numbers of inducing points and of further points for the mean."""
+    if plan.n_inducing == "auto" and isinstance(plan.inducing_init, str):
+        plan = plan.route.sized(plan, table)
+    elif plan.n_inducing == "auto":
+        plan = plan._replace(n_inducing=len(plan.inducing_init))
+    return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan

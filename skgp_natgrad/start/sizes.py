@@ -24,8 +24,8 @@ WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
 # The mean of a regression rests on all of so many rows at most, where these inducing points, which then are enough for
 # the variance, leave more than this share of the prior variance, and of the noise.
 OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
-
-
+# Most rows that are left out, operations for them, and fewest of many rows.
+_MOST_LEFT_OUT, _OPERATIONS_OF_LEFT_OUT, _FEWEST_LEFT_OUT = 8192, 2e11, 500
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
 MATRICES, _PART = 12, 0.5
 # Arrays of the points' covariance with all rows that the solution for class labels holds.
@@ -112,3 +112,8 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
 def n_bytes_of_further(n_rows, n_inducing, n_further):
     """The memory that further points of class labels take: the root of their covariance, and whitened rows."""
     return 8 * n_further**2 + 4 * (n_inducing + n_further) * n_rows
+
+
+def n_left_out(n_points):
+    """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
+    return int(min(_MOST_LEFT_OUT, max(_OPERATIONS_OF_LEFT_OUT / (2.0 * n_points**2), _FEWEST_LEFT_OUT)))

@@ -5,66 +5,25 @@ from __future__ import annotations
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
-from ..step.algorithm import SOLVERS
-from . import sizes, targets, unexplained
+from . import targets
 
-# Prior variance of the latent functions of labels, where the search for their scale starts.
-VARIANCE_OF_LABELS = 3.0
-# Rows of which the share that points leave unexplained is found.
-_POINTS = 2000
 _SMALLEST = 1e-290
-# Noise from which steps start, at least: with less, what single precision rounds is many nats a row.
-_LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
 
 
 def started(plan, found, table):
     """The plan with the kernel and the noise that were found, in the units of the table."""
     if not plan.likelihood.conjugate:
-        # A latent function of another likelihood starts with about unit variance.
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
-        variance = VARIANCE_OF_LABELS if SOLVERS[plan.settings.algorithm.solver].one_step else 1.0
-        return plan._replace(kernels=(multiplied(found.kernel, variance / total),))
+        return plan._replace(kernels=(multiplied(found.kernel, plan.route.variance / total),))
     variance = variances(plan, table)
     plan = plan._replace(kernels=(multiplied(found.kernel, float(np.mean(variance))),))
-    noise = found.noise
-    if not SOLVERS[plan.settings.algorithm.solver].one_step:
-        if plan.hyperparameter_prior is not None or is_set(plan.likelihood):
-            # A prior is around the start that later parts of a stream have, too.
-            return plan
-        noise = _noise_of_steps(plan, found, table)
-    return plan._replace(likelihood=with_noise(plan.likelihood, noise * variance))
+    return plan._replace(likelihood=plan.route.likelihood(plan, found, table, variance))
 
 
 def variances(plan, table):
     """Mean squares of the targets (T,), without their offsets."""
     # A square may underflow.
     return np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
-
-
-def _noise_of_steps(plan, found, table):
-    """The noise from which steps start, as a share of the targets' variance: no more than the default.
-
-    For a few inducing points what they leave unexplained is noise as well, and that of the exact process too small.
-    Training goes down from more noise than there is sooner than up.
-    """
-    n_inducing, default = n_points_of_steps(plan), float(np.mean(plan.likelihood.variance))
-    least = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
-    if n_inducing is None:
-        return min(least, default)
-    if not 0 < n_inducing < len(table.X):
-        # The first part of a stream may be no more rows than that, of which later ones have many.
-        return default
-    share = unexplained.share(found.kernel, table.X, min(n_inducing, _POINTS))
-    rest = float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
-    return min(least + rest, default)
-
-
-def n_points_of_steps(plan):
-    """The number of inducing points of a model that is trained by steps; None stands for all rows."""
-    given = np.shape(plan.inducing_init)
-    if plan.n_inducing != "auto":
-        return plan.n_inducing
-    return given[0] if given else sizes.OF_STEPS
 
 
 def multiplied(kernel, factor):
@@ -76,8 +35,8 @@ def multiplied(kernel, factor):
 
 
 def is_fixed(likelihood):
-    """Whether the user has fixed the noise."""
-    return isinstance(likelihood.variance_bounds, str) and likelihood.variance_bounds == "fixed"
+    """Whether the user has fixed the noise, or another parameter of a likelihood."""
+    return any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
 
 
 def is_set(likelihood):

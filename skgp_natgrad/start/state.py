@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from .. import kernels, priors
-from ..step.algorithm import SOLVERS
 from ..step.state import initial_state, untrained_state
 from ..step.whitening import rewhitened
 from ..training.batches import bucket
@@ -80,26 +79,24 @@ def init(plan, table, random_state, previous=None, posterior=None):
     state : State
     constants : Constants
     """
-    algorithm = plan.settings.algorithm
-    one_step, places_further = SOLVERS[algorithm.solver].one_step, algorithm.mean_solver == "exact"
-    if previous is not None and plan.basis == "orthogonal" and not (plan.n_mean_inducing or places_further):
+    algorithm, trains = plan.settings.algorithm, plan.route.trains
+    if previous is not None and plan.basis == "orthogonal" and not (plan.n_mean_inducing or algorithm.solves_mean):
         previous = _without_further_points(previous)
     if previous is None:
         q, parameters, masks, prior_mean = _first(plan, table, random_state)
     else:
-        if not one_step:
+        if trains:
             previous = previous._replace(q=gaussian.separate(previous.q))
         q, parameters, masks, prior_mean = previous.q, previous.parameters, previous.masks, previous.prior_mean
     constants = _constants(plan, table, masks, prior_mean)
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
     elif previous is not None:
-        if not one_step:
+        if trains:
             requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
-    if one_step:
-        return untrained_state(q, parameters), constants
-    return initial_state(q, parameters, constants, plan.settings.algorithm.of_steps), constants
+    start = initial_state(q, parameters, constants, algorithm.of_steps) if trains else untrained_state(q, parameters)
+    return start, constants
 
 
 def _without_further_points(previous):
@@ -123,8 +120,7 @@ def _first(plan, table, random_state):
     start, _, _ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
     points, masks = placement.place(plan, table, random_state)
     # One step goes to the best q from anywhere; what it does not read is not made.
-    one_step = SOLVERS[plan.settings.algorithm.solver].one_step
-    q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, 0 if one_step else sum(points.sizes))
+    q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, sum(points.sizes) * plan.route.trains)
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = prior_mean_of(plan, table).reshape(n_latent, 1)
     return q, Parameters(*start, points, weights), masks, prior_mean
@@ -139,9 +135,7 @@ def prior_mean_of(plan, table):
         weight = np.where(missing, 0.0, weight)
     if table.has_offset or table.has_known:
         y, weight = plan.likelihood.given(table.known).without_offset(y, weight, table.added)
-    if plan.n_classes and SOLVERS[plan.settings.algorithm.solver].one_step:
-        return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
-    return plan.likelihood.initial_latent(y, weight, plan.n_classes)
+    return plan.route.prior_mean(plan, y, weight)
 
 
 def _first_q(sklearn_kernels, likelihood, X, n_latent, size):
@@ -195,7 +189,7 @@ def _follow(plan, table, previous, posterior, constants, random_state):
     if n_inducing is None or isinstance(plan.inducing_init, str):
         together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
         share = previous.weight / (previous.weight + table.total_weight)
-        share = share if placement.method_of(plan) == "k-means" else None
+        share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, together, n_inducing, random_state, share)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import optax
 
-from ..objectives import ELBO
 from ..variational.bases import BASES
 from ..variational.parameterizations import PARAMETERIZATIONS
 
@@ -40,9 +39,14 @@ class Algorithm(NamedTuple):
     adaptive: bool = False
 
     @property
+    def solves_mean(self) -> bool:
+        """Whether the mean is solved for after the steps, with further points that they do not have."""
+        return self.mean_solver == "exact"
+
+    @property
     def of_steps(self) -> Algorithm:
         """The algorithm of the steps, for which the exact mean, that comes after them, makes no other program."""
-        return self._replace(mean_solver="adam") if self.mean_solver == "exact" else self
+        return self._replace(mean_solver="adam") if self.solves_mean else self
 
 
 class Solver(NamedTuple):
@@ -52,31 +56,35 @@ class Solver(NamedTuple):
     ----------
     natural : bool
         Whether q(v) must have natural parameters.
-    full_batch : bool
-        Whether the whole table must be one batch.
-    unconstrained : bool
-        Whether the coordinates of q(v) must have no boundary, unless the best q has a
-        closed form.
+    minimises : bool
+        Whether L-BFGS minimises a function of all parameters, which it searches along lines: the whole table must be
+        one batch, and the coordinates of q(v) must have no boundary, unless the best q has a closed form.
     one_step : bool
-        Whether it goes to the best q, which must have a closed form, in one natural gradient step on all
-        rows, and moves no point.
+        Whether it goes to the best q in one natural gradient step on all rows, or a few, and moves no point.
+    optimizes : bool
+        Whether an optimizer takes steps.
     step_sizes : tuple of str
         The arguments that set its step sizes; the optimizer's comes last.
     """
 
     natural: bool = False
-    full_batch: bool = False
-    unconstrained: bool = False
+    minimises: bool = False
     one_step: bool = False
+    optimizes: bool = True
     step_sizes: tuple = ("learning_rate",)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether its iterations can stop, and go on from a file."""
+        return not (self.minimises or self.one_step)
 
 
 SOLVERS = {
     "ngd": Solver(natural=True, step_sizes=("gamma_schedule", "learning_rate")),
     "adam": Solver(),
-    "gd": Solver(),
-    "lbfgs": Solver(full_batch=True, unconstrained=True, step_sizes=()),
-    "evidence": Solver(one_step=True, step_sizes=()),
+    "gd": Solver(optimizes=False),
+    "lbfgs": Solver(minimises=True, optimizes=False, step_sizes=()),
+    "evidence": Solver(one_step=True, optimizes=False, step_sizes=()),
 }
 
 # Mean solvers that step along the natural gradient of the mean-only weights.
@@ -86,12 +94,7 @@ MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
 
 def is_collapsed(algorithm, closed_form):
     """Whether q is always at its optimum: under L-BFGS, if the best q has a closed form."""
-    return algorithm.solver == "lbfgs" and closed_form and BASES[algorithm.basis].natural
-
-
-def is_solved_at_once(likelihood):
-    """Whether a solver of one step can find q: in closed form, or for classes without parameters in a few steps."""
-    return likelihood.conjugate or ("classification" in likelihood.tasks and not likelihood.parameters)
+    return SOLVERS[algorithm.solver].minimises and closed_form and BASES[algorithm.basis].natural
 
 
 def check(algorithm, likelihood, objective, full_batch, searches=False):
@@ -119,24 +122,19 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
             f"basis={algorithm.basis!r} has no natural parameters, which {here} needs; use solver='adam', or "
             "basis='orthogonal'."
         )
-    if (solver.full_batch or searches) and not full_batch:
-        what, instead = (here, "solver='ngd'") if solver.full_batch else ("A line search", "another step size")
+    if (solver.minimises or searches) and not full_batch:
+        what, instead = (here, "solver='ngd'") if solver.minimises else ("A line search", "another step size")
         raise ValueError(
             f"{what} needs the whole table in one batch; raise batch_size to the number of rows, or use {instead}."
         )
-    if (
-        solver.unconstrained
-        and not is_collapsed(algorithm, likelihood.conjugate and objective.closed_form)
-        and basis.natural
-    ):
+    closed_form = likelihood.conjugate and objective.closed_form
+    if solver.minimises and basis.natural and not is_collapsed(algorithm, closed_form):
         _check_unconstrained(algorithm, likelihood, objective)
-    if solver.one_step:
-        _check_one_step(algorithm, likelihood, objective)
     _check_mean_solver(algorithm, solver, basis)
     _check_objective(algorithm, objective, basis)
 
 
-def refused_in_stream(n_mean_inducing, basis, mean_solver):
+def refused_in_stream(n_mean_inducing, basis, mean_solver, solver="ngd"):
     """The arguments under which q does not contain all information from the data, so that no stream can continue it.
 
     Mean-only weights move the mean but do not describe its uncertainty, so that they
@@ -148,7 +146,7 @@ def refused_in_stream(n_mean_inducing, basis, mean_solver):
     n_mean_inducing : int or "auto"
     basis : str
         A name that is not in `BASES` is not refused here.
-    mean_solver : str
+    mean_solver, solver : str
 
     Returns
     -------
@@ -158,6 +156,7 @@ def refused_in_stream(n_mean_inducing, basis, mean_solver):
         "n_mean_inducing": n_mean_inducing not in (0, "auto"),
         "basis": basis in BASES and not BASES[basis].natural,
         "mean_solver": mean_solver == "exact",
+        "solver": solver == "evidence",
     }
     return [name for name, is_refused in refused.items() if is_refused]
 
@@ -172,23 +171,6 @@ def _check_unconstrained(algorithm, likelihood, objective):
         )
 
 
-def _check_one_step(algorithm, likelihood, objective):
-    here = f"solver={algorithm.solver!r} takes one step to the best q"
-    if not is_solved_at_once(likelihood):
-        raise ValueError(
-            f"{here}, or a few, which takes Gaussian noise or class labels without parameters, not likelihood "
-            f"{type(likelihood).__name__}; use solver='ngd'."
-        )
-    if type(objective) is not ELBO:
-        raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
-    for name, value in (("basis", "orthogonal"), ("mean_solver", "adam")):
-        if getattr(algorithm, name) != value:
-            raise ValueError(
-                f"{here} on one set of points; leave {name}={getattr(algorithm, name)!r} at its default, or use "
-                "solver='ngd'."
-            )
-
-
 def _check_objective(algorithm, objective, basis):
     if objective.needs_residual and not basis.natural:
         raise ValueError(
@@ -196,7 +178,7 @@ def _check_objective(algorithm, objective, basis):
             f"unexplained, which basis={algorithm.basis!r} does not compute; use "
             "basis='orthogonal', or objective='elbo'."
         )
-    if algorithm.mean_solver == "exact" and not objective.closed_form:
+    if algorithm.solves_mean and not objective.closed_form:
         raise ValueError(
             f"mean_solver='exact' finds the mean with the largest expected log-likelihood, which "
             f"objective={objective.name!r} does not maximise; use mean_solver='adam', or objective='elbo'."

@@ -34,7 +34,7 @@ def is_transformation(optimizer):
 def _transformation(algorithm):
     if is_transformation(algorithm.optimizer):
         return algorithm.optimizer
-    return optax.identity() if algorithm.solver == "gd" else OPTIMIZERS[algorithm.optimizer or "adam"]()
+    return optax.identity() if not SOLVERS[algorithm.solver].optimizes else OPTIMIZERS[algorithm.optimizer or "adam"]()
 
 
 def coordinates(q, parameters, algorithm):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._backend import placement, processes
+from ..step.algorithm import SOLVERS
 from ..step.state import Report, State
 from ..step.step import bound_of_batch
 from . import lbfgs, line_search, scheduled
@@ -108,6 +109,6 @@ def _lost(state, constants, batches, settings):
 
 
 def _driver(settings):
-    if settings.algorithm.solver == "lbfgs":
+    if SOLVERS[settings.algorithm.solver].minimises:
         return lbfgs.minimise
     return scheduled.compiled_steps if settings.searched is None else line_search.searched_steps

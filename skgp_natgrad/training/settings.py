@@ -68,7 +68,7 @@ def step_sizes(settings, start, n_steps):
 def counted_iterations(settings):
     """A function that tells which of ``n_steps`` iterations from ``start`` count for the test of convergence."""
     algorithm = settings.algorithm
-    if algorithm.optimizer is None or algorithm.solver == "lbfgs" or settings.searched is not None:
+    if algorithm.optimizer is None or SOLVERS[algorithm.solver].minimises or settings.searched is not None:
         return lambda start, n_steps: np.ones(n_steps, bool)
     largest = max(np.max(settings.rate_schedule(some)) for some in blocks(settings.max_iter))
     return lambda start, n_steps: step_sizes(settings, start, n_steps)[1] >= _ACTIVE_RATE * largest

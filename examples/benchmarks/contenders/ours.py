@@ -93,7 +93,7 @@ def step_flops(data, settings):
     size = plan.settings.batch_size
     batch = svgp.batch(svgp.Table(table.X[:size], table.y[:, :size], table.weight[:size]))
     # As many of the mean-only points' columns as training takes.
-    batch = batch._replace(columns=np.arange(min(plan.settings.n_columns, plan.n_trained_mean_inducing)))
+    batch = batch._replace(columns=np.arange(min(plan.settings.n_columns, plan.route.n_trained_mean(plan))))
     one_step = functools.partial(svgp.step, plan=plan, gamma=0.1, rate=0.01)
     with device.computation(plan.device):
         compiled = jax.jit(one_step).lower(state, constants, batch).compile()

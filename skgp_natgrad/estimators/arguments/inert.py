@@ -10,21 +10,6 @@ from ...svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 from ...training.rungs import Rung
 from . import constructor
 
-# Arguments that say how many steps are taken, and how; others of these groups are refused, or choose points.
-_OF_STEPS = (
-    "parameterization",
-    "gamma_schedule",
-    "optimizer",
-    "learning_rate",
-    "mean_solver",
-    "mean_columns",
-    "batch_size",
-    "max_iter",
-    "tol",
-    "n_iter_no_change",
-    "dtype",
-)
-
 
 def warn_of_inert(estimator, fit, stacklevel):
     """Give one UserWarning for the arguments that were set and have no effect, with the reason for each.
@@ -80,15 +65,12 @@ def _reasons(plan, has_known):
         elif has_known:
             yield "calibrate", "alpha says how the deviation varies"
     solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
-    if solver.one_step:
-        for name in _OF_STEPS:
-            yield name, f"{here} takes one step of size one on all rows"
-        for name in ("checkpoint", "checkpoint_every"):
-            yield name, f"{here} has no iterations to continue from"
+    if plan.route.unread:
+        yield from ((name, f"{here} takes one step of size one on all rows") for name in plan.route.unread)
         return
     if not solver.natural:
         yield "gamma_schedule", f"{here} takes no natural gradient steps"
-    if algorithm.solver in ("gd", "lbfgs") and algorithm.optimizer is not None:
+    if not solver.optimizes and algorithm.optimizer is not None:
         yield "optimizer", f"{here} has steps of its own"
     if "learning_rate" not in solver.step_sizes:
         yield "learning_rate", f"{here} finds its step sizes"

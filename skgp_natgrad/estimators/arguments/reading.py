@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import objectives
 from ..._backend import processes
-from ..._backend.device import DEVICES, DTYPES, HOST
+from ..._backend.device import DEVICES, DTYPES
 from ...kernels import columns
 from ...priors import Prior
 from ...svgp import (
@@ -24,15 +24,15 @@ from ...svgp import (
     Plan,
     Settings,
     is_transformation,
+    route_of,
 )
 from ...training.schedules import Auto, Constant, Cosine, LineSearch
 from . import checks, constructor
 from .solver import solver_of
 from .task import likelihood_of
 
-# What "auto" stands for: with one step, batches only bound the size of a table whose equal rows are merged.
-_BATCH_SIZE, _MERGED_ROWS, _MAX_ITER = 1024, 100_000, 1000
-_JITTER, _JITTER_OF_ONE_STEP = 1e-8, 1e-10
+# What "auto" stands for.
+_MAX_ITER = 1000
 
 
 def read(estimator, targets, by_parts=False):
@@ -51,8 +51,9 @@ def read(estimator, targets, by_parts=False):
     """
     likelihood = likelihood_of(estimator._task, estimator.likelihood, targets.default_likelihood)
     solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
-    settings = _settings(estimator, solver)
-    n_inducing, n_mean_inducing = _sizes(estimator, solver)
+    route = route_of(solver, likelihood)
+    settings = _settings(estimator, solver, route)
+    n_inducing, n_mean_inducing = _sizes(estimator, route)
     return Plan(
         kernels=None if estimator.kernel is None else one_or_each(by_position(estimator.kernel, estimator)),
         likelihood=likelihood,
@@ -63,34 +64,19 @@ def read(estimator, targets, by_parts=False):
         n_mean_inducing=n_mean_inducing,
         inducing_init=estimator.inducing_init,
         train_points=checks.boolean("train_inducing_points", estimator.train_inducing_points),
-        jitter=_jitter(estimator, likelihood, solver),
-        calibrate=_calibrates(estimator, likelihood, solver),
-        device=_device(estimator, solver),
+        jitter=_jitter(estimator, route),
+        calibrate=bool(route.calibrates(likelihood) if estimator.calibrate == "auto" else estimator.calibrate),
+        device=route.device if estimator.device == "auto" and estimator.n_devices is None else estimator.device,
         n_devices=estimator.n_devices,
         settings=settings,
         n_restarts=_number_or_auto("n_restarts_optimizer", estimator.n_restarts_optimizer, "auto", 0),
     )
 
 
-def _calibrates(estimator, likelihood, solver):
-    """Whether predictions are calibrated; "auto" leaves solutions by steps, and a noise that is fixed, and so known."""
-    if estimator.calibrate != "auto":
-        return bool(estimator.calibrate)
-    is_fixed = any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
-    return SOLVERS[solver].one_step and not is_fixed
-
-
-def _device(estimator, solver):
-    """Where to compute; "auto" is the CPU for a solution in one step, with further points there alone."""
-    in_one_step = SOLVERS[solver].one_step and estimator.n_devices is None
-    return HOST if in_one_step and estimator.device == "auto" else estimator.device
-
-
-def _jitter(estimator, likelihood, solver):
-    """The jitter; "auto" is less for the solution in one step of a regression, which divides by no small numbers."""
+def _jitter(estimator, route):
     if isinstance(estimator.jitter, str):
         checks.choice("jitter", estimator.jitter, ("auto",))
-        return _JITTER_OF_ONE_STEP if SOLVERS[solver].one_step and likelihood.conjugate else _JITTER
+        return route.jitter
     return checks.number("jitter", estimator.jitter)
 
 
@@ -112,9 +98,9 @@ def dtype(estimator):
     return checks.dtype("dtype", estimator.dtype, DTYPES)
 
 
-def _settings(estimator, solver):
+def _settings(estimator, solver, route):
     algorithm = _algorithm(estimator, solver)
-    _check_checkpoint(estimator)
+    _check_checkpoint(estimator, algorithm)
     verbose = estimator.verbose
     checks.choice("device", estimator.device, DEVICES)
     checks.n_devices("n_devices", estimator.n_devices)
@@ -128,15 +114,14 @@ def _settings(estimator, solver):
     if estimator.callback is not None and not callable(estimator.callback):
         raise ValueError(f"callback={estimator.callback!r} must be callable, or None.")
     max_iter = _number_or_auto("max_iter", estimator.max_iter, _MAX_ITER)
-    one_step = SOLVERS[algorithm.solver].one_step
     gamma_schedule = checks.schedule("gamma_schedule", estimator.gamma_schedule, max_iter, 1.0)
     adaptive = isinstance(gamma_schedule, Auto) and SOLVERS[algorithm.solver].natural
     return Settings(
         algorithm=algorithm._replace(adaptive=adaptive),
         gamma_schedule=gamma_schedule,
         rate_schedule=_rate_schedule(estimator, algorithm, max_iter),
-        batch_size=_batch_size(estimator, _MERGED_ROWS if one_step else _BATCH_SIZE),
-        n_columns=_n_columns(estimator, algorithm),
+        batch_size=_batch_size(estimator, route.batch_size),
+        n_columns=_n_columns(estimator, algorithm, route),
         max_iter=max_iter,
         tol=checks.number("tol", estimator.tol, strict=False),
         n_iter_no_change=checks.integer("n_iter_no_change", estimator.n_iter_no_change, 1),
@@ -195,7 +180,7 @@ def _algorithm(estimator, solver):
         )
     optimizer = estimator.optimizer
     if is_transformation(optimizer):
-        if solver in ("gd", "lbfgs", "evidence"):
+        if not SOLVERS[solver].optimizes:
             raise ValueError(
                 f"optimizer is a transformation of optax, which has no effect with solver={solver!r}; use "
                 "solver='ngd' or 'adam', or leave optimizer at its default."
@@ -246,13 +231,13 @@ def _hyperparameter_prior(given):
     return given
 
 
-def _check_checkpoint(estimator):
+def _check_checkpoint(estimator, algorithm):
     """Before any work is done, refuse a checkpoint that could not be written or resumed."""
     checks.number("checkpoint_every", estimator.checkpoint_every, strict=False)
     if estimator.checkpoint is None or not processes.is_first(estimator.n_devices):
         return
     path = checks.path("checkpoint", estimator.checkpoint)
-    if estimator.solver == "lbfgs":
+    if SOLVERS[algorithm.solver].minimises:
         raise ValueError(
             f"checkpoint={str(path)!r} cannot be used with solver='lbfgs': scipy does not expose the state of L-BFGS, "
             "so that a fit cannot be continued from a file. Use checkpoint=None, or another solver."
@@ -264,11 +249,11 @@ def _check_checkpoint(estimator):
         )
 
 
-def _sizes(estimator, solver):
+def _sizes(estimator, route):
     """The requested numbers of points; None stands for a point at every row."""
     n_inducing = estimator.n_inducing
-    follows = SOLVERS[solver].one_step and isinstance(n_inducing, str) and n_inducing == "auto"
-    n_mean = _number_or_auto("n_mean_inducing", estimator.n_mean_inducing, "auto" if follows else 0, 0)
+    auto = route.n_mean_inducing if isinstance(n_inducing, str) and n_inducing == "auto" else 0
+    n_mean = _number_or_auto("n_mean_inducing", estimator.n_mean_inducing, auto, 0)
     if n_inducing is None or (isinstance(n_inducing, str) and n_inducing == "all"):
         if n_mean:
             raise ValueError(
@@ -283,16 +268,16 @@ def _sizes(estimator, solver):
     return checks.integer("n_inducing", n_inducing, 1), n_mean
 
 
-def _n_columns(estimator, algorithm):
+def _n_columns(estimator, algorithm, route):
     """Largest number of columns of the mean-only points' covariance in a minibatch step."""
     if isinstance(estimator.mean_columns, str):
         checks.choice("mean_columns", estimator.mean_columns, ("auto",))
         # As many as there are rows: the step then costs at most twice as much.
-        n_columns = _batch_size(estimator, _BATCH_SIZE)
+        n_columns = _batch_size(estimator, route.batch_size)
     else:
         n_columns = checks.integer("mean_columns", estimator.mean_columns, 1)
     # A sampled quadratic form may be negative; a search for the best step would then never end.
-    return _sizes(estimator, algorithm.solver)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
+    return _sizes(estimator, route)[1] if algorithm.mean_solver in NATURAL_MEAN_SOLVERS else n_columns
 
 
 def check_kernels(kernel, n_latent):
@@ -312,7 +297,7 @@ def step_sizes(estimator, algorithm):
         else "the step size of optimizer"
         for name in SOLVERS[algorithm.solver].step_sizes
         if not (name == "gamma_schedule" and algorithm.adaptive)
-        and not (name == "learning_rate" and algorithm.solver == "ngd" and algorithm.optimizer is None)
+        and not (name == "learning_rate" and SOLVERS[algorithm.solver].natural and algorithm.optimizer is None)
     ]
 
 

@@ -7,13 +7,13 @@ import numpy as np
 from ... import objectives
 from ..._backend import processes, rows
 from ..._backend.device import DTYPES
-from ...svgp import SOLVERS, is_solved_at_once
+from ...svgp import SOLVERS, route_of
 from . import checks, constructor
 from .documentation import GROUPS
 
 # With all of these at their defaults, solver="auto" may take one step: none of them says how to take many.
-_NOT_OF_STEPS = {"solver", "random_state", "train_inducing_points"}
-_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]} - _NOT_OF_STEPS
+_OF_STEPS = {"objective", "dtype", *GROUPS["points"], *GROUPS["training"]}
+_OF_STEPS -= {"solver", "random_state", "train_inducing_points"}
 
 
 def solver_of(estimator, likelihood, by_parts, n_rows):
@@ -29,32 +29,21 @@ def solver_of(estimator, likelihood, by_parts, n_rows):
     """
     if not isinstance(estimator.solver, str) or estimator.solver != "auto":
         return checks.choice("solver", estimator.solver, ("auto", *SOLVERS))
-    shared = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
-    if estimator.hyperparameter_prior is not None and not likelihood.conjugate:
-        return "ngd"
-    if shared and not likelihood.conjugate:
-        # Latent functions of a common covariance have a common kernel, and their rows are in one process.
-        return "ngd"
-    if n_rows > rows.WINDOW_ROWS and not likelihood.conjugate:
-        # The solution for labels holds the covariances of all rows with the points.
+    route = route_of("evidence", likelihood)
+    several = isinstance(estimator.kernel, (list, tuple)) or processes.sharing(estimator.n_devices) > 1
+    has_prior, is_long = estimator.hyperparameter_prior is not None, n_rows > rows.WINDOW_ROWS
+    asked = (has_prior, route.takes_prior), (several, route.takes_several), (is_long, route.takes_long)
+    if any(is_asked and not taken for is_asked, taken in asked):
         return "ngd"
     defaults = constructor.defaults(type(estimator))
-    given = _OF_STEPS - _sizes_of_one_step(estimator.n_mean_inducing, likelihood)
-    values = {name: getattr(estimator, name) for name in given}
+    # One step takes as many inducing points as are asked for, and no further ones are none with every solver. For those
+    # of labels it solves, where steps of an optimizer end far from the best means; those of a regression are trained.
+    has_sizes = route.takes_further or any(_is_default(estimator.n_mean_inducing, value) for value in (0, "auto"))
+    names = _OF_STEPS - {"n_inducing", "n_mean_inducing"} if has_sizes else _OF_STEPS
+    values = {name: getattr(estimator, name) for name in names}
     values["dtype"] = checks.dtype("dtype", estimator.dtype, DTYPES)
     as_default = all(_is_default(value, defaults[name]) for name, value in values.items())
-    return "evidence" if is_solved_at_once(likelihood) and not by_parts and as_default else "ngd"
-
-
-def _sizes_of_one_step(n_mean, likelihood):
-    """Numbers of points that do not ask for steps: one step takes as many inducing points as are asked for.
-
-    No further points are none with every solver. For those of labels one step solves, where many steps of an optimizer
-    end far from the best means; those of a regression are trained.
-    """
-    if any(_is_default(n_mean, value) for value in (0, "auto")) or not likelihood.conjugate:
-        return {"n_inducing", "n_mean_inducing"}
-    return set()
+    return "evidence" if route.suits(likelihood) and not by_parts and as_default else "ngd"
 
 
 def _is_default(value, default):

@@ -23,17 +23,13 @@ def can_stream(estimator):
     AttributeError
         Names the arguments and the remedy.
     """
-    refused = refused_in_stream(estimator.n_mean_inducing, estimator.basis, estimator.mean_solver)
+    refused = refused_in_stream(estimator.n_mean_inducing, estimator.basis, estimator.mean_solver, estimator.solver)
     here = f"{type(estimator).__name__} has no partial_fit with"
     if refused:
         given = ", ".join(f"{name}={getattr(estimator, name)!r}" for name in refused)
         raise AttributeError(
             f"{here} {given}: only what the inducing points have learned can be passed on to later rows. Use "
-            "n_mean_inducing=0, basis='orthogonal' and mean_solver='adam'."
-        )
-    if estimator.solver == "evidence":
-        raise AttributeError(
-            f"{here} solver='evidence': its one step takes all rows at once. Use solver='auto', which is 'ngd' here."
+            "n_mean_inducing=0, basis='orthogonal', mean_solver='adam' and solver='ngd'."
         )
     if not _q_is_posterior(estimator.objective):
         raise AttributeError(

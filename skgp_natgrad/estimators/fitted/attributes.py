@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
 
 import jax
@@ -26,13 +25,8 @@ _NEARLY_NORMAL = 100.0
 def show(estimator, fit, result):
     """As `store`, of a copy that a callback sees while training goes on, whose random numbers are its own."""
     fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
-    store(estimator, fit, result, _calibrated_later if _by_cavities(fit.plan) else _calibrated)
-
-
-def _by_cavities(plan):
-    """Whether class probabilities are calibrated by labels left out of q; without expected log-likelihoods none can."""
-    by_steps = not svgp.SOLVERS[plan.settings.algorithm.solver].one_step
-    return by_steps and plan.n_classes > 0 and plan.calibrate and plan.objective.closed_form
+    is_later = fit.plan.route.calibration(fit.plan) == "cavities"
+    store(estimator, fit, result, _calibrated_later if is_later else _calibrated)
 
 
 def _calibrated_later(estimator, fit, _, model):
@@ -102,13 +96,12 @@ def _calibrated(estimator, fit, result, model):
     if fit.posterior is not None and not classifies:
         # The later rows of a stream say nothing of the deviation elsewhere: what the first ones showed stays.
         return model._replace(dispersion=_dispersion_before(estimator, fit.scales.y)), None
-    if not plan.calibrate:
-        return model, None
-    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step:
-        return model._replace(calibration=result.calibration, dispersion=result.dispersion), None
-    if _by_cavities(plan):
+    by = plan.route.calibration(plan)
+    if by == "solution":
+        model = model._replace(calibration=result.calibration, dispersion=result.dispersion)
+    if by == "cavities":
         return svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
-    if not classifies and plan.objective.closed_form and plan.likelihood.conjugate:
+    if by == "errors":
         return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None
     return model, None
 
@@ -131,17 +124,10 @@ def _paragraph(plan, scales, model, result, rest):
     algorithm, n_further = settings.algorithm, n_points(masks.further)
     points = f"{n_points(masks.Z)} inducing points"
     if n_further:
-        of_steps = not svgp.SOLVERS[algorithm.solver].one_step
-        solver = f", mean solver {algorithm.mean_solver!r}" if of_steps else ""
-        points += f" and {n_further} further points for the mean (basis {algorithm.basis!r}{solver})"
-    elif algorithm.mean_solver == "exact":
+        points += f" and {n_further} further points for the mean ({plan.route.of_further(algorithm)})"
+    elif algorithm.solves_mean:
         points += " (mean and noise by the mean solver 'exact' in the end)"
-    n_iter = len(result.trained.report.elbo)
-    steps = {
-        "evidence": "hyperparameters from the evidence of some rows, then "
-        f"{'one natural gradient step' if n_iter == 1 else f'{n_iter} natural gradient steps'} on all rows",
-        "lbfgs": f"{n_iter} iterations of L-BFGS",
-    }.get(algorithm.solver, f"{n_iter} iterations of solver {algorithm.solver!r}, {_batches(settings)}")
+    steps = plan.route.described(settings, len(result.trained.report.elbo))
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
     return found + rest + _of_dispersion(model.dispersion) + "."
@@ -161,8 +147,7 @@ def noise_may_vanish(estimator, fit):
 
     Noise that steps end with may make up for a variance that is too wide, and beside known noise there may be no rest.
     """
-    by_left_out = svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step and fit.plan.likelihood.conjugate
-    return by_left_out and isinstance(estimator.likelihood, str) and not fit.some.has_known
+    return fit.plan.route.finds_noise and isinstance(estimator.likelihood, str) and not fit.some.has_known
 
 
 def _of_noise(estimator, fit, result):
@@ -184,10 +169,6 @@ def _of_dispersion(dispersion):
     each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
     varies = "the deviation varies with X, " if np.any(dispersion.posterior.alpha) else ""
     return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each})"
-
-
-def _batches(settings):
-    return "all rows at once" if settings.batch_size == sys.maxsize else f"batches of {settings.batch_size}"
 
 
 def _form(kernel):
@@ -232,13 +213,11 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
         return
     asks = estimator.n_inducing != constructor.defaults(type(estimator))["n_inducing"]
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
-    n_mean = 0 if estimator.n_mean_inducing == "auto" else plan.n_mean_inducing
+    # All rows that are no inducing points are asked for where they are of use.
+    n_mean = plan.n_mean_inducing if plan.route.takes_further and estimator.n_mean_inducing != "auto" else 0
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
     copied = used if svgp.BASES[plan.basis].mean_on_inducing else 0
-    if svgp.SOLVERS[plan.settings.algorithm.solver].one_step and plan.likelihood.conjugate:
-        # All rows that are no inducing points were asked for, where they are of use.
-        n_mean = 0
     wanted = {
         "n_inducing": (n_inducing, used, ""),
         "n_mean_inducing": (n_mean, used_for_mean - copied, " or n_inducing"),

@@ -369,9 +369,7 @@ def _worse_labels(outcome):
 
 
 def _remedy(outcome):
-    if svgp.SOLVERS[outcome.fit.plan.settings.algorithm.solver].one_step:
-        return "give another kernel, or train it with solver='ngd'"
-    return (
+    return outcome.fit.plan.route.remedy or (
         "train for longer, start from shorter lengthscales (kernel) and less noise (likelihood), or take smaller "
         f"steps. {_smaller(outcome.step_sizes)}"
     )

@@ -17,9 +17,9 @@ from . import progress
 def of(estimator, fit, constants, hooks):
     """Context manager: the callbacks of a fit, in the order in which they are called."""
     title = type(estimator).__name__
-    verbose = 0 if _is_one_step(fit) or not processes.is_first(fit.plan.n_devices) else estimator.verbose
+    verbose = estimator.verbose if fit.plan.route.trains and processes.is_first(fit.plan.n_devices) else 0
     models = _Models(estimator, fit, constants)
-    hooks.start(fit.plan.settings)
+    hooks.start(fit.plan)
     with progress.show(title, verbose, fit.plan.settings.max_iter, fit.weight) as told:
         asked = [each for each in (_users(estimator, models), _of_scikit_learn(hooks, models)) if each is not None]
         n_processes = processes.sharing(fit.plan.n_devices)
@@ -96,14 +96,10 @@ def _of_scikit_learn(hooks, models):
 
 def after_one_step(estimator, fit, hooks):
     """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
-    if not _is_one_step(fit):
+    if fit.plan.route.trains:
         return
     if estimator.verbose and processes.is_first(fit.plan.n_devices):
         print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
     if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))
     hooks.end(lambda: estimator)
-
-
-def _is_one_step(fit):
-    return svgp.SOLVERS[fit.plan.settings.algorithm.solver].one_step

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from ...svgp import SOLVERS, STEPS_PER_CALL
-
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:
@@ -45,11 +43,11 @@ class Hooks:
         self.estimator, self.given = estimator, {"X": X, "y": y, "metadata": metadata or None}
         self.root = self.task = None
 
-    def start(self, settings):
+    def start(self, plan):
         """Begin the fit as a whole, and its first task, if there are callbacks or an estimator around this one."""
         if not any(hasattr(self.estimator, name) for name in ("_skl_callbacks", "_parent_callback_ctx")):
             return
-        self.root = self.estimator._init_callback_context(max_subtasks=_n_tasks(settings))
+        self.root = self.estimator._init_callback_context(max_subtasks=plan.route.n_chunks(plan.settings))
         self.root.call_on_fit_task_begin(estimator=self.estimator, **self.given)
         self.begin()
 
@@ -82,12 +80,3 @@ class Hooks:
     def while_fitting(self):
         """The attributes that scikit-learn removes after the fit."""
         return {name: value for name, value in vars(self.estimator).items() if name in _WHILE_FITTING}
-
-
-def _n_tasks(settings):
-    """The largest number of chunks of iterations."""
-    solver = settings.algorithm.solver
-    if SOLVERS[solver].one_step:
-        return 1
-    each = solver == "lbfgs" or settings.searched is not None
-    return settings.max_iter if each else -(-settings.max_iter // STEPS_PER_CALL)

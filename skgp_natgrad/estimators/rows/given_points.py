@@ -21,7 +21,7 @@ def with_points(plan, estimator, n_features, scale):
         )
     _check_names_of(plan.inducing_init, getattr(estimator, "feature_names_in_", None))
     given = _given_points(plan.inducing_init, n_features)
-    exact = plan.settings.algorithm.mean_solver == "exact"
+    exact = plan.settings.algorithm.solves_mean
     sized = plan.n_inducing != "auto"
     if exact and plan.n_mean_inducing and sized and len(given) == plan.n_inducing + plan.n_mean_inducing:
         raise ValueError(

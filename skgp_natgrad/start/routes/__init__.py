@@ -1,0 +1,24 @@
+"""The routes from a plan to q: by steps, or in one step, for measurements or for class labels.
+
+The solver and the likelihood choose the route of a `Plan`. A route's class holds what it needs, may do and falls back
+to; no other file asks which solver is used.
+"""
+
+from __future__ import annotations
+
+from ...likelihoods import Likelihood
+from ...step.algorithm import SOLVERS
+from .one_step import IN_ONE_STEP
+from .steps import Steps
+
+
+def route_of(solver: str, likelihood: Likelihood) -> Steps:
+    """The route of a solver, by its name, under a likelihood; one that suits no route is refused by `check`."""
+    if not SOLVERS[solver].one_step:
+        return Steps()
+    return next((each for each in IN_ONE_STEP if each.suits(likelihood)), IN_ONE_STEP[-1])
+
+
+def is_solved_at_once(likelihood: Likelihood) -> bool:
+    """Whether q is found in closed form, or for class labels without parameters in a few steps."""
+    return any(each.suits(likelihood) for each in IN_ONE_STEP)

@@ -1,0 +1,236 @@
+"""The best q for all rows in one natural gradient step, or a few, after a search for the hyperparameters.
+
+To solve for another likelihood in this way, add a class here and an instance of it to `IN_ONE_STEP`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..._backend import in_place, memory, processes
+from ..._backend.device import HOST
+from ...mean_solve import class_labels, closed_form, row_means
+from ...objectives import ELBO
+from ...training.batches import bucket
+from .. import requirements, sizes, unexplained
+from ..started import with_noise
+from .steps import Steps
+
+# With more points than this, one step takes longer than compiling its programs: their number is padded to a multiple.
+_WORTH_A_PROGRAM, _UNIT = 640, 64
+
+
+class OneStep(Steps):
+    """What all routes in one step share; points do not move."""
+
+    trains = False
+    n_finalists = 2
+    n_mean_inducing = "auto"
+    # Batches only bound the size of a table whose equal rows are merged.
+    batch_size, device = 100_000, HOST
+    unread = (
+        *("parameterization", "gamma_schedule", "optimizer", "learning_rate", "mean_solver", "mean_columns"),
+        *("batch_size", "max_iter", "tol", "n_iter_no_change", "dtype", "checkpoint", "checkpoint_every"),
+    )
+    remedy = "give another kernel, or train it with solver='ngd'"
+
+    def check(self, plan, table):
+        algorithm, objective = plan.settings.algorithm, plan.objective
+        here = f"solver={algorithm.solver!r} takes one step to the best q"
+        if not self.suits(plan.likelihood):
+            raise ValueError(
+                f"{here}, or a few, which takes Gaussian noise or class labels without parameters, not likelihood "
+                f"{type(plan.likelihood).__name__}; use solver='ngd'."
+            )
+        if type(objective) is not ELBO:
+            raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
+        for name, value in (("basis", "orthogonal"), ("mean_solver", "adam")):
+            if getattr(algorithm, name) != value:
+                raise ValueError(
+                    f"{here} on one set of points; leave {name}={getattr(algorithm, name)!r} at its default, or use "
+                    "solver='ngd'."
+                )
+
+    def sized(self, plan, table):
+        plan = self._with_points(plan, table)
+        # Greedy selection takes longer than the solution. A method that was asked for is used.
+        method = "random" if plan.inducing_init == "auto" else plan.inducing_init
+        n_inducing = None if table.n_rows <= plan.n_inducing else plan.n_inducing
+        return plan._replace(n_inducing=n_inducing, inducing_init=method)
+
+    def stages(self, plan, table):
+        # "auto" follows from the memory.
+        is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str)
+        n_inducing = min(sizes.FEWEST, table.n_rows) if is_open else requirements.n_inducing(plan, table)
+        yield from self._stages_of_points(plan, table, n_inducing, is_open)
+        if plan.n_mean_inducing not in ("auto", 0):
+            yield self._stage_of_mean(plan, table, n_inducing)
+
+    def n_points(self, plan):
+        return None
+
+    def likelihood(self, plan, found, table, variance):
+        return with_noise(plan.likelihood, found.noise * variance)
+
+    def padded(self, n_points):
+        return -(-n_points // _UNIT) * _UNIT if n_points > _WORTH_A_PROGRAM else bucket(n_points)
+
+    def calibration(self, plan):
+        """Whether what the "solution" found of rows that were left out calibrates predictions; or None."""
+        return "solution" if plan.calibrate else None
+
+    def disperses(self, plan, table):
+        """Whether errors of rows that are left out calibrate the deviation of y."""
+        # Known variances of single rows say how the deviation varies.
+        return self.finds_noise and plan.calibrate and not table.has_known and not table.y_is_constant
+
+    def described(self, settings, n_iter):
+        steps = "one natural gradient step" if n_iter == 1 else f"{n_iter} natural gradient steps"
+        return f"hyperparameters from the evidence of some rows, then {steps} on all rows"
+
+
+class Measurements(OneStep):
+    """One step under Gaussian noise; the mean may rest on all rows as well."""
+
+    search = "evidence"
+    averages = finds_noise = True
+    takes_further = False
+    # It divides by no small numbers.
+    jitter = 1e-10
+
+    def suits(self, likelihood):
+        """Whether q has a closed form."""
+        return likelihood.conjugate
+
+    def check(self, plan, table):
+        super().check(plan, table)
+        n_mean, here = plan.n_mean_inducing, f"n_mean_inducing={plan.n_mean_inducing}"
+        if n_mean in ("auto", 0):
+            return
+        if n_mean != table.n_rows:
+            raise ValueError(
+                f"{here}, but with Gaussian noise solver='evidence' has no further points, or every row that is no "
+                f"inducing point: give 0, or {table.n_rows} as there are rows, or use solver='ngd'."
+            )
+        shares = processes.sharing(plan.n_devices) > 1
+        if shares or len(plan.kernels or ()) > 1:
+            here += " with solver='evidence' finds the mean on all rows under one kernel in one process"
+            but = f"n_devices={plan.n_devices!r} shares them" if shares else f"kernel is a list of {len(plan.kernels)}"
+            raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
+
+    def _with_points(self, plan, table):
+        """With further points, each row, there are fewer inducing points."""
+        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
+        n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
+        if n_mean == "auto":
+            may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
+            given = plan, table.n_rows, table, plan.kernels[0], np.mean(plan.likelihood.variance)
+            n_mean = table.n_rows if may and _pays_on_all_rows(*given) else 0
+        n_alone = n_inducing if n_mean else None
+        return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
+
+    def _stages_of_points(self, plan, table, n_inducing, is_open):
+        if not is_open:
+            sizes_of_q = plan.n_latent(table), n_inducing, 0
+            yield requirements.of_points("the one step on all rows", plan, requirements.ONE_STEP, *sizes_of_q)
+
+    def _stage_of_mean(self, plan, table, n_inducing):
+        n_bytes = row_means.n_bytes(table.n_rows, table.n_targets)
+        return requirements.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
+
+    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
+        is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
+        is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
+        return is_open and is_complete and _pays_on_all_rows(plan, n_rows or table.n_rows, table, kernel, noise)
+
+    def solve(self, parameters, constants, table, plan, random_state):
+        """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""
+        n_points = len(constants.masks.Z)
+        on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
+        n_left_out = sizes.n_left_out(n_points) if on_all_rows or self.disperses(plan, table) else 0
+        how = n_left_out, on_all_rows, plan.averages is None
+        optimum = closed_form.solve(parameters, constants, table, random_state, *how)
+        if on_all_rows and optimum.means is None:
+            # A number of points that was asked for stays.
+            plan = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
+        return optimum, plan
+
+
+def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
+    """Whether the mean of a regression is to rest on all rows, of which the table has some."""
+    if plan.n_devices is not None or not in_place.pays(sizes.OF_VARIANCE):
+        return False
+    share = functools.partial(unexplained.share, kernel, table.X)
+    variance = np.mean(kernel.diag(table.X[:1000]))
+    return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
+
+
+class Labels(OneStep):
+    """A few steps under class labels, whose latent functions share a covariance, in the memory of one process."""
+
+    search = "labels"
+    compares_labels = True
+    # Their covariances with the points are held for all rows.
+    takes_prior = takes_several = takes_long = False
+    variance = 3.0
+
+    def suits(self, likelihood):
+        """Whether labels have a likelihood without parameters."""
+        return "classification" in likelihood.tasks and not likelihood.parameters
+
+    def check(self, plan, table):
+        super().check(plan, table)
+        if plan.hyperparameter_prior is not None:
+            raise ValueError(
+                "hyperparameter_prior: for class labels solver='evidence' chooses hyperparameters by held-out labels, "
+                "and not by a bound to which a log prior could be added; use solver='ngd'."
+            )
+        if len(plan.kernels or ()) > 1 or table.has_offset:
+            raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
+
+    def _with_points(self, plan, table):
+        """With further points, if there are any, there are fewer inducing points."""
+        n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, memory.available()
+        share = functools.cache(functools.partial(unexplained.share, plan.kernels[0], table.sample.X))
+        n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
+        few = sizes.n_inducing_of_labels(n_rows, n_bytes)
+        if n_mean == "auto":
+            may = few < n_rows and in_place.pays(few) and n_inducing < n_rows
+            pays = may and share(few) > sizes.WORTH_FURTHER_POINTS
+            n_mean = sizes.n_further_of_labels(n_rows, few, n_bytes) if pays else 0
+            # Where memory allows none, there are still few.
+            plan = plan._replace(n_mean_inducing=n_mean, n_mean_inducing_at_most=pays)
+            return plan._replace(n_inducing=few if pays else n_inducing)
+        return plan._replace(n_inducing=few if n_mean else n_inducing)
+
+    def _stages_of_points(self, plan, table, n_inducing, is_open):
+        each = requirements.BYTES * sizes.ARRAYS_OF_LABELS * table.n_rows
+        stage = requirements.of_points("the solution for class labels", plan, requirements.ONE_STEP, 1, n_inducing, 0)
+        fewer = {"would_fit": lambda n_bytes: f"n_inducing to at most {max(int(n_bytes / each), 1)}"}
+        of_rows = stage._replace(name="the covariance of all rows with the points", n_bytes=each * n_inducing, **fewer)
+        return stage, of_rows
+
+    def _stage_of_mean(self, plan, table, n_inducing):
+        n_rows, n_further = table.n_rows, min(plan.n_mean_inducing, table.n_rows)
+
+        def would_fit(n_bytes):
+            # The positive root of that quadratic, if there is one.
+            rest = n_bytes / 8 - n_rows * n_inducing / 2
+            most = np.sqrt(max(rest + (n_rows / 4) ** 2, 0.0)) - n_rows / 4
+            return f"n_mean_inducing to at most {max(int(most), 0)}"
+
+        n_bytes = sizes.n_bytes_of_further(n_rows, n_inducing, n_further)
+        return requirements.of_mean(plan, n_further, n_bytes, would_fit)
+
+    def prior_mean(self, plan, y, weight):
+        return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
+
+    def solve(self, parameters, constants, table, plan, random_state):
+        """The `Optimum`, and the same plan."""
+        further = plan.n_mean_inducing, plan.n_mean_inducing_at_most
+        return class_labels.solve(parameters, constants, table.in_memory(), random_state, *further), plan
+
+
+IN_ONE_STEP = Measurements(), Labels()

@@ -1,0 +1,171 @@
+"""Training by steps. The other routes are subclasses, which state only what they do differently."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+import numpy as np
+
+from ..._backend.types import Device
+from ...step.algorithm import SOLVERS
+from ...step.chunk import STEPS_PER_CALL
+from ...training.batches import bucket
+from ...variational.bases import BASES
+from .. import requirements, sizes, unexplained
+from ..started import is_fixed, is_set, with_noise
+
+# Least noise from which steps start: with less, the rounding of single precision costs many nats a row.
+_LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
+# Most points for which the variance that they do not explain is computed.
+_POINTS = 2000
+
+
+class Steps:
+    """Steps train the hyperparameters, the points and q together, from where each starts.
+
+    Attributes
+    ----------
+    trains : bool
+        Whether steps train everything. Otherwise a search finds the hyperparameters, and q is solved for.
+    search : {"restarts", "evidence", "labels"}
+        How the hyperparameters of given kernels are found: see `choice.complete`.
+    n_finalists : int
+        The number of default kernels that are compared by their solutions on many rows.
+    compares_labels : bool
+        Whether these are compared by held-out labels, and not by the density of measurements.
+    averages : bool
+        Whether the hyperparameters of a small table are averages: see `few_rows`.
+    takes_prior, takes_several, takes_long : bool
+        Whether hyperparameters may have a prior; whether there may be several kernels or processes; whether the table
+        may be too long for memory.
+    takes_further : bool
+        Whether any number of mean-only points is possible; otherwise there are none, or the mean uses all rows.
+    n_mean_inducing : int or "auto"
+        The value of "auto", if the number of inducing points is "auto" as well.
+    jitter, batch_size, device
+        The values of "auto".
+    variance : float
+        The prior variance at the start of latent functions that have no Gaussian noise.
+    finds_noise : bool
+        Whether held-out rows determine the noise, so that next to none can be right.
+    unread : tuple of str
+        The estimators' arguments that have no effect.
+    remedy : str or None
+        What the user can change if predictions are worse than none; None if that depends on the fit.
+    """
+
+    trains = True
+    search = "restarts"
+    n_finalists = 1
+    compares_labels = averages = False
+    takes_prior = takes_several = takes_long = takes_further = True
+    n_mean_inducing: int | Literal["auto"] = 0
+    jitter, batch_size = 1e-8, 1024
+    device: Device = "auto"
+    finds_noise = False
+    variance = 1.0
+    unread: tuple[str, ...] = ()
+    remedy: str | None = None
+
+    def check(self, plan, table):
+        """Raise ValueError if the route does not suit a plan."""
+
+    def sized(self, plan, table):
+        """The plan with a number of inducing points, where it is open; they are placed by a method."""
+        return plan._replace(n_inducing=sizes.OF_STEPS)
+
+    def stages(self, plan, table):
+        """The `requirements.Stage` of all parts that are known to be large."""
+        algorithm, n_inducing = plan.settings.algorithm, requirements.n_inducing(plan, table)
+        n_mean = 0 if plan.n_mean_inducing == "auto" else min(plan.n_mean_inducing, table.n_rows)
+        n_latent, of_points = plan.n_latent(table), requirements.of_points
+        shape = n_latent, n_inducing, n_mean if BASES[plan.basis].second_part else 0
+        yield requirements.batches(plan, table, n_inducing + (0 if algorithm.solves_mean else n_mean))
+        yield of_points("a training step", plan, requirements.STEP, *shape)
+        yield of_points("the state of predictions", plan, requirements.PREDICTION, *shape)
+        if algorithm.mean_solver == "natural":
+            yield of_points("the metric of the mean", plan, requirements.STEP, 1, 0, n_mean)
+        if algorithm.solves_mean and n_mean:
+            yield of_points("the solution for the mean", plan, requirements.MEAN_SOLVE, n_latent, n_inducing, n_mean)
+
+    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
+        """Whether the model under such a kernel will rest on all rows, of which the table has some."""
+        return self.compares_labels
+
+    def n_points(self, plan):
+        """The number of inducing points on which the search relies; None stands for all rows."""
+        given = np.shape(plan.inducing_init) or (sizes.OF_STEPS,)
+        return given[0] if plan.n_inducing == "auto" else plan.n_inducing
+
+    def likelihood(self, plan, found, table, variance):
+        """The Gaussian likelihood at the start, of noise that was found as a share of the targets' variance (T,).
+
+        A few inducing points leave some variance unexplained, which is noise as well, and the noise of the exact
+        process is too small for them. Training goes down from more noise than there is sooner than up.
+        """
+        if plan.hyperparameter_prior is not None or is_set(plan.likelihood):
+            # A prior is around the start that later parts of a stream have, too.
+            return plan.likelihood
+        n_points, default = self.n_points(plan), float(np.mean(plan.likelihood.variance))
+        noise = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
+        if n_points is not None and not 0 < n_points < len(table.X):
+            # The first part of a stream may be no more rows than that, of which later ones have many.
+            noise = default
+        elif n_points is not None:
+            share = unexplained.share(found.kernel, table.X, min(n_points, _POINTS))
+            noise += float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
+        return with_noise(plan.likelihood, min(noise, default) * variance)
+
+    def prior_mean(self, plan, y, weight):
+        """The constants around which the latent functions vary: (K,)."""
+        return plan.likelihood.initial_latent(y, weight, plan.n_classes)
+
+    def init_method(self, plan):
+        """How inducing points are chosen: a name in `inducing_points.METHODS`.
+
+        Where training moves them, they start at the centres of clusters, which are as dense as the rows are. Greedy
+        selection begins at the border of the table; from there points of which it leaves much unexplained do not come
+        back.
+        """
+        if plan.inducing_init != "auto":
+            return plan.inducing_init
+        moves = self.trains and plan.train_points and plan.settings.algorithm.optimizer is not None
+        return "k-means" if moves else "greedy_variance"
+
+    def padded(self, n_points):
+        """The size to which a point at every row is padded: programs are shared where they cost more than padding."""
+        return bucket(n_points)
+
+    def n_trained_mean(self, plan):
+        """Mean-only points that are trained, and placed before that."""
+        return plan.n_mean_inducing if self.trains and not plan.settings.algorithm.solves_mean else 0
+
+    def calibrates(self, likelihood):
+        """Whether predictions are calibrated where nothing is said of it; a noise that is fixed is known."""
+        return not self.trains and not is_fixed(likelihood)
+
+    def calibration(self, plan):
+        """How predictions are calibrated: by "cavities" of labels, by "errors" of measurements; or None."""
+        if not (plan.calibrate and plan.objective.closed_form):
+            return None
+        return "cavities" if plan.n_classes else "errors" if plan.likelihood.conjugate else None
+
+    def n_chunks(self, settings):
+        """The largest number of chunks of iterations."""
+        if not self.trains:
+            return 1
+        each = SOLVERS[settings.algorithm.solver].minimises or settings.searched is not None
+        return settings.max_iter if each else -(-settings.max_iter // STEPS_PER_CALL)
+
+    def of_further(self, algorithm):
+        """How the mean on further points was found, for people."""
+        return f"basis {algorithm.basis!r}" + (f", mean solver {algorithm.mean_solver!r}" if self.trains else "")
+
+    def described(self, settings, n_iter):
+        """What the fit did, for people."""
+        solver = settings.algorithm.solver
+        if SOLVERS[solver].minimises:
+            return f"{n_iter} iterations of L-BFGS"
+        batches = "all rows at once" if settings.batch_size == sys.maxsize else f"batches of {settings.batch_size}"
+        return f"{n_iter} iterations of solver {solver!r}, {batches}"
