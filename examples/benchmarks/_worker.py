@@ -182,7 +182,11 @@ class Predictions(Report):
 
 
 def score(predictor, X, y, chunk=2048):
-    """RMSE and mean log density of the test rows; every contender's likelihood is Gaussian here."""
+    """RMSE and mean log density of the test rows, whose likelihood is Gaussian; of labels the share of wrong ones."""
+    if predictor.proba is not None:
+        proba = np.concatenate([predictor.proba(X[start : start + chunk]) for start in range(0, len(X), chunk)])
+        log_density = np.log(proba[np.arange(len(y)), y.astype(int)])
+        return {"rmse": float(np.mean(proba.argmax(axis=1) != y)), "log_density": float(log_density.mean())}
     parts = [predictor.moments(X[start : start + chunk]) for start in range(0, len(X), chunk)]
     mean, var = (np.concatenate(values) for values in zip(*parts, strict=True))
     square = (y - mean) ** 2

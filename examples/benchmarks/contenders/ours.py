@@ -31,7 +31,7 @@ COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
 def described(data, settings):
-    """The plan and the table of a regression on standardised rows, from the estimator's arguments."""
+    """The plan and the table of standardised rows, numbers or two classes, from the estimator's arguments."""
     arguments = {"learning_rate": 0.02, "batch_size": 1024, "n_mean_inducing": 0} | settings["arguments"]
     n_features, gamma = data["X"].shape[1], settings.get("gamma", 0.1)
     kernel = paper_kernel(n_features, settings.get("ard", False), 1.0)
@@ -39,6 +39,7 @@ def described(data, settings):
     plan = svgp.Plan(
         kernels=(kernel,) if settings.get("kernel", "paper") == "paper" else None,
         likelihood=likelihoods.by_name(arguments.get("likelihood", "gaussian")),
+        n_classes=2 if settings.get("task") == "classification" else 0,
         settings=svgp.Settings(
             algorithm=_given(svgp.Algorithm(), arguments),
             gamma_schedule=LogLinear(min(1e-3, gamma), gamma, n_steps=20),
@@ -83,7 +84,11 @@ def _of_engine(result, plan):
         mean, var = svgp.predict(model, X, "target_moments", device=plan.device)
         return mean[0], var[0]
 
-    return Predictor(lambda X: svgp.predict(model, X, "target_mean", device=plan.device)[0], moments)
+    def proba(X):
+        return np.moveaxis(svgp.predict(model, X, "class_probabilities", device=plan.device), 0, -1)
+
+    mean = lambda X: svgp.predict(model, X, "target_mean", device=plan.device)[0]  # noqa: E731
+    return Predictor(mean, moments, proba if plan.n_classes else None)
 
 
 def step_flops(data, settings):
