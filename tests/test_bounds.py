@@ -1,16 +1,19 @@
 """Hyperparameters that training leaves at a bound are named, in one warning."""
 
+import pickle
 import warnings
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from sklearn.model_selection import cross_val_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad.estimators.arguments.clones import family_of
 from skgp_natgrad.estimators.fitted import at_bounds
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
@@ -146,6 +149,17 @@ def test_a_column_without_effect_is_named_once_in_a_cross_validation(with_an_irr
     assert "widen" not in message
     # Whoever fits a model alone is told each time.
     assert warned(lambda: model.fit(table, y)) == warned(lambda: model.fit(table, y)) == [message]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_clones_in_another_process_are_of_one_family():
+    model = NGDSVGPRegressor(1.0 * RBF(), **{**OPTIONS, "max_iter": 2})
+    first, second = (pickle.loads(pickle.dumps(each)) for each in (clone(model), clone(model)))
+    assert family_of(first) == family_of(second) is not None
+    assert "_family" not in vars(first)
+    # A model that is fitted and saved is alone.
+    copy = pickle.loads(pickle.dumps(first.fit(X, Y)))
+    assert family_of(copy) is None is not family_of(first)
 
 
 def test_what_a_column_without_effect_is():
