@@ -67,8 +67,9 @@ class Likelihood(KnownRows, BaseEstimator):
         Whether y may be shifted and scaled before the likelihood sees it.
     additive_noise : bool
         Whether y is a latent function plus noise, so that y has a joint covariance.
-    conjugate : bool
-        Whether the expectation is quadratic in the latent mean.
+    conjugate, by_newton : bool
+        Whether the expectation is quadratic in the latent mean; whether it is concave in it, or nearly so, for one
+        latent function of each target, so that `mean_solve.newton` finds the best q in one step.
     averages_points : bool
         Whether `expected_log_prob`, `training_log_density` and ``log_class_probabilities`` are averages over so few
         points that single precision is enough for them where class probabilities are calibrated, and means that are a
@@ -92,6 +93,7 @@ class Likelihood(KnownRows, BaseEstimator):
     standardises: ClassVar[bool] = False
     additive_noise: ClassVar[bool] = False
     conjugate: ClassVar[bool] = False
+    by_newton: ClassVar[bool] = False
     averages_points: ClassVar[bool] = False
     mean_needs_variance: ClassVar[bool] = True
     support: ClassVar[Transform] = unconstrained

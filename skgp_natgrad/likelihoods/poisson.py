@@ -22,6 +22,7 @@ class Poisson(CountLikelihood):
     """
 
     name = "poisson"
+    by_newton = True
 
     def log_prob(self, f, y):
         return y * f - bounded_exp(f) - gammaln(y + 1.0)

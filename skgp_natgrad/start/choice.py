@@ -17,7 +17,7 @@ from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..mean_solve import amplitude, class_labels, closed_form
 from ..mean_solve.held_out_labels import Densities
-from . import evidence, few_rows, refinement, search, sizes, targets, view
+from . import by_bound, evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .hyperparameters import specification
 from .merged import in_random_order, merged
@@ -46,7 +46,7 @@ def complete(plan, table, random_state):
     if not is_given:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state, n_rows=table.n_rows)[1]
     plan = with_priors(plan, table)
-    if is_given:
+    if is_given or (plan.hyperparameter_prior and plan.route.search == "bound"):
         plan = _SEARCHES[plan.route.search](plan, table, random_state)
     elif plan.hyperparameter_prior and plan.likelihood.conjugate:
         # The default kernel is at the maximum without the prior. Noise for repeated steps is the default.
@@ -103,6 +103,8 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     """
     # A wrong value is refused before any work.
     plan.likelihood.value_and_bounds(len(tables[0].y))
+    if plan.route.search == "bound":
+        return 0, by_bound.plain(plan, tables[0], random_state)
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     route = plan.route
     plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
@@ -323,3 +325,4 @@ def _of_labels(plan, table, random_state):
 
 # How the hyperparameters of given kernels are found, by the name of the route's search.
 _SEARCHES = {"restarts": _started_elsewhere, "evidence": maximise_evidence, "labels": _of_labels}
+_SEARCHES["bound"] = by_bound.maximised

@@ -253,12 +253,11 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
         prior, slope = log_prior(x)
         return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
 
-    options = {"maxiter": max_iter, "maxcor": 20}
     with blas.single_threaded(len(rows.X)):
         x0, at_start = _possible(loss, x0, high[-1])
         if not np.isfinite(at_start[0]):
             return Best(rebuilt(x0, start), -np.inf)
-        x, value = _minimised(loss, x0, at_start, optimize.Bounds(low, high), options)
+        x, value = minimised(loss, x0, low, high, max_iter, at_start)
     return Best(rebuilt(x, start), -log_prior(x)[0] - value)
 
 
@@ -277,12 +276,13 @@ def _possible(loss, x0, most_noise):
     return min(tried, key=lambda each: each[1][0])
 
 
-def _minimised(loss, x0, at_start, limits, options):
-    """The minimum by L-BFGS from ``x0`` with the loss and its gradient ``at_start``, and the loss there.
+def minimised(loss, x0, low, high, max_iter, at_start=None):
+    """The minimum by L-BFGS from ``x0``, with the loss and its gradient ``at_start`` if known, and the loss there.
 
     Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
     than one.
     """
+    at_start = at_start or loss(x0)
     scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _STEEPEST)
     evaluated = {x0.tobytes(): at_start}
 
@@ -290,7 +290,8 @@ def _minimised(loss, x0, at_start, limits, options):
         value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
         return scale * value, scale * slope
 
-    options = {**options, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
+    options = {"maxiter": max_iter, "maxcor": 20, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
+    limits = optimize.Bounds(low, high)
     found = optimize.minimize(turning_back(scaled), x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     return found.x, float(found.fun) / scale
 

@@ -136,26 +136,26 @@ train_inducing_points : bool, default=True
     everything. Points do not move with ``solver="evidence"``.
 solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
     "evidence": hyperparameters at the maximum of the exact log marginal
-    likelihood of up to 1000 random rows (a given ``kernel`` starts at its
-    values and keeps its bounds), then one natural gradient step of size one on
-    all rows, which for a Gaussian likelihood ends at the best q [1]_. The
-    noise, and the scale of kernel and noise together, have the largest density
-    of rows that are each predicted from all others. For class labels without
-    parameters ("bernoulli", "softmax") a few such steps of the covariance,
-    which all latent functions share, alternate with the best means, and the
-    kernel's scale has the largest density of held-out labels. "auto" is
-    "evidence" for these likelihoods as long as no argument of the points or of
+    likelihood of up to 1000 random rows (a given ``kernel`` starts at its values
+    and keeps its bounds), then one natural gradient step of size one on all rows,
+    which for a Gaussian likelihood ends at the best q [1]_. The noise, and the
+    scale of kernel and noise together, have the largest density of rows that are
+    each predicted from all others. For class labels without parameters
+    ("bernoulli", "softmax") a few such steps of the covariance, which all latent
+    functions share, alternate with the best means, and the kernel's scale has the
+    largest density of held-out labels. For "poisson" Newton's method finds q, and
+    the hyperparameters have the largest bound of up to 2000 random rows. "auto"
+    is "evidence" for these likelihoods as long as no argument of the points or of
     iterative training is set (``objective``, ``n_inducing`` to
     ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
     ``n_mean_inducing=0``, ``train_inducing_points`` and, for class labels,
-    ``n_mean_inducing`` with or without ``n_inducing``), and "ngd" otherwise,
-    for a list of kernels for classes, and for ``partial_fit``. "ngd":
-    natural gradient steps on the variational distribution q, and steps of
-    ``optimizer`` on everything else. "adam": ``optimizer`` updates q too.
-    "gd": gradient ascent on everything. "lbfgs": L-BFGS on everything, for
-    a table of at most ``batch_size`` rows; with a Gaussian likelihood q is
-    kept at its optimum (the collapsed bound), with other likelihoods the
-    parameterization must be one that ends in sqrt or log.
+    ``n_mean_inducing`` with or without ``n_inducing``), and "ngd" otherwise, for
+    a list of kernels for classes, and for ``partial_fit``. "ngd": natural
+    gradient steps on the variational distribution q, and steps of ``optimizer``
+    on everything else. "adam": ``optimizer`` updates q too. "gd": gradient ascent
+    on everything. "lbfgs": L-BFGS on everything, for a table of at most
+    ``batch_size`` rows; with a Gaussian likelihood q is kept at its optimum (the
+    collapsed bound), with others the parameterization must end in sqrt or log.
 parameterization : str, default="natural"
     The coordinates of q in which a step is straight [1]_: "natural",
     "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or

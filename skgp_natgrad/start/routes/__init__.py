@@ -1,4 +1,4 @@
-"""The routes from a plan to q: by steps, or in one step, for measurements or for class labels.
+"""The routes from a plan to q: by steps, or in one step, for measurements, counts or class labels.
 
 The solver and the likelihood choose the route of a `Plan`. A route's class holds what it needs, may do and falls back
 to; no other file asks which solver is used.
@@ -20,5 +20,5 @@ def route_of(solver: str, likelihood: Likelihood) -> Steps:
 
 
 def is_solved_at_once(likelihood: Likelihood) -> bool:
-    """Whether q is found in closed form, or for class labels without parameters in a few steps."""
+    """Whether q is found in closed form, or for counts and class labels without parameters in a few steps."""
     return any(each.suits(likelihood) for each in IN_ONE_STEP)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._backend import in_place, memory, processes
 from ..._backend.device import HOST
-from ...mean_solve import class_labels, closed_form, row_means
+from ...mean_solve import class_labels, closed_form, newton, row_means
 from ...objectives import ELBO
 from ...training.batches import bucket
 from .. import requirements, sizes, unexplained
@@ -27,6 +27,8 @@ class OneStep(Steps):
 
     trains = False
     n_finalists = 2
+    # Greedy selection takes longer than the solution.
+    placed_by = "random"
     n_mean_inducing = "auto"
     # Batches only bound the size of a table whose equal rows are merged.
     batch_size, device = 100_000, HOST
@@ -41,8 +43,8 @@ class OneStep(Steps):
         here = f"solver={algorithm.solver!r} takes one step to the best q"
         if not self.suits(plan.likelihood):
             raise ValueError(
-                f"{here}, or a few, which takes Gaussian noise or class labels without parameters, not likelihood "
-                f"{type(plan.likelihood).__name__}; use solver='ngd'."
+                f"{here}, or a few, which takes Gaussian noise, Poisson counts or class labels without parameters, not "
+                f"likelihood {type(plan.likelihood).__name__}; use solver='ngd'."
             )
         if type(objective) is not ELBO:
             raise ValueError(f"{here} of the ELBO, not of objective={objective.name!r}; use solver='ngd'.")
@@ -55,8 +57,8 @@ class OneStep(Steps):
 
     def sized(self, plan, table):
         plan = self._with_points(plan, table)
-        # Greedy selection takes longer than the solution. A method that was asked for is used.
-        method = "random" if plan.inducing_init == "auto" else plan.inducing_init
+        # A method that was asked for is used.
+        method = self.placed_by if plan.inducing_init == "auto" else plan.inducing_init
         n_inducing = None if table.n_rows <= plan.n_inducing else plan.n_inducing
         return plan._replace(n_inducing=n_inducing, inducing_init=method)
 
@@ -167,6 +169,43 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
     return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
 
 
+class Counts(OneStep):
+    """A few steps by Newton's method, under any likelihood of numbers that is declared for it, in one process."""
+
+    search, placed_by = "bound", "k-means"
+    # Their covariances with the points are held for all rows.
+    takes_several = takes_long = takes_further = False
+
+    def suits(self, likelihood):
+        """Whether Newton's method finds q."""
+        return likelihood.by_newton
+
+    def check(self, plan, table):
+        super().check(plan, table)
+        if plan.n_mean_inducing not in ("auto", 0):
+            raise ValueError(
+                f"n_mean_inducing={plan.n_mean_inducing}, but solver='evidence' has no further points for counts: give "
+                "0, or use solver='ngd'."
+            )
+        if len(plan.kernels or ()) > 1:
+            raise ValueError("solver='evidence' needs one kernel for all columns of counts; use solver='ngd'.")
+
+    def _with_points(self, plan, table):
+        """As many as the hyperparameters were found with."""
+        return plan._replace(n_inducing=sizes.OF_STEPS)
+
+    def _stages_of_points(self, plan, table, n_inducing, is_open):
+        sizes_of_q = plan.n_latent(table), n_inducing, 0
+        yield requirements.of_points("the solution for counts", plan, requirements.ONE_STEP, *sizes_of_q)
+
+    def solve(self, parameters, constants, table, plan, random_state):
+        """The `Optimum`, and the same plan."""
+        return newton.solve(parameters, constants, table.in_memory(), random_state), plan
+
+    def described(self, settings, n_iter):
+        return f"hyperparameters at the largest bound of some rows, then {n_iter} Newton steps on all rows"
+
+
 class Labels(OneStep):
     """A few steps under class labels, whose latent functions share a covariance, in the memory of one process."""
 
@@ -233,4 +272,4 @@ class Labels(OneStep):
         return class_labels.solve(parameters, constants, table.in_memory(), random_state, *further), plan
 
 
-IN_ONE_STEP = Measurements(), Labels()
+IN_ONE_STEP = Measurements(), Counts(), Labels()

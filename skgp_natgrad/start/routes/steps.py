@@ -28,7 +28,7 @@ class Steps:
     ----------
     trains : bool
         Whether steps train everything. Otherwise a search finds the hyperparameters, and q is solved for.
-    search : {"restarts", "evidence", "labels"}
+    search : {"restarts", "evidence", "bound", "labels"}
         How the hyperparameters of given kernels are found: see `choice.complete`.
     n_finalists : int
         The number of default kernels that are compared by their solutions on many rows.

@@ -1,0 +1,204 @@
+"""The best q of all rows for any likelihood of numbers, by Newton's method, and the bound's slope in hyperparameters.
+
+Rows are whitened by the inducing points, A = L^-1 Kzx. A turn is the natural gradient step of size one (Salimbeni,
+Eleftheriadis and Hensman 2018, eq. 10): with g = dE/dmean and h = -2 dE/dvar of each row's expected log-likelihood,
+
+    S^-1 = I + A diag(h) A^T,    S^-1 m = A (h (A^T m) + g)
+
+h is the curvature in the mean, averaged over q: the mean takes Newton's step for sum_n E_n(a_n^T m) - |m|^2 / 2.
+Of a Gaussian likelihood E is quadratic, and one turn does. Otherwise the step is halved until the bound does not fall;
+where a log-likelihood is concave there is one maximum. A likelihood is solved so if it says `Likelihood.by_newton`; all
+that is read of it is its ``expected_log_prob``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from .._backend import in_place
+from .._backend.device import once_jit
+from ..prediction.calibration import Average
+from ..training.batches import bucket, padded
+from ..variational import gaussian
+from ..variational.bound import bound_given_q
+from ..variational.model import Batch
+from .closed_form import Optimum
+from .held_out_labels import Densities
+from .mean_system import prior_of, slopes, whitened_in_place
+
+# Turns and halvings at most, and the change of the bound in nats that ends them: here, and as a share of the bound.
+_TURNS, _HALVINGS, _CHANGE, _RELATIVE = 50, 20, 1e-7, 1e-11
+# Largest latent variance of the start; one of so many rows is held out.
+_WIDEST, _HELD_OUT = 4.0, 5
+
+
+class _Rows(NamedTuple):
+    """Whitened rows A (M, B), what the points leave unexplained (B,), and the rows, without X, filled up."""
+
+    A: np.ndarray
+    residual: np.ndarray
+    batch: Batch
+
+
+class Fit(NamedTuple):
+    """The best q, the bound after each turn, and latent moments (K, B) of all rows."""
+
+    q: gaussian.Gaussian
+    bounds: list
+    mean: np.ndarray
+    var: np.ndarray
+
+
+class _At(NamedTuple):
+    """q by its natural parameters (K, M) and (K, M, M), latent moments, and the bound with g and h: (K, B) each."""
+
+    nat1: np.ndarray
+    precision: np.ndarray
+    mean: np.ndarray
+    var: np.ndarray
+    bound: float
+    g: np.ndarray
+    h: np.ndarray
+
+
+def filled_up(table):
+    """The table as one batch of a size that similar tables share."""
+    return padded(table, bucket(table.n_rows))
+
+
+@once_jit
+def _slopes(parameters, constants, mean, var, batch):
+    return slopes(parameters, constants, (mean, var, var), batch)
+
+
+@once_jit
+def _slope_of_bound(parameters, q, batch, constants):
+    def bound(hyperparameters):
+        there = parameters._replace(log_kernels=hyperparameters[0], raw_likelihood=hyperparameters[1])
+        return bound_given_q("orthogonal", there, q.mean, q.cov, batch, constants) + constants.log_prior(there)
+
+    return jax.grad(bound)(tuple(parameters[:2]))
+
+
+def slope(parameters, constants, batch, q):
+    """The gradient of the bound, and of the log prior, in (kernels, likelihood), with the whitened q in its place.
+
+    At the best q, where the bound does not change with q, that is the gradient of the largest bound.
+    """
+    return jax.tree.map(np.asarray, _slope_of_bound(parameters, q, batch, constants._replace(scale=1.0)))
+
+
+@once_jit
+def _log_densities(likelihood, mean, var, y):
+    return likelihood.log_predictive_density(mean, var, y)
+
+
+def held_out_rows(batch, random_state):
+    """A random part of the rows that have weight, as a mask (B,)."""
+    rows = random_state.permutation(np.flatnonzero(batch.weight > 0.0))
+    return np.isin(np.arange(len(batch.weight)), rows[: -(-len(rows) // _HELD_OUT)])
+
+
+def densities(parameters, constants, batch, held):
+    """The `Densities` of rows that are held out, under the best q of the others."""
+    fit = best_q(parameters, constants, batch._replace(weight=np.where(held, 0.0, batch.weight)))
+    likelihood = parameters.raw_likelihood.from_raw(np).given(batch.known)
+    each = np.asarray(_log_densities(likelihood, fit.mean, fit.var, batch.y))[held]
+    return Densities(each, batch.weight[held], np.ones(len(each)))
+
+
+def best_q(parameters, constants, batch, start=None):
+    """The q with the largest bound under given hyperparameters.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        With one kernel, and without mean-only points.
+    constants : Constants
+    batch : Batch
+        All rows: see `filled_up`.
+    start : Gaussian, optional
+        The whitened q from which the turns start; the prior by default.
+
+    Returns
+    -------
+    fit : Fit
+    """
+    prior = prior_of(parameters, constants.masks, constants.jitter)
+    A = np.empty((1, len(prior.points), len(batch.weight)))
+    residual = whitened_in_place(parameters, prior, batch.X, A)[0]
+    rows = _Rows(A[0], residual, batch._replace(X=None, columns=None))
+    # Only what the likelihood's part needs, so that one program serves all kernels.
+    system = parameters._replace(log_kernels=None, points=None, weights=None), _of_likelihood(constants)
+    n_latent = len(constants.prior_mean)
+    if start is None:
+        # Narrower than a wide prior, under which expectations would be too large.
+        widest = (residual + np.einsum("mb,mb->b", *2 * (A[0],))).max()
+        start = gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A[0]))
+    here, bounds = _at(rows, *system, np.asarray(start.nat1), np.asarray(start.precision)), []
+    for _ in range(_TURNS):
+        there = _turned(rows, *system, here)
+        bounds.append(there.bound)
+        done = there.bound - here.bound <= _CHANGE + _RELATIVE * abs(there.bound)
+        here = there if there.bound >= here.bound else here
+        if done or parameters.raw_likelihood.conjugate:
+            break
+    roots = [in_place.definite_cholesky(precision) for precision in here.precision]
+    mean = np.stack(list(map(in_place.cholesky_solve, roots, here.nat1)))
+    cov = np.stack(list(map(in_place.cholesky_inverse, roots)))
+    log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in roots])
+    q = gaussian.Gaussian(here.nat1, here.precision, mean, cov, log_det_cov)
+    return Fit(q, bounds, here.mean, here.var)
+
+
+def _of_likelihood(constants):
+    return constants._replace(log_bounds=None, masks=None, past=None, scale=1.0, priors=None)
+
+
+def _turned(rows, parameters, constants, here):
+    """After Newton's step, or so much of it that the bound does not fall."""
+    nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ rows.A.T
+    precision = np.stack([_precision(rows.A, h) for h in here.h])
+    step = 1.0
+    for _ in range(_HALVINGS):
+        there = _at(
+            rows,
+            parameters,
+            constants,
+            here.nat1 + step * (nat1 - here.nat1),
+            here.precision + step * (precision - here.precision),
+        )
+        if there.bound >= here.bound - _CHANGE:
+            break
+        step *= 0.5
+    return there
+
+
+def _precision(A, h):
+    found = in_place.mirrored(in_place.add_gram(np.zeros((len(A), len(A))), A, h))
+    found[np.diag_indices(len(A))] += 1.0
+    return found
+
+
+def _at(rows, parameters, constants, nat1, precision):
+    mean, var, divergence = np.empty((len(nat1), len(rows.residual))), np.empty((len(nat1), len(rows.residual))), 0.0
+    for k in range(len(nat1)):
+        root = in_place.definite_cholesky(precision[k])
+        inverse_root = in_place.triangular_inverse(root)
+        m = in_place.cholesky_solve(root, nat1[k])
+        mean[k], var[k] = m @ rows.A, rows.residual + in_place.squared_lengths(inverse_root, rows.A)
+        divergence += 0.5 * ((inverse_root**2).sum() + m @ m - len(m)) + np.log(np.diag(root)).sum()
+    latent = rows.batch.prior_mean(constants) + mean
+    value, g, h = map(np.asarray, _slopes(parameters, constants, latent, var, rows.batch))
+    return _At(nat1, precision, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
+
+
+def solve(parameters, constants, table, random_state):
+    """The `Optimum` of all rows of a table; hyperparameters stay, and a part of the rows is predicted from the rest."""
+    batch = filled_up(table)
+    fit = best_q(parameters, constants, batch)
+    held_out = Average.of(*densities(parameters, constants, batch, held_out_rows(batch, random_state)))
+    return Optimum(fit.q, parameters, np.array(fit.bounds), held_out)

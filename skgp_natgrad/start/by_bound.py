@@ -1,0 +1,125 @@
+"""Hyperparameters at the largest bound of some rows, for likelihoods that `mean_solve.newton` solves in one step.
+
+The bound of the best q is a function of the hyperparameters alone, and is maximised by L-BFGS, as the evidence of
+Gaussian noise is. Where numbers vary more than the likelihood allows, the bound is misled: it explains by the function
+what is noise. Then held-out rows are predicted better by a wide prior of which the points leave much unexplained, and
+that decides.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from .. import kernels as _kernels
+from .. import priors
+from .._backend import blas
+from .._backend.flat import flat, rebuilt
+from ..mean_solve import newton
+from . import evidence, sizes
+from .candidates import matern52
+from .hyperparameters import specification
+from .started import multiplied
+from .state import init
+from .view import View
+
+# Rows of the search, and iterations of L-BFGS.
+_ROWS, _ITERATIONS = 2000, 60
+# Starts of the default kernel: its variance, and lengthscales as multiples of sqrt(D) deviations; and the deviation of
+# the prior on their logarithms around the first.
+_VARIANCE, _LENGTHS, _DEVIATION = 0.5, (1.0, 0.3, 0.1), 1.5
+# Variances of the wide priors as multiples of the start's, standard errors by which one must be better, and fewest
+# held-out rows that tell.
+_WIDER, _SURE, _FEWEST = (1.0, 3.0, 9.0), 2.0, 15
+
+
+class _Problem:
+    """Some rows and the bound of their best q as a function of a plan's hyperparameters.
+
+    Parameters
+    ----------
+    plan : Plan
+        With one kernel, and a likelihood that is solved `by_newton`.
+    table : Table
+    random_state : numpy.random.RandomState
+        Chooses rows and inducing points.
+    """
+
+    def __init__(self, plan, table, random_state):
+        rows = table.sample
+        rows = rows.rows(np.sort(random_state.permutation(np.flatnonzero(rows.weight > 0.0))[:_ROWS]))
+        n_inducing = sizes.OF_STEPS if rows.n_distinct > sizes.OF_STEPS else None
+        some = plan._replace(n_inducing=n_inducing, n_mean_inducing=0, inducing_init="k-means")
+        state, self._constants = init(some, rows, random_state)
+        self._parameters, self._batch = state.parameters, newton.filled_up(rows)
+        self._held = newton.held_out_rows(self._batch, random_state)
+
+    def parameters_of(self, plan):
+        """The parameters of the same points under the hyperparameters of another plan."""
+        n_columns, n_targets = self._batch.X.shape[1], len(self._batch.y)
+        log_kernels, raw_likelihood = specification(plan.kernels, plan.likelihood, n_columns, n_targets)[0]
+        return self._parameters._replace(log_kernels=log_kernels, raw_likelihood=raw_likelihood)
+
+    def bound(self, parameters, q=None):
+        """The best `newton.Fit`, and its bound with the log prior."""
+        fit = newton.best_q(parameters, self._constants, self._batch, q)
+        return fit, fit.bounds[-1] + float(self._constants.log_prior(parameters))
+
+    def maximised(self, plan):
+        """The plan with the hyperparameters of largest bound, from its own on and within their bounds."""
+        start, q = self.parameters_of(plan), None
+
+        def parameters_at(x):
+            log_kernels, raw_likelihood = rebuilt(x, tuple(start[:2]))
+            return start._replace(log_kernels=log_kernels, raw_likelihood=raw_likelihood)
+
+        def loss(x):
+            nonlocal q
+            parameters = parameters_at(x)
+            fit, bound = self.bound(parameters, q)
+            if not np.isfinite(bound):
+                return np.inf, np.zeros_like(x)
+            q = fit.q
+            slope = flat(newton.slope(parameters, self._constants, self._batch, q))
+            return -bound, np.where(low < high, -slope, 0.0)
+
+        low, high = map(flat, self._constants.log_bounds)
+        x, _ = evidence.minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high, _ITERATIONS)
+        found = parameters_at(x)
+        kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernels[0]))
+        likelihood = found.raw_likelihood.from_raw(np)
+        fitted = plan.likelihood.fitted([getattr(likelihood, name) for name in likelihood.parameters])
+        return plan._replace(kernels=(kernel,), likelihood=fitted)
+
+    def densities(self, plan):
+        """The `Densities` of held-out rows under the hyperparameters of a plan."""
+        return newton.densities(self.parameters_of(plan), self._constants, self._batch, self._held)
+
+
+def maximised(plan, table, random_state):
+    """The plan with the hyperparameters of its own kernel at the largest bound of some rows."""
+    problem = _Problem(plan, table, random_state)
+    with blas.single_threaded(sizes.OF_STEPS):
+        return problem.maximised(plan)
+
+
+def plain(plan, table, random_state):
+    """The plan with the default kernel, Matern 5/2, of the largest bound, or of a better density of held-out rows."""
+    view = View(table)
+
+    def of_length(factor):
+        kernel = view.to_sklearn(matern52, view.start(matern52, factor * view.longest, 0.0, np.inf)[0].kernel)
+        return plan._replace(kernels=(multiplied(kernel, _VARIANCE),), hyperparameter_prior=None)
+
+    starts = [of_length(factor) for factor in _LENGTHS]
+    # Of few events the largest bound is sometimes that of a function which follows each of them.
+    weak = {"length_scale": priors.LogNormal(sigma=_DEVIATION)}
+    problem = _Problem(starts[0]._replace(hyperparameter_prior=weak), table, random_state)
+    with blas.single_threaded(sizes.OF_STEPS):
+        best = problem.maximised(max(starts, key=lambda each: problem.bound(problem.parameters_of(each))[1]))
+        wider = [starts[0]._replace(kernels=(multiplied(starts[0].kernels[0], factor),)) for factor in _WIDER]
+        held_out, *others = [problem.densities(each) for each in (best, *wider)]
+    other, found = max(zip(others, wider, strict=True), key=lambda each: each[0].mean)
+    if len(held_out.each) >= _FEWEST and other.are_larger_than(held_out, _SURE):
+        best = found
+    return best._replace(hyperparameter_prior=plan.hyperparameter_prior)
