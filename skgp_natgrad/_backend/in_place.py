@@ -26,14 +26,14 @@ NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
 _FEW_OPERATIONS = 5e9
 
 
-def pays(n_points, n_rows=0):
-    """Whether matrices of ``n_points`` rows, and sums over ``n_rows`` rows of them, are better made here.
+def pays(n_points, n_rows):
+    """Whether sums over ``n_rows`` rows of matrices of ``n_points`` rows are better made here.
 
     Where the arrays of this computation are on one CPU: if the matrices are large, or so small that to compile a
     program would take longer.
     """
     worth_it = n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
-    return worth_it and placement.current().mesh is None and placement.on_cpu()
+    return worth_it and placement.on_one_cpu()
 
 
 def lower_solve(L, B):

@@ -105,6 +105,11 @@ def on_cpu():
     return getattr(device, "platform", device) == "cpu"
 
 
+def on_one_cpu():
+    """Whether the arrays of this computation are in the memory of one CPU."""
+    return current().mesh is None and on_cpu()
+
+
 @contextlib.contextmanager
 def using(placement):
     """Context manager: `current` is ``placement``."""

@@ -18,11 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from .._backend import in_place, placement
-from .._backend.device import once_jit
+from .._backend import placement
 from .._backend.repeated import among, common_weight, contradicted, n_observations
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
@@ -34,7 +32,7 @@ from .amplitude import multiplied, room
 from .drawn import drawn
 from .held_out_labels import Gain
 from .label_means import Means
-from .mean_system import points_of, prior_of, rows_of, whitened_in_place
+from .mean_system import points_of, prior_of, whitened_in_place
 from .noise_search import left_out_of, leverages, search_noise
 from .row_sums import sums_of, weights_of
 
@@ -103,19 +101,6 @@ class HeldOut(NamedTuple):
         return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
 
 
-def _whitened(parameters, prior, X):
-    if not in_place.pays(len(prior.points)):
-        return _whitened_by_xla(parameters, prior, X)
-    A = np.empty((len(prior.root), len(prior.points), len(X)))
-    return A, whitened_in_place(parameters, prior, X, A)
-
-
-@once_jit
-def _whitened_by_xla(parameters, prior, X):
-    rows = rows_of(parameters, prior, X, None)
-    return jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
-
-
 def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HELD_OUT_ROWS):
     """Random rows that are no inducing points; all kinds if these are few.
 
@@ -128,7 +113,8 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HEL
     rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
     missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
-    A, residual = _whitened(parameters, prior, X)
+    A = np.empty((len(prior.root), len(prior.points), len(X)))
+    residual = whitened_in_place(parameters, prior, X, A)
     is_point = among(X, points_of(prior))
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)

@@ -1,18 +1,10 @@
-"""What a noise variance costs, once the sums over the rows are there: one factorisation of I + gram / noise.
-
-Of many points on one CPU it is made in place (`_backend/in_place`), else by a program of XLA's.
-"""
+"""What a noise variance costs, once the sums over the rows are there: one factorisation of I + gram / noise."""
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
 
 from .._backend import in_place
-from .._backend.device import once_jit
-from .._backend.linalg import definite_cholesky
 from ..variational import gaussian
 
 _MIN_REST = 1e-9
@@ -39,35 +31,23 @@ def leave_one_out(gram, cross, log_noise, A, residual, y, weight, left_out, wide
     rest : ndarray of shape (C,)
         One less the leverage of what is left out.
     """
-    counted, held = np.flatnonzero(weight), (residual, y, left_out, widening)
-    if not in_place.pays(len(gram)):
-        found = _leave_one_out(gram, cross, log_noise, A, *held)
-        return counted, *(np.asarray(each)[counted] for each in found)
+    counted = np.flatnonzero(weight)
     # Without what fills up, and the rows that do not count. A copy, in whose place the solution is.
-    A, *held = (np.array(np.asarray(each)[..., counted], order="C") for each in (A, *held))
+    A, *held = (np.array(np.asarray(each)[..., counted], order="C") for each in (A, residual, y, left_out, widening))
     noise = np.exp(log_noise)
     factor = in_place.cholesky_of_sum(np.asarray(gram), 1.0 / noise)
     mean = in_place.cholesky_solve(factor, np.asarray(cross) / noise) @ A
     half = in_place.lower_solve(factor, A) if len(counted) else A
-    return counted, *_without_each(np, noise, mean, np.einsum("mb,mb->b", half, half), *held)
+    return counted, *_without_each(noise, mean, np.einsum("mb,mb->b", half, half), *held)
 
 
-@once_jit
-def _leave_one_out(gram, cross, log_noise, A, *held):
-    noise = jnp.exp(log_noise)
-    factor = definite_cholesky(jnp.eye(len(gram))[None] + gram[None] / noise)[0]
-    w = cho_solve((factor, True), cross / noise)
-    half = solve_triangular(factor, A, lower=True)
-    return _without_each(jnp, noise, w @ A, (half * half).sum(0), *held)
-
-
-def _without_each(xp, noise, mean, s, residual, y, left_out, widening):
-    """Error and variance of each row, and one less its leverage, by JAX or NumPy.
+def _without_each(noise, mean, s, residual, y, left_out, widening):
+    """Error and variance of each row, and one less its leverage.
 
     With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
     error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
     """
-    rest = xp.maximum(1.0 - left_out * s / noise, _MIN_REST)
+    rest = np.maximum(1.0 - left_out * s / noise, _MIN_REST)
     return (y - mean) / rest, residual + s / rest + noise * widening, rest
 
 
@@ -80,10 +60,6 @@ def leverages(gram, log_noise, A, left_out):
 
 def optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
-    if not in_place.pays(sums.cross.shape[-1]):
-        return _optimum(sums, log_noise)
-    # The sums of many rows are XLA's.
-    sums = jax.tree.map(np.asarray, sums)
     noise = np.exp(log_noise)
     of_targets = range(len(noise))
     q = [_gaussian(sums.gram[k % len(sums.gram)], sums.cross[k] / noise[k], 1.0 / noise[k]) for k in of_targets]
@@ -99,16 +75,6 @@ def _gaussian(gram, nat1, factor):
     L = in_place.cholesky_of_sum(gram, factor)
     log_det = -2.0 * np.log(np.diag(L)).sum()
     return nat1, precision, in_place.cholesky_solve(L, nat1), in_place.cholesky_inverse(L), log_det
-
-
-@once_jit
-def _optimum(sums, log_noise):
-    noise = jnp.exp(log_noise)
-    n_latent, size = sums.cross.shape
-    gram = jnp.broadcast_to(sums.gram, (n_latent, size, size))
-    q = gaussian.from_natural(sums.cross / noise[:, None], jnp.eye(size) + gram / noise[:, None, None])
-    explained = 2.0 * sums.cross - (gram @ q.mean[..., None])[..., 0]
-    return q, _bound(sums, log_noise, noise, q, explained)
 
 
 def _bound(sums, log_noise, noise, q, explained):

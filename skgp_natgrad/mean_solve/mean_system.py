@@ -94,7 +94,7 @@ class Prior(NamedTuple):
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
     (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
-    if len(further) or not in_place.pays(len(mask)):
+    if len(further):
         return _prior_of(parameters, masks, jitter)
     factors = [factorise_in_place(log_kernel, points, mask, jitter) for log_kernel in parameters.log_kernels]
     return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))

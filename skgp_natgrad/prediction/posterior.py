@@ -63,8 +63,7 @@ class Posterior(NamedTuple):
 
 def condition(basis, parameters, q, constants):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
-    points = parameters.points
-    if basis == "orthogonal" and in_place.pays(len(points.Z)):
+    if basis == "orthogonal":
         return _condition_in_place(parameters, q, constants)
     return _condition(basis, parameters, q, constants)
 

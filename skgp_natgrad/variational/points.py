@@ -118,7 +118,7 @@ def factorise(kernel, Z, mask, jitter):
 
 
 def factorise_in_place(log_kernel, Z, mask, jitter):
-    """The same `Factor` in NumPy, for the logarithms of a kernel: see `in_place.pays`."""
+    """The same `Factor` in NumPy, for the logarithms of a kernel."""
     Kzz, jitter = map(np.asarray, _covariance_and_jitter(log_kernel, Z, mask, jitter))
     L, used = in_place.jittered_cholesky(Kzz, float(jitter))
     return Factor(L, in_place.triangular_inverse(L), used)

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from ..._backend import in_place, memory, processes
+from ..._backend import memory, placement, processes
 from ..._backend.device import HOST
 from ...mean_solve import class_labels, closed_form, newton, row_means
 from ...objectives import ELBO
@@ -162,7 +162,7 @@ class Measurements(OneStep):
 
 def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
     """Whether the mean of a regression is to rest on all rows, of which the table has some."""
-    if plan.n_devices is not None or not in_place.pays(sizes.OF_VARIANCE):
+    if plan.n_devices is not None or not placement.on_one_cpu():
         return False
     share = functools.partial(unexplained.share, kernel, table.X)
     variance = np.mean(kernel.diag(table.X[:1000]))
@@ -236,7 +236,7 @@ class Labels(OneStep):
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
         few = sizes.n_inducing_of_labels(n_rows, n_bytes)
         if n_mean == "auto":
-            may = few < n_rows and in_place.pays(few) and n_inducing < n_rows
+            may = few < n_rows and placement.on_one_cpu() and n_inducing < n_rows
             pays = may and share(few) > sizes.WORTH_FURTHER_POINTS
             n_mean = sizes.n_further_of_labels(n_rows, few, n_bytes) if pays else 0
             # Where memory allows none, there are still few.
