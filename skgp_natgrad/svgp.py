@@ -19,7 +19,6 @@ from sklearn.utils import check_random_state
 from ._backend import blas
 from ._backend import device as _device
 from ._backend.types import Seed
-from .mean_solve import exact_mean
 from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
@@ -28,6 +27,7 @@ from .prediction.model import Model, calibrated, condition, distribution, gradie
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .prediction.samples import memory_of_draws
+from .solve import exact_mean
 from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.dispersion import dispersed

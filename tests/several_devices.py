@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import device, placement
-from skgp_natgrad.mean_solve import mean_system
+from skgp_natgrad.solve import mean_system
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training.batches import BatchStream
 

@@ -27,7 +27,7 @@ FLOORS = [
     "estimators/arguments",
     "svgp",
     "start",
-    "mean_solve",
+    "solve",
     "training",
     "step",
     "prediction",

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils import check_random_state
 
 from skgp_natgrad import Constant, LineSearch, NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.mean_solve import exact_mean
+from skgp_natgrad.solve import exact_mean
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training import checkpoint, checkpoint_file
 

@@ -15,9 +15,9 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators.arguments.solver import solver_of
 from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
-from skgp_natgrad.mean_solve import amplitude, class_labels, common_covariance, held_out_labels
-from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction import calibration
+from skgp_natgrad.solve import amplitude, class_labels, common_covariance, held_out_labels
+from skgp_natgrad.solve.mean_system import prior_of
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
 

@@ -13,9 +13,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from skgp_natgrad import NGDSVGPRegressor, metrics, svgp, trusted_types
 from skgp_natgrad._backend.device import computation
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import closed_form
 from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
+from skgp_natgrad.solve import closed_form
 from skgp_natgrad.start import dispersion
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

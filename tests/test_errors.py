@@ -11,9 +11,9 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import closed_form, rounding
 from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
+from skgp_natgrad.solve import closed_form, rounding
 from skgp_natgrad.start import errors as errors_of
 from skgp_natgrad.start import evidence, few_rows, search
 from skgp_natgrad.start.candidates import matern52

@@ -9,9 +9,9 @@ from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
-from skgp_natgrad.mean_solve import exact_mean
-from skgp_natgrad.mean_solve.leave_one_out import predictions, unexplained
-from skgp_natgrad.mean_solve.mean_system import Iterate, latent, pass_over, prior_of, rescaled, target
+from skgp_natgrad.solve import exact_mean
+from skgp_natgrad.solve.leave_one_out import predictions, unexplained
+from skgp_natgrad.solve.mean_system import Iterate, latent, pass_over, prior_of, rescaled, target
 from skgp_natgrad.training.batches import Table
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian

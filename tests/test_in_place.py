@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import likelihoods, svgp
 from skgp_natgrad._backend import device, in_place, linalg, placement
-from skgp_natgrad.mean_solve import class_labels, closed_form, given_noise
+from skgp_natgrad.solve import class_labels, closed_form, given_noise
 
 N = 300
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))

@@ -8,7 +8,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.mean_solve import class_labels, common_covariance, held_out_labels, label_means, label_points
+from skgp_natgrad.solve import class_labels, common_covariance, held_out_labels, label_means, label_points
 from skgp_natgrad.start import sizes
 
 from .test_label_means import JITTER, KERNEL, STEPS, Prepared, table_of

@@ -12,8 +12,8 @@ from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad.likelihoods import Gaussian, NegativeBinomial, Poisson
-from skgp_natgrad.mean_solve import newton
-from skgp_natgrad.mean_solve.mean_system import prior_of, whitened_in_place
+from skgp_natgrad.solve import newton
+from skgp_natgrad.solve.mean_system import prior_of, whitened_in_place
 
 KERNEL = ConstantKernel(0.8) * RBF(0.7)
 

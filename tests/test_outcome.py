@@ -15,8 +15,8 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators.fitted import attributes, outcome
 from skgp_natgrad.estimators.fitted.outcome import Outcome, _worse_labels, refuse_diverged
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, Softmax, StudentT
-from skgp_natgrad.mean_solve.held_out_labels import Densities, Gain
 from skgp_natgrad.prediction.left_out import LeftOut
+from skgp_natgrad.solve.held_out_labels import Densities, Gain
 from skgp_natgrad.step.state import Report
 from skgp_natgrad.training import constant_model, loop
 from skgp_natgrad.training.batches import Table

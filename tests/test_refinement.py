@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from skgp_natgrad import svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad.likelihoods import Softmax
-from skgp_natgrad.mean_solve.class_labels import Densities
+from skgp_natgrad.solve.class_labels import Densities
 from skgp_natgrad.start import choice, evidence, neighbours, refinement, search, started, targets
 from skgp_natgrad.start.candidates import matern52
 from skgp_natgrad.start.merged import in_random_order

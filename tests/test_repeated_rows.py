@@ -13,10 +13,10 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
 from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import closed_form, common_covariance, held_out_labels, noise_search
-from skgp_natgrad.mean_solve.drawn import drawn
-from skgp_natgrad.mean_solve.mean_system import prior_of
 from skgp_natgrad.prediction.calibration import Average
+from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels, noise_search
+from skgp_natgrad.solve.drawn import drawn
+from skgp_natgrad.solve.mean_system import prior_of
 from skgp_natgrad.start import choice, sizes
 from skgp_natgrad.start.merged import in_random_order, merged
 from skgp_natgrad.start.splits import Shuffled

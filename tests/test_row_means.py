@@ -13,8 +13,8 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import processes, tiles
 from skgp_natgrad._backend.tiles import Tiles
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import conjugate_gradients, row_means
 from skgp_natgrad.prediction import posterior
+from skgp_natgrad.solve import conjugate_gradients, row_means
 from skgp_natgrad.start import placement, sizes
 from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
 from skgp_natgrad.likelihoods import Gaussian, Poisson, StudentT
-from skgp_natgrad.mean_solve import closed_form
+from skgp_natgrad.solve import closed_form
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.step.chunk import STEPS_PER_CALL

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from skgp_natgrad.mean_solve.valley import lowest
+from skgp_natgrad.solve.valley import lowest
 
 PRECISION = 0.2
 

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import Matern
 from skgp_natgrad import svgp
 from skgp_natgrad._backend import in_place
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.mean_solve import closed_form, given_noise
+from skgp_natgrad.solve import closed_form, given_noise
 
 _COLUMNS, _NEW = 8, 1000
 

@@ -69,7 +69,7 @@ class Likelihood(KnownRows, BaseEstimator):
         Whether y is a latent function plus noise, so that y has a joint covariance.
     conjugate, by_newton : bool
         Whether the expectation is quadratic in the latent mean; whether it is concave in it, or nearly so, for one
-        latent function of each target, so that `mean_solve.newton` finds the best q in one step.
+        latent function of each target, so that `solve.newton` finds the best q in one step.
     averages_points : bool
         Whether `expected_log_prob`, `training_log_density` and ``log_class_probabilities`` are averages over so few
         points that single precision is enough for them where class probabilities are calibrated, and means that are a

@@ -1,4 +1,4 @@
-"""Hyperparameters at the largest bound of some rows, for likelihoods that `mean_solve.newton` solves in one step.
+"""Hyperparameters at the largest bound of some rows, for likelihoods that `solve.newton` solves in one step.
 
 The bound of the best q is a function of the hyperparameters alone, and is maximised by L-BFGS, as the evidence of
 Gaussian noise is. Where numbers vary more than the likelihood allows, the bound is misled: it explains by the function
@@ -15,7 +15,7 @@ from .. import kernels as _kernels
 from .. import priors
 from .._backend import blas
 from .._backend.flat import flat, rebuilt
-from ..mean_solve import newton
+from ..solve import newton
 from . import evidence, sizes
 from .candidates import matern52
 from .hyperparameters import specification

@@ -15,8 +15,8 @@ from .. import priors
 from .._backend import blas, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
-from ..mean_solve import amplitude, class_labels, closed_form
-from ..mean_solve.held_out_labels import Densities
+from ..solve import amplitude, class_labels, closed_form
+from ..solve.held_out_labels import Densities
 from . import by_bound, evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .hyperparameters import specification

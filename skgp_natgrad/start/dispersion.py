@@ -4,7 +4,7 @@ The logarithms of squared errors are regressed on X by a Gaussian process, in cl
 each row from all others then give the distribution of the errors (`errors`), so that a process which explains nothing
 of new rows is found out. For each target the dispersion is used if it raises the density of rows that were left out by
 more than two standard errors: where nothing varies it then seldom is. A square of an error of a rounded target is at
-least that of rounding (`mean_solve.rounding`).
+least that of rounding (`solve.rounding`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .._backend import blas, placement
 from .._backend import device as _device
 from .._backend.types import Seed
 from ..likelihoods import Gaussian
-from ..mean_solve import closed_form
 from ..prediction import posterior as _posterior
 from ..prediction.dispersion import Dispersion
 from ..prediction.model import Model, predict
+from ..solve import closed_form
 from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable

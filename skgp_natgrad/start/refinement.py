@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..mean_solve.held_out_labels import Densities
+from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
 from .merged import in_random_order
 from .splits import Shuffled

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._backend.flat import flat, rebuilt
 from ..kernels.base import Kernel
-from ..mean_solve import amplitude
+from ..solve import amplitude
 from . import evidence
 from .periods import likely_periods
 from .scale import fit_scale

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .._backend.types import Floats
-from ..mean_solve.held_out_labels import Gain
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
+from ..solve.held_out_labels import Gain
 from ..step.state import State
 from ..training import loop
 from ..variational.model import Constants
@@ -30,7 +30,7 @@ class Result(NamedTuple):
     previous : Previous
         The record from which a later fit can continue.
     lost : str or None
-        The part of the exact mean's solution that was discarded: see `mean_solve.exact_mean.Solution`.
+        The part of the exact mean's solution that was discarded: see `solve.exact_mean.Solution`.
     calibration : Calibration, optional
         That of class probabilities, where it was found together with q.
     dispersion : Dispersion, optional

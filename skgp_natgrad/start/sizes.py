@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..mean_solve import row_means
+from ..solve import row_means
 
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..._backend import memory, placement, processes
 from ..._backend.device import HOST
-from ...mean_solve import class_labels, closed_form, newton, row_means
 from ...objectives import ELBO
+from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
 from .. import requirements, sizes, unexplained
 from ..started import with_noise

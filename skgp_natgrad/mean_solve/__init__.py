@@ -1,1 +1,0 @@
-"""The mean on all points, solved for."""

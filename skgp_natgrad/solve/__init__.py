@@ -1,0 +1,1 @@
+"""The best q of all rows, solved for."""
