@@ -28,9 +28,9 @@ _OFF, _COST = 0.1, 2.0
 _OFF_SHARE, _COST_OF_SHARE = 0.03, 60.0
 # Coverages of the intervals that count: of 50 % not where y is rounded.
 _LEVELS = np.array([0.5, 0.9, 0.95, 0.99])
-# Bounds of the logarithm of the wide part's share, and where its search starts; the logarithm of the others' degrees of
-# freedom, there at least.
-_SHARES, _FIRST_SHARES, _FEW_TAILS = (-7.0, -0.7), (-4.0, -2.5, -1.0), 3.0
+# Bounds of the logarithm of the wide part's share, and where its search starts; there at least the logarithms of the
+# others' degrees of freedom. Intervals have or have not a row, so that the loss has steps, and many minima.
+_SHARES, _FIRST_SHARES, _FIRST_TAILS = (-7.0, -0.7), (-4.0, -2.5, -1.0), (1.0, 3.0)
 # Either may be off by so many standard errors, too. Rows that tell what they cost, and the precision of the search.
 _CHANCE, _CHANCE_OF_MOMENT, _ROWS, _SEARCH = 2.0, 1.5, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
 # A standard deviation of the errors that is smaller than this share of that of rounding is not from rounding.
@@ -188,8 +188,8 @@ def _with_moment(seen, found):
     tried = [_lowest(seen, _of_t, start, bounds, _cost, _SEARCH)]
     # The wide part has the tails, and large errors hide how the deviation of the others varies.
     bounds = [_BOUNDS[0], (0.0, max(found.factor, 1.0)), _BOUNDS[2], _SHARES]
-    start = start[0], 1.0, max(start[2], _FEW_TAILS)
-    tried += [_lowest(seen, of_mixture, (*start, share), bounds, _cost, _SEARCH) for share in _FIRST_SHARES]
+    starts = [(start[0], 1.0, max(start[2], tails), share) for tails in _FIRST_TAILS for share in _FIRST_SHARES]
+    tried += [_lowest(seen, of_mixture, each, bounds, _cost, _SEARCH) for each in starts]
     return min(tried, key=lambda each: each[1])[0]
 
 
