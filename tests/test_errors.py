@@ -280,6 +280,19 @@ def test_intervals_of_few_rows_of_all_kinds(n_rows, function):
     assert 0.8 <= coverage_of_few(n_rows, 50, function) <= 0.97
 
 
+@pytest.mark.slow
+def test_few_rows_of_noise_are_predicted_as_by_a_constant():
+    gain = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(2015, 2)), rng.normal(size=2015)
+        reg = NGDSVGPRegressor(random_state=0).fit(X[:15], y[:15])
+        constant = stats.norm(y[:15].mean(), y[:15].std()).logpdf(y[15:])
+        gain.append(np.mean(reg.predict_log_density(X[15:], y[15:]) - constant))
+    assert np.median(gain) > -0.04
+    assert min(gain) > -0.14
+
+
 def test_few_rows_without_noise_are_interpolated():
     X = np.linspace(-2.0, 2.0, 12)[:, None]
     reg = NGDSVGPRegressor(random_state=0).fit(X, np.sin(2.0 * X[:, 0]))

@@ -39,7 +39,7 @@ MOST, FEWEST_OF_KERNELS = 100, 20
 # and deviation of the former.
 _FACTORS = np.log(2.0) * np.arange(-3, 4)
 _RATIOS = np.log(10.0) * np.linspace(-9.0, 2.0, 23)
-_RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(0.3), 2.3, 1.0
+_RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(3.0), 3.0, 1.0
 # Nats a row by which a kernel that was searched for must predict better than the plain one.
 _WORTH_A_SEARCH = 0.05
 # Fewest degrees of freedom of the errors, and the level at which those of fewer have the quantile of their own.
