@@ -1,8 +1,7 @@
-"""Priors on hyperparameters, whose logarithm training adds to the bound.
+"""Priors on hyperparameters: training adds their log density to the bound.
 
-Training then ends at the most probable hyperparameters (MAP). A density depends on the coordinates in
-which it is taken: here on logarithms, in which training moves positive numbers, so that the mode does not
-depend on the units.
+Training then ends at the most probable hyperparameters (MAP). A density depends on its coordinates. Here these are the
+logarithms of positive numbers, as in training, so that the mode does not depend on the units.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ._backend.types import Array, ArrayLike
 __all__ = ["Gamma", "LogNormal", "Prior"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-# Deviation of the weak prior: it holds only what the data leave open.
+# Standard deviation of the weak prior: it only matters for hyperparameters that the data do not determine.
 _WEAK = 3.0
 
 
@@ -67,7 +66,7 @@ class Prior(BaseEstimator):
         raise NotImplementedError
 
     def around(self, value: ArrayLike) -> Self:
-        """The prior in numbers: arrays, and what it leaves open taken from the initial ``value``, an array.
+        """The prior with arrays as its numbers; numbers that are None are taken from the initial ``value``, an array.
 
         Raises
         ------
@@ -95,9 +94,9 @@ class LogNormal(Prior):
     Parameters
     ----------
     median : float, array-like or None, default=None
-        In the units in which the hyperparameter is given. None is its initial value: where a fit without a kernel
-        of its own is continued, by ``warm_start`` or ``partial_fit``, that is the trained one, so that a median is
-        better given there.
+        In the units in which the hyperparameter is given. None takes the initial value. If ``warm_start`` or
+        ``partial_fit`` continues a fit with the default kernel, this is the trained value of the previous fit: give a
+        median there.
     sigma : float or array-like, default=1.0
         Standard deviation of the logarithm: the value lies within a factor of exp(2 sigma) of the median with a
         probability of 95 %.
@@ -188,7 +187,7 @@ def settled(given, start, lower, upper):
     Parameters
     ----------
     given : "weak", Prior, or mapping of str to Prior
-        Of the names in a mapping each stands for the hyperparameters whose names it ends; the longest decides.
+        A name in a mapping stands for all hyperparameters whose names end with it; the longest match decides.
     start, lower, upper : tuple of (tuple of Kernel, Likelihood)
         Raw initial values and bounds: see `start.hyperparameters.specification`. None of the priors is for a
         hyperparameter that is fixed.
@@ -210,7 +209,7 @@ def settled(given, start, lower, upper):
             if not any(_stands_for(key, name) for name in names):
                 raise ValueError(
                     f"hyperparameter_prior names {key!r}, but the hyperparameters are {', '.join(names)}; give one of "
-                    "these names, or how some of them end."
+                    "these names, or an ending of some of them."
                 )
     found = {}
     for (name, transform, raw), (*_, low), (*_, high) in zip(*map(named, (start, lower, upper)), strict=True):
@@ -250,7 +249,8 @@ def log_density(priors, tree):
 def pinned(priors, tree, log_bounds):
     """The bounds with those of every hyperparameter that has a prior at its value in ``tree``.
 
-    For what chooses hyperparameters by another rule than the bound: those with priors stay most probable.
+    For searches that choose hyperparameters by another criterion than the bound: those with priors keep their most
+    probable values.
     """
     has_prior = [name in priors for name, _, _ in named(tree)]
     values, structure = jax.tree.flatten(tree)

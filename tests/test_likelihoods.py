@@ -872,7 +872,7 @@ def test_a_name_belongs_to_one_class():
         """Without a name of its own."""
 
     assert likelihoods.by_name("gaussian").__class__ is Gaussian
-    with pytest.raises(ValueError, match="'gaussian' belongs to Gaussian"):
+    with pytest.raises(ValueError, match="Gaussian has the name 'gaussian' already"):
 
         class Other(Gaussian):
             name = "gaussian"

@@ -1,8 +1,7 @@
 """Kernels: JAX kernels for those of scikit-learn, and kernels on some columns.
 
-The user writes expressions of :mod:`sklearn.gaussian_process.kernels` and
-`Columns`. `from_sklearn` and `to_sklearn` convert them to JAX kernels and back;
-`register` adds the JAX kernel of a scikit-learn class of your own.
+Kernels are given as expressions of :mod:`sklearn.gaussian_process.kernels` and `Columns`. `from_sklearn` and
+`to_sklearn` convert them to JAX kernels and back; `register` adds the JAX kernel of a scikit-learn class of your own.
 """
 
 from .algebra import amplitudes

@@ -90,7 +90,7 @@ class Exponentiation(Kernel):
     def _power(self, values):
         if self.exponent >= 1.0:
             return values**self.exponent
-        # A root has no derivative at zero, where a kernel that underflows has none to multiply it with either.
+        # A root has no derivative at zero, which a kernel that underflows may reach.
         is_zero = values == 0.0
         return jnp.where(is_zero, 0.0, jnp.where(is_zero, 1.0, values) ** self.exponent)
 

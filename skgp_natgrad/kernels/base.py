@@ -96,8 +96,8 @@ def _hashable(kernel, name):
         return _frozen(value)
     except TypeError:
         raise ValueError(
-            f"kernel contains {type(kernel).__name__} with {name}={value!r}, which selects a formula that is compiled: "
-            "it must be a number, a string, or a tuple of these."
+            f"kernel contains {type(kernel).__name__} with {name}={value!r}; this field is compiled in, "
+            "and must be a number, a string, or a tuple of these."
         ) from None
 
 

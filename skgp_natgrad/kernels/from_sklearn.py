@@ -66,7 +66,7 @@ def from_sklearn(
     Raises
     ------
     ValueError, TypeError
-        For a kernel that has no JAX kernel; names it and the remedy.
+        If a kernel has no JAX kernel; the message names it and the remedy.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def to_sklearn(kernel: sklearn_kernels.Kernel, jax_kernel: Kernel) -> sklearn_ke
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
     jax_kernel : Kernel
-        Of the form of ``from_sklearn(kernel, ...)``. Fixed hyperparameters are not read from it.
+        With the structure of ``from_sklearn(kernel, ...)``. Its values of fixed hyperparameters are not used.
 
     Returns
     -------

@@ -24,8 +24,7 @@ class Laplacian(sklearn_kernels.RBF):
 
     It is the product of Matern kernels of smoothness 1/2, one for each column,
     and the limit of random forests whose trees split columns at random places
-    [1]_: its functions are as rough as those of Matern 1/2, but along the
-    columns.
+    [1]_: its functions are as rough as with Matern 1/2, but along the columns.
 
     Parameters
     ----------

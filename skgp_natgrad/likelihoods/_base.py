@@ -111,7 +111,7 @@ class Likelihood(KnownRows, BaseEstimator):
             taken = REGISTRY.setdefault(cls.name, cls)
             if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(
-                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; choose another name."
+                    f"{cls.__qualname__}: {taken.__qualname__} has the name {cls.name!r} already; choose another name."
                 )
             REGISTRY[cls.name] = cls
 

@@ -1,4 +1,4 @@
-"""Whether a likelihood of a user's own defines what training and prediction need."""
+"""A check that a user-defined likelihood has the methods that training and prediction need."""
 
 from __future__ import annotations
 

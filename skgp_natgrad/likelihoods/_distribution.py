@@ -1,4 +1,4 @@
-"""Distribution functions of predictions: that of y given f, averaged over a normal f.
+"""Distribution functions of predictions: P(Y <= y | f) averaged over a normal f.
 
 In NumPy and SciPy, whose incomplete gamma and beta functions are faster and closer to rounding than JAX's.
 """

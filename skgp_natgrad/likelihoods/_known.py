@@ -1,4 +1,4 @@
-"""What a likelihood knows of single rows besides y: variances of the noise, numbers of trials, limits."""
+"""Known values of each row besides y: variances of the noise, numbers of trials, limits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The logarithm of the normal distribution function.
 
-JAX's function takes longer than everything else in a training step of a probit likelihood: it
-evaluates every branch of two functions, and again for the derivative. Here one polynomial
-serves the whole line, and also the derivative.
+In a training step of a probit likelihood, JAX's function takes longer than everything else: it evaluates every branch
+of two functions, and again for the derivative. Here one polynomial gives the value everywhere, and the derivative.
 """
 
 from __future__ import annotations

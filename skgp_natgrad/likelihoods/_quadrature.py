@@ -1,4 +1,4 @@
-"""Integrals under a normal density: of a smooth function in training, of a narrow one in prediction."""
+"""Integrals over a normal density: of smooth functions in training, and of narrow ones in prediction."""
 
 from __future__ import annotations
 

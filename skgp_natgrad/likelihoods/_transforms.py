@@ -1,7 +1,7 @@
-"""The allowed values of a parameter, and the raw value that training updates in its place.
+"""The allowed values of a parameter, and the unconstrained raw value that training updates.
 
-A raw value may be any real number, so that no step of training leaves the allowed values.
-All transforms are increasing: the bounds of a parameter become those of its raw value.
+A raw value may be any real number, so every training step stays within the allowed values. All transforms are
+increasing: the bounds of a parameter become those of its raw value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters in units of y, where y keeps its units."""
+"""Parameters in units of y, for likelihoods that do not standardise y."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Gaussian likelihood of values that are known up to limits."""
+"""The Gaussian likelihood of censored values."""
 
 from __future__ import annotations
 

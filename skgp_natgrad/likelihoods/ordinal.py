@@ -83,8 +83,6 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     options = ("n_levels",)
     discrete = True
     ordered = True
-    # Also of a model that was saved before there were any.
-    levels: ArrayLike | None = None
 
     def __init__(
         self,
@@ -112,8 +110,8 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
         self._check_options()
         if self.levels is not None and not n_classes:
             raise ValueError(
-                f"likelihood Ordinal(levels={self.levels!r}) names the labels of NGDSVGPClassifier; the y of "
-                "NGDSVGPRegressor holds the integers 0, 1, ..., whose number is n_levels."
+                f"likelihood Ordinal(levels={self.levels!r}) is for the labels of NGDSVGPClassifier; the y of "
+                "NGDSVGPRegressor holds the integers 0, 1, ..., n_levels - 1. Leave levels out."
             )
         n_levels = self.n_levels
         if n_levels is None:

@@ -48,7 +48,7 @@ class RobustMax(ClassLikelihood):
         if not upper.epsilon < 1.0:
             raise ValueError(
                 f"likelihood RobustMax(epsilon={self.epsilon!r}, epsilon_bounds={self.epsilon_bounds!r}): "
-                "epsilon must stay below 1."
+                "epsilon and its upper bound must be below 1."
             )
         return value, lower, upper
 

@@ -1,4 +1,4 @@
-"""The base class of the objectives: the rows' part of the maximised sum, beside the KL divergence."""
+"""The base class of the objectives: the sum over the rows, from which training subtracts the KL divergence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Objective(BaseEstimator):
     parameters : tuple of str
         Arguments that are numbers.
     needs_residual : bool
-        Whether the data term reads the part of the prior variance that the inducing points leave unexplained.
+        Whether the data term uses the prior variance that the inducing points do not explain, k_xx - q_xx.
     closed_form : bool
         Whether the data term depends on q as the expected log-likelihood does. Then the best q has a
         closed form if it has one for the evidence lower bound, the exact mean is available, and so is
@@ -46,7 +46,7 @@ class Objective(BaseEstimator):
             taken = REGISTRY.setdefault(cls.name, cls)
             if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(
-                    f"{cls.__qualname__}: the name {cls.name!r} belongs to {taken.__qualname__}; choose another name."
+                    f"{cls.__qualname__}: {taken.__qualname__} has the name {cls.name!r} already; choose another name."
                 )
 
     def check(self, likelihood: Likelihood) -> None:
@@ -61,7 +61,7 @@ class Objective(BaseEstimator):
         mean, var : arrays of shape (K, B)
             Latent moments.
         residual : array of shape (K, B) or None
-            The part of ``var`` that the inducing points leave unexplained, k_xx - q_xx; None unless
+            The part of ``var`` that the inducing points do not explain, k_xx - q_xx; None unless
             ``needs_residual``.
         y : array of shape (T, B)
         """

@@ -10,16 +10,15 @@ from ._base import Objective
 class Tightened(Objective):
     r"""The tightened evidence lower bound, for Gaussian noise of variance s^2.
 
-    The evidence lower bound subtracts sum_n r_n / 2, r_n = (k_nn - q_nn) / s^2, for the part of the prior
-    variance that the inducing points leave unexplained. Here the penalty is
+    The evidence lower bound subtracts sum_n r_n / 2, r_n = (k_nn - q_nn) / s^2, for the prior variance that the
+    inducing points do not explain. Here the penalty is
 
         sum_n log(1 + r_n) / 2,
 
-    which is never larger, and much smaller with few inducing points: the noise then need not account
-    for what these cannot explain. It is the best of the bounds whose q(f | u) may be narrower
-    at each row than the prior's p(f | u) ([1]_, the collapsed bound; [2]_ found the same). The
-    difference does not depend on q(u), so that the best q is that of the evidence lower bound, and so
-    are the predictions at given hyperparameters.
+    which is never larger, and much smaller with few inducing points: the noise then need not account for the variance
+    that these do not explain. It is the best of the bounds whose q(f | u) may be narrower at each row than the prior's
+    p(f | u) ([1]_, the collapsed bound; [2]_ found the same). The difference does not depend on q(u), so that the best
+    q is that of the evidence lower bound, and so are the predictions at given hyperparameters.
 
     A row's weight counts how often the row occurs.
 
