@@ -329,7 +329,7 @@ def test_early_stopping_within_a_pipeline_with_drawn_folds_and_several_scores():
     assert search.best_estimator_[-1].checkpoint is None
     assert search.best_estimator_[-1].n_iter_ == 60
     assert not any("checkpoint" in name for name in results)
-    with pytest.raises(ValueError, match="early_stopping=2 compares candidates by one of several scores"):
+    with pytest.raises(ValueError, match="early_stopping=2 compares candidates by one score"):
         search.set_params(refit=False).fit(X, Y > 0)
 
 
@@ -393,7 +393,7 @@ def test_several_scores_are_refused_before_any_fit():
     model = regressor(callback=lambda *_: pytest.fail("it trained"))
     scoring = ["r2", "neg_mean_squared_error"]
     search = NGDGridSearchCV(model, {"max_iter": [20, 40]}, cv=2, scoring=scoring, refit=False, early_stopping=True)
-    with pytest.raises(ValueError, match="set refit, False now, to the name of one"):
+    with pytest.raises(ValueError, match="refit=False must be the name of one of them"):
         search.fit(X, Y)
 
 

@@ -1,4 +1,4 @@
-"""What the displays share: matplotlib, colours, and the range that chance allows."""
+"""Functions that the displays share: matplotlib, colours, and the range of chance."""
 
 from __future__ import annotations
 

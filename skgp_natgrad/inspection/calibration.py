@@ -1,4 +1,4 @@
-"""Whether intervals hold as many targets as they say."""
+"""The observed coverage of predictive intervals against the nominal one."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class IntervalCalibrationDisplay:
     ) -> Self:
         """Plot the calibration of a fitted regressor on held-out rows.
 
-        A count is spread over its step of the predicted distribution function: intervals between integers hold more
-        than their nominal coverage also if the distribution is right.
+        Each count is spread over its step of the predicted distribution function. Otherwise intervals between integers
+        would hold more than their nominal coverage even if the distribution is right.
 
         Parameters
         ----------

@@ -24,7 +24,8 @@ _MARGIN = 0.05
 def _inducing_points(estimator, table, grid):
     """The inducing points in the units of the only column of X; None where they are not known.
 
-    Inside a pipeline they are where its earlier steps have their values, which must rise or fall along the grid.
+    Inside a pipeline they are the points of the grid that its earlier steps map to these values, and these steps must
+    be monotonic.
     """
     inner, rows, _ = unwrapped(estimator, table)
     points = getattr(inner, "inducing_points_", None)
@@ -127,7 +128,7 @@ class PredictiveDisplay:
         offset, alpha : float, default=None
             As in predictions, one value for the whole grid.
         trials : int, default=None
-            Numbers of trials, of which the successes are drawn; one for the whole grid.
+            Number of trials, for a plot of the number of successes; one for the whole grid.
 
         Returns
         -------
@@ -136,8 +137,8 @@ class PredictiveDisplay:
         rows = np.asarray(X, dtype=float)
         if rows.ndim != 2 or rows.shape[1] != 1:
             raise ValueError(
-                f"X has the shape {rows.shape}, but PredictiveDisplay draws predictions along a single column; see "
-                "sklearn.inspection.PartialDependenceDisplay for one of several."
+                f"X has the shape {rows.shape}, but PredictiveDisplay draws predictions along a single column. If X "
+                "has several columns, use sklearn.inspection.PartialDependenceDisplay."
             )
         margin = _MARGIN * np.ptp(rows)
         grid = np.linspace(rows.min() - margin, rows.max() + margin, grid_resolution)[:, None]

@@ -1,4 +1,4 @@
-"""Which columns matter, and on what scale."""
+"""The relevance and the lengthscales of the columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RelevanceDisplay:
     """The relevance of the columns, with their lengthscales in their own units.
 
     A lengthscale is the distance along a column over which the function changes. Lengthscales of columns in different
-    units cannot share an axis: the bars are ``feature_importances_``, and the numbers beside them the shortest
+    units cannot share an axis. So the bars are ``feature_importances_``, and the numbers beside them are the shortest
     lengthscale of each column.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Where the targets lie within their predicted distributions."""
+"""The histogram of the probability integral transform of the targets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ResidualDisplay:
     """The histogram of the probability integral transform.
 
     The transform of a target is the predicted probability of a smaller one. It is uniform if the predicted
-    distributions are right. A hump in the middle: they are too wide; both ends high: too narrow; a slope: the
-    predictions are biased.
+    distributions are right. A hump in the middle means that they are too wide, high ends mean that they are too narrow,
+    and a slope means that the predictions are biased.
 
     Parameters
     ----------

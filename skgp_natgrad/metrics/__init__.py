@@ -1,6 +1,6 @@
 """Metrics of predicted distributions, and scorers for model selection.
 
-The functions take arrays, of any model. The scorers are objects for ``scoring=`` of scikit-learn's
+The functions take arrays from any model. The scorers are objects for ``scoring=`` of scikit-learn's
 ``cross_val_score``, ``GridSearchCV``, ``learning_curve`` and ``permutation_importance``; they ask the estimator
 for its density, intervals or draws.
 """

@@ -38,8 +38,8 @@ def pit_calibration_error(
     """Mean absolute difference between predicted and observed probabilities of targets of regression.
 
     If the predicted distributions are right, a share p of the targets lies below their quantiles at p, for all p
-    (Gneiting, Balabdaoui and Raftery 2007). The differences are averaged over p = 0.01, 0.02, ..., 0.99; zero is
-    best, and 0.5 the most. Unlike the NLPD it does not judge how narrow the distributions are.
+    (Gneiting, Balabdaoui and Raftery 2007). The differences are averaged over p = 0.01, 0.02, ..., 0.99; zero is best,
+    and 0.5 is the largest value. Unlike the NLPD it does not judge how narrow the distributions are.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def expected_calibration_error(
     y_true : array-like of shape (n_samples,)
         Labels.
     y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
-        Predicted probabilities in the order of ``labels``; of two classes that of the second is enough.
+        Predicted probabilities in the order of ``labels``; for two classes the probability of the second is enough.
     labels : array-like of shape (n_classes,), default=None
         The classes; None takes the sorted labels of ``y_true``.
     n_bins : int, default=15

@@ -52,7 +52,7 @@ def negative_log_predictive_density(
 def baseline_log_density(y_true, y_train=None, sample_weight=None):
     """Log density (N,) of targets (N, T) under a normal distribution with the moments of ``y_train`` (M, T).
 
-    Without ``y_train`` with those of ``y_true``, weighted.
+    Without ``y_train`` it has the weighted moments of ``y_true``.
     """
     train, weight = (y_true, weights(sample_weight, len(y_true))) if y_train is None else (y_train, None)
     mean = np.average(train, axis=0, weights=weight)
@@ -61,7 +61,7 @@ def baseline_log_density(y_true, y_train=None, sample_weight=None):
     counted = train if weight is None else train[weight > 0.0]
     if not (np.all(np.ptp(counted, axis=0) > 0.0) and np.all(std > 0.0)):
         name = "y_true" if y_train is None else "y_train"
-        raise ValueError(f"{name} is constant, so that its normal distribution has no density; MSLL is not defined.")
+        raise ValueError(f"{name} is constant: its normal distribution has no density, and MSLL is not defined.")
     return normal_log_density(y_true, mean, std).sum(1)
 
 
@@ -75,8 +75,8 @@ def mean_standardized_log_loss(
 ) -> float:
     """Mean standardized log loss (MSLL) of normal predictions, in nats for each row.
 
-    The NLPD minus that of the model that predicts the mean and variance of the training targets: zero is no
-    better than this, negative is better (Rasmussen and Williams 2006, section 2.5).
+    The NLPD minus the NLPD of a model that predicts the mean and variance of the training targets: zero is no better
+    than this model, negative is better (Rasmussen and Williams 2006, section 2.5).
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ def interval_coverage(
     sample_weight: ArrayLike | None = None,
     multioutput: Average = "uniform_average",
 ) -> float | Floats:
-    """Share of the targets that lie in their intervals; both ends belong to these.
+    """Share of the targets that lie in their intervals, ends included.
 
     Parameters
     ----------
@@ -92,8 +92,8 @@ def interval_score(
     """Interval score, in the units of y; lower is better.
 
     The width, plus 2 / (1 - coverage) times the distance of targets outside. It is proper: the quantiles at
-    (1 - coverage) / 2 and (1 + coverage) / 2 have the least expectation (Gneiting and Raftery 2007, equation 43), so
-    that it judges coverage and width together.
+    (1 - coverage) / 2 and (1 + coverage) / 2 minimise its expectation (Gneiting and Raftery 2007, equation 43). So it
+    judges coverage and width together.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The predicted distribution of an estimator, found through pipelines, searches and transformed targets."""
+"""The predicted distribution of an estimator, also inside pipelines, searches and transformed targets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .density import normal_log_density
 # A target transformer is affine if its values deviate from an affine map by no more, relative to their range.
 _ROUNDING = 1e-8
 _N_CHECKED = 101
-# From a value that has a probability to the one before it, as a share of the values.
+# The step down from a value that has a probability, as a share of the values.
 _NEXT = 1e-10
 
 
 class NormalPredictions:
-    """A regressor with ``predict(X, return_std=True)``, such as BayesianRidge, under the methods of this package's."""
+    """A regressor with ``predict(X, return_std=True)``, such as BayesianRidge, with the methods of this package."""
 
     def __init__(self, estimator):
         self.estimator = estimator
@@ -91,7 +91,7 @@ class RegressionPredictions:
         self.known = {name: value for name, value in known.items() if value is not None}
         if self.known and isinstance(regressor, NormalPredictions):
             name = type(regressor.estimator).__name__
-            raise TypeError(f"{name} takes no {next(iter(self.known))}; score it without, or leave it out.")
+            raise TypeError(f"{name} takes no {next(iter(self.known))}; leave it out of the scorer's arguments.")
         self.may_lack = getattr(regressor, "missing_targets", "error") == "ignore"
         likelihood = getattr(regressor, "likelihood_", None)
         is_gaussian = likelihood is None or likelihood.name == "gaussian"
@@ -184,7 +184,7 @@ class RegressionPredictions:
         at = self.regressor.predict_cdf(self.X, z, **self.known)
         if self.mixed is not None:
             z = self.mixed.observed(np.asarray(z, float).T).T
-            # Of a density so small a step is nothing. Scored targets may all be equal.
+            # So small a step does not change the integral of a density. Scored targets may all be equal.
             std = np.reshape(self.regressor.predict(self.X, return_std=True, **self.known)[1], z.shape)
             step = _NEXT * (np.abs(z) + std)
         elif self.is_discrete:
@@ -323,5 +323,5 @@ def _with_density(estimator, outermost):
     within = "" if estimator is outermost else f" in {type(outermost).__name__}"
     raise TypeError(
         f"{type(estimator).__name__}{within} predicts no distribution: it has neither predict_log_density nor "
-        "predict(X, return_std=True). Score it by a metric of point predictions, and give a search refit=True."
+        "predict(X, return_std=True). Score it by a metric of point predictions; a search needs refit=True."
     )

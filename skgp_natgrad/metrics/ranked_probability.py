@@ -21,7 +21,7 @@ def crps_gaussian(
     """Continuous ranked probability score of normal predictions, in the units of y.
 
     The integral of (F(x) - [y <= x])^2 for the predicted distribution function F (Gneiting and Raftery 2007,
-    equation 5); lower is better. Of a prediction without uncertainty it is the absolute error.
+    equation 5); lower is better. For a prediction without uncertainty it is the absolute error.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def crps_samples(
     sample_weight: ArrayLike | None = None,
     multioutput: Average = "uniform_average",
 ) -> float | Floats:
-    """Continuous ranked probability score of draws from the prediction, in the units of y.
+    """Continuous ranked probability score from draws of the prediction, in the units of y.
 
     The unbiased ("fair") estimate of E|Y - y| - E|Y - Y'| / 2 for independent Y and Y' from the prediction
     (Gneiting and Raftery 2007, equation 21; Ferro 2014), for distributions of any form.

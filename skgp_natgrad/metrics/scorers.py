@@ -36,8 +36,8 @@ def _nlpd(found, y, weight, scorer):
 def _msll(found, y, weight, scorer):
     if found.mixed is not None:
         raise ValueError(
-            f"metric='msll' compares densities, and with likelihood={found.mixed.name!r} some targets have a "
-            "probability in place of one, whose unit is another; use 'nlpd' or 'crps'."
+            f"metric='msll' compares densities, but with likelihood={found.mixed.name!r} some targets have a "
+            "probability and no density; use 'nlpd' or 'crps'."
         )
     return _nlpd(found, y, weight, scorer) + row_average(baseline_log_density(*columns(y=y), None, weight), weight)
 
@@ -57,7 +57,7 @@ def _of_seen(metric, found, y, weight, scorer):
             of_rows = None if weight is None else np.asarray(weight)[rows]
             each.append(metric(found.of_output(k, rows), target[rows], of_rows, scorer))
     if not each:
-        raise ValueError("y has no value in any row, so that there is nothing to be scored.")
+        raise ValueError("y is missing in every row: there is nothing to score.")
     return float(np.mean(each))
 
 
@@ -119,20 +119,20 @@ class DistributionScorer(BaseEstimator):
 
     It finds the estimator inside a :class:`~sklearn.pipeline.Pipeline` (and transforms X by the earlier steps),
     in a search (its ``best_estimator_``), and in a :class:`~sklearn.compose.TransformedTargetRegressor`. There the
-    metric is that of y before its transformation; the density then has the Jacobian of the transformer, which must be
-    affine.
+    metric is computed for y before its transformation, and the density includes the Jacobian of the transformer, which
+    must be affine.
 
     Parameters
     ----------
     metric : str, default="nlpd"
-        "nlpd", negative log predictive density in nats for each row, in the units of y; of a classifier the log loss.
-        "msll", the same minus that of a normal distribution with the moments of the scored y; not for likelihoods of
-        values some of which have a probability ("censored", "tweedie").
-        "crps", continuous ranked probability score; in closed form for normal predictions, else of draws.
-        "interval_score", that of the central interval.
+        "nlpd", negative log predictive density in nats for each row, in the units of y; for a classifier the log loss.
+        "msll", the same minus the NLPD of a normal distribution with the moments of the scored y; not for likelihoods
+        where some values have a probability instead of a density ("censored", "tweedie").
+        "crps", continuous ranked probability score; in closed form for normal predictions, otherwise from draws.
+        "interval_score", the score of the central interval.
         "interval_width", the mean width of this interval; to be read beside its coverage.
-        "coverage_error", the distance of the share of y in this interval from ``coverage``.
-        "calibration_error", `pit_calibration_error`, or of a classifier `expected_calibration_error`.
+        "coverage_error", the absolute difference between the share of y in this interval and ``coverage``.
+        "calibration_error", `pit_calibration_error`, or for a classifier `expected_calibration_error`.
     coverage : float, default=0.9
         Probability of the interval.
     n_draws : int, default=1000
@@ -144,11 +144,11 @@ class DistributionScorer(BaseEstimator):
     ``sklearn.set_config(enable_metadata_routing=True)`` after ``scorer.set_score_request(sample_weight=True)`` (on a
     `sklearn.base.clone`: the ready-made scorers are shared).
 
-    Where targets may be missing (``missing_targets="ignore"``), metrics but "msll" are those of the rows that have
-    them, averaged over the outputs.
+    Where targets may be missing (``missing_targets="ignore"``), every metric but "msll" is computed for each output on
+    the rows that have it, and averaged over the outputs.
 
-    Other regressors with ``predict(X, return_std=True)`` are scored as normal predictions, so that baselines may stand
-    in the same table, for all metrics.
+    Other regressors with ``predict(X, return_std=True)`` are scored as normal predictions, so baselines can be compared
+    by all metrics.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class DistributionScorer(BaseEstimator):
         self.n_draws = n_draws
 
     def _accept_sample_weight(self) -> bool:
-        """Of scikit-learn's scorers, to which it passes the weights of a search with several metrics."""
+        """scikit-learn asks its scorers for this method, to pass weights in a search with several metrics."""
         return True
 
     def __call__(

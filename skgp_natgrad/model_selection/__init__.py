@@ -1,8 +1,8 @@
 """Searches over hyperparameters, whose fits run at the same time in one process and may end early.
 
-They are scikit-learn's, with two differences: fits run in threads, which share compiled programs and
-data, one for each core; and ``early_stopping`` ends those of candidates that are behind. Any estimator
-may be searched over; those of this package, also within a pipeline, are the ones that can be stopped.
+They are scikit-learn's, with two differences: fits run in threads, one for each core, which share compiled programs and
+data; and ``early_stopping`` ends the fits of candidates with low scores. They take any estimator, but stop only the
+estimators of this package, also inside a pipeline.
 """
 
 from ._search import NGDGridSearchCV, NGDRandomizedSearchCV

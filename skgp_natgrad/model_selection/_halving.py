@@ -47,7 +47,7 @@ class Candidate(dict):
         self.failed = False
 
     def __sklearn_clone__(self):
-        """As of a dict in scikit-learn: estimators among the values are cloned, and lose what they have learned."""
+        """As of a dict in scikit-learn: estimators among the values are cloned, without fitted attributes."""
         return {name: clone(value, safe=False) for name, value in self.items()}
 
 
@@ -97,7 +97,7 @@ def evaluate(search, evaluate_candidates, candidate_params, callback_ctx=None):
                         before[index].failed = True
                     standing = standing[n_remaining:]
             before = {each.index: each for each in candidates}
-            # Those that are behind are not looked at again; nor is anybody once all that are left have ended.
+            # Stopped candidates are not evaluated again; and no candidate is, once all remaining fits have ended.
             standing, n_remaining = _by_rank(results, remaining, search), math.ceil(len(remaining) / factor)
             unfinished = [each.index for each in candidates if each.place.left_unfinished]
             if rung == 0 and not unfinished and share < 1.0:
@@ -148,7 +148,7 @@ def latest(candidate_params, n_splits, out):
 
 
 def ranked(rank, score, rung, failed):
-    """Ranks in which a candidate that was stopped comes after all that went further, and one that failed last."""
+    """Ranks: stopped candidates come after all that went further, and failed ones come last."""
     rank, rung = np.asarray(rank), np.where(failed | np.isnan(score), -1, rung)
     ahead = (rung[None] > rung[:, None]) | ((rung[None] == rung[:, None]) & (rank[None] < rank[:, None]))
     return (1 + ahead.sum(1)).astype(rank.dtype)
@@ -160,8 +160,8 @@ def _factor(search):
 
 def _refused(search):
     return ValueError(
-        f"early_stopping={search.early_stopping!r} compares candidates by one of several scores: set refit, "
-        f"{search.refit!r} now, to the name of one."
+        f"early_stopping={search.early_stopping!r} compares candidates by one score, but scoring gives several: refit="
+        f"{search.refit!r} must be the name of one of them."
     )
 
 
@@ -186,7 +186,7 @@ def _can_pause(estimator):
     if "checkpoint" not in estimator.get_params(deep=False):
         # A user's subclass with fewer arguments.
         return False
-    # Anything else that is wrong with its arguments is for its fit to say.
+    # Its fit reports any other fault in its arguments.
     solver = SOLVERS.get(estimator.solver) if isinstance(estimator.solver, str) else None
     return (solver is None or solver.pauses) and not is_transformation(estimator.optimizer)
 

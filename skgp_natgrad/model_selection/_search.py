@@ -1,4 +1,4 @@
-"""scikit-learn's searches, with fits in threads and an end to those that are behind."""
+"""scikit-learn's searches, with fits in threads and early stopping of candidates with low scores."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _ARGUMENTS = """scoring : str, callable, list, tuple or dict, default=None
     return_train_score : bool, default=False
         As in scikit-learn.
     early_stopping : bool or int, default=False
-        Stop candidates that are behind: all are trained for a small share of ``max_iter``, the best third of
-        them goes on to three times as many iterations, and so on, at most three times; True stands for a factor
-        of three. They are compared by their mean score on held-out rows. Those that go on take the same steps as
-        without it. It needs fits of many steps, and no fewer candidates than the factor. While the search runs,
-        ``checkpoint`` is in use for that.
+        Stop candidates with low scores: all are trained for a small share of ``max_iter``, the best third continues to
+        three times as many iterations, and so on, at most three times; True stands for a factor of three. Candidates
+        are compared by their mean score on held-out rows. Those that continue take the same steps as without early
+        stopping. It needs fits of many steps, and at least as many candidates as the factor. The search uses the
+        argument ``checkpoint`` of the estimator for this.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class _Searches:
             # Before version 1.9 of scikit-learn it would be used up before `_splitter` sees it.
             self.cv = list(cv)
         try:
-            # A hint: a backend that a user names in a joblib.parallel_config is kept.
+            # A hint: a backend named in a joblib.parallel_config has precedence.
             with joblib.parallel_config(prefer="threads"):
                 return super().fit(X, y, **params)
         finally:
@@ -134,8 +134,8 @@ class _Searches:
 class NGDGridSearchCV(_Searches, GridSearchCV):
     """A grid search whose fits run at the same time in one process, and may end early.
 
-    It is scikit-learn's ``GridSearchCV``, with the same scores: each fit is the one that it would be
-    alone. They run in threads, which share data and compiled programs.
+    It is scikit-learn's ``GridSearchCV``, with the same scores. The fits run in threads, which share data and compiled
+    programs.
 
     Parameters
     ----------
