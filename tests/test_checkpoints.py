@@ -295,7 +295,7 @@ def test_a_folder_removed_while_training_does_not_end_the_fit(tmp_path):
             shutil.rmtree(folder)
 
     model = regressor(checkpoint=folder, callback=remove)
-    with pytest.warns(UserWarning, match="gone.*cannot be written, and the fit goes on"):
+    with pytest.warns(UserWarning, match="gone.*cannot be written; the fit continues"):
         model.fit(X, Y)
     assert_same(model, regressor().fit(X, Y))
 
@@ -529,8 +529,8 @@ def with_failure(header, arrays):
         (with_nan, "some of its values are not finite"),
         (with_shape, "its arrays have other shapes"),
         (with_row, "rows outside the 300"),
-        (with_half_a_report, "some in part"),
-        (with_iterations, "iterations beyond max_iter=70"),
+        (with_half_a_report, "incomplete iterations"),
+        (with_iterations, "more than max_iter=70"),
         (with_position, "its random state is none"),
         (with_start, "its random state is none"),
         (with_values, "converged is 'perhaps'"),

@@ -146,7 +146,7 @@ def test_what_is_left_open_is_chosen_for_all(found):
 def test_an_error_of_one_process_is_told_to_the_other(found):
     first, second = (each["refused"] for each in found)
     assert second.startswith("ValueError: X[3, 0]=nan is not finite")
-    assert re.match(r"Parted: Process 1 of 2 has met an error.*ValueError: X\[3, 0\]=nan is not finite", first)
+    assert re.match(r"Parted: Process 1 of 2 failed.*ValueError: X\[3, 0\]=nan is not finite", first)
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_wrong_and_different_arguments_are_refused_by_both(found):
 def test_a_killed_process_ends_the_fit_with_an_error(killed):
     _, ((code, printed, _), (other, _, _)), has_checkpoint = killed
     assert (code, other) == (3, -9)
-    assert "Process 0 of 2 has lost the connection to another one" in printed.splitlines()[-1]
+    assert "Process 0 of 2 lost the connection to another process" in printed.splitlines()[-1]
     assert has_checkpoint
 
 
@@ -203,7 +203,7 @@ def test_shares_are_filled_up_with_rows_of_weight_zero(rng, monkeypatch):
     assert longer.weight.tolist() == [1.0] * 5 + [0.0] * 3
     np.testing.assert_array_equal(longer.X[5:], np.repeat(table.X[-1:], 3, axis=0))
     as_two(monkeypatch, lambda message: (5, (*message[1][:2], False, *message[1][3:])))
-    with pytest.raises(ValueError, match="rows of the processes must agree"):
+    with pytest.raises(ValueError, match="rows of all processes must have the same"):
         shares.filled_up(table, 2)
 
 

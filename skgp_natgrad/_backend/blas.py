@@ -1,8 +1,8 @@
-"""BLAS with one thread while the threads of others need its cores.
+"""Limits BLAS to one thread while other threads need the cores.
 
 XLA calls SciPy's BLAS for factorisations and triangular solves, and uses its own
-threads for everything else. NumPy's wheels hold another BLAS than SciPy's. The threads of OpenBLAS keep
-spinning for some ten milliseconds after each call, on the cores that those of XLA or of the other BLAS then need.
+threads for everything else. NumPy's and SciPy's wheels each contain a BLAS. The threads of OpenBLAS keep spinning for
+some ten milliseconds after each call, on cores that XLA or the other BLAS then needs.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ def _libraries(of_scipy):
 class _Holds:
     """Keeps libraries at one thread as long as any caller in the process holds them.
 
-    A thread of its own sets the numbers of threads, and the same thread restores them:
-    callers may come and go in any order, and threadpoolctl lets only the thread that
-    has set a number, while it is alive, set another one.
+    One dedicated thread sets and restores the numbers of threads. Callers may enter and leave in any order, but
+    threadpoolctl lets only the thread that has set a number change it, as long as this thread is alive.
     """
 
     def __init__(self):

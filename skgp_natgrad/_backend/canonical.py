@@ -1,10 +1,10 @@
-"""An order of the rows of a table that is a property of the table alone.
+"""A canonical order of the rows of a table, which does not depend on how the table is given.
 
-What is drawn from a table by its rows' places must depend neither on the order in which rows and columns were given,
-nor on the sign of a column, nor on the names of labels. So rows are ordered by a hash that is refined as colours of a
-graph are (Weisfeiler and Leman 1968): a column is known by the rows in which its values lie, a label by its rows, and
-a row by its values, each with its column. Values enter by their ranks around the middle one, whose sign is that of
-the column. All sums are of whole numbers modulo 2^64, which no order changes.
+Rows that are drawn by their places must not depend on the order of rows and columns, on the sign of a column, or on the
+names of labels. So rows are sorted by a hash that is refined like the colours of a graph (Weisfeiler and Leman 1968):
+the hash of a column depends on the rows of its values, that of a label on its rows, and that of a row on its values and
+their columns. Values enter by their ranks around the middle one, whose sign is that of the column. All sums are of
+integers modulo 2^64, which are the same in every order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk, for later processes."""
+"""A cache of compiled programs on disk, for later processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scope in which the package computes: 64-bit numbers on the chosen device.
+"""The context in which the package computes: 64-bit numbers on the chosen device.
 
 Nothing at import starts JAX's backend, and no setting of JAX outlives a call.
 """
@@ -262,14 +262,14 @@ def _watch_forks():
 
 @functools.cache
 def _start_backend():
-    """Start JAX's backend, in a worker of joblib's or Dask's with as many threads as it is allowed; once a process.
+    """Start JAX's backend, once per process; in a worker of joblib or Dask with the threads that it may use.
 
     With ``n_jobs`` joblib gives each of its worker processes a share of the cores, in
     OMP_NUM_THREADS and its like; Dask gives a core to each thread of its workers. XLA
     reads none of these: its pools are as wide as the CPUs that the process may use, or
-    as NPROC, which it reads when the backend starts. So the share is shown to it as
-    NPROC, and taken away again, since processes that are started later would inherit
-    it. A NPROC of the user's own stays, and so does a backend that runs already.
+    as NPROC, which it reads when the backend starts. So NPROC is set to this share, and removed again, because
+    processes that are started later would inherit it. If NPROC is set already, or the backend runs already, nothing
+    changes.
     """
     share = _share_of_cores()
     if share is None:

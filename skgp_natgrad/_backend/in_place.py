@@ -1,8 +1,8 @@
-"""Products and factorisations of matrices by BLAS and LAPACK, in place, where rows are in one CPU's memory.
+"""Matrix products and factorisations by BLAS and LAPACK, in place, for arrays in the memory of one CPU.
 
-XLA has no product that knows that its result is symmetric, copies a matrix before it is factorised, and writes it anew
-for every sum: at thousands of rows it takes about twice as long. All arrays are NumPy's, in rows; BLAS, which reads by
-columns, sees their transposes, so that nothing is copied. Of few points and rows it is the compilation that is saved.
+XLA has no symmetric product, copies a matrix before its factorisation, and writes a new matrix for every sum: with
+thousands of rows it takes about twice as long. All arrays are NumPy's, stored by rows; BLAS, which reads by columns,
+takes them as their transposes, so nothing is copied. For small problems this avoids compiling a program.
 """
 
 from __future__ import annotations

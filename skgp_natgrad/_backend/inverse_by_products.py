@@ -1,7 +1,7 @@
-"""Inverses of triangular matrices by products of many blocks at once, as GPUs compute fastest.
+"""Inverses of triangular matrices by products of many blocks at once, which is fastest on GPUs.
 
-A GPU's triangular solve goes from row to row, and most of its processors wait. Here the blocks on the diagonal are
-inverted together, and then joined two by two, all pairs of a size together.
+A GPU's triangular solve goes row by row, and most processors wait. Here all diagonal blocks are inverted together, and
+then joined in pairs, all pairs of one size together.
 """
 
 from __future__ import annotations

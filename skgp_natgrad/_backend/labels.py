@@ -1,4 +1,4 @@
-"""Labels in an order: the one that the type of a column states, and where labels stand in it."""
+"""Ordered labels: the order that the type of a column gives, and the positions of labels in it."""
 
 from __future__ import annotations
 

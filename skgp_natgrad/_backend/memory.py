@@ -1,7 +1,7 @@
 """A check that an array fits into memory, before it is allocated.
 
-Linux grants more memory than there is, and kills the process that uses it: NumPy's
-MemoryError comes too late, or never.
+Linux grants more memory than is available, and kills the process when it uses it: NumPy's MemoryError comes too late,
+or never.
 """
 
 from __future__ import annotations

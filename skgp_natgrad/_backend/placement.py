@@ -1,8 +1,8 @@
-"""Where arrays live: on one device, or the rows spread over several and everything else on each of them.
+"""The placement of arrays: on one device, or rows divided over several devices and everything else on each of them.
 
 Training is data-parallel. Rows are divided over the devices of a mesh with one axis; parameters, q and every other
-array are on all devices. XLA then computes whitened rows where these are, and adds what is summed over rows, gradients
-and Gram matrices, over the devices (Xu et al. 2021, "GSPMD"). The code is that of one device.
+array are on all devices. XLA then computes whitened rows on the devices that hold the rows, and adds sums over rows
+(gradients, Gram matrices) over the devices (Xu et al. 2021, "GSPMD"). The code is the same as for one device.
 """
 
 from __future__ import annotations

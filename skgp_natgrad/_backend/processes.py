@@ -1,7 +1,7 @@
-"""Processes that fit one model together, each with its own part of the rows: what they tell each other.
+"""Communication between processes that fit one model together, each with its own part of the rows.
 
-JAX connects them (``jax.distributed.initialize``). A fit is common to all of them only if it asks for all devices:
-other fits, such as those of a search whose candidates are divided over the processes, never wait for each other.
+JAX connects them (``jax.distributed.initialize``). They share a fit only if it uses all devices. Other fits, such as
+those of a search that divides its candidates over the processes, never wait for each other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def exchanged(value):
         found = _exchanged((value, None))
     for i, (_, error) in enumerate(found):
         if error is not None:
-            raise Parted(f"Process {i} of {len(found)} has met an error, so that no process can go on: {error}")
+            raise Parted(f"Process {i} of {len(found)} failed, and all processes stop: {error}")
     return [value for value, _ in found]
 
 
@@ -120,7 +120,7 @@ def explained(n_processes):
             raise
         first_line = str(error).partition("\n")[0]
         raise Parted(
-            f"Process {index()} of {n_processes} has lost the connection to another one, which has ended or does not "
-            f"answer; its own output tells why ({first_line}). A model cannot be trained without its rows. Start all "
-            "processes again: a fit with checkpoint continues from its file."
+            f"Process {index()} of {n_processes} lost the connection to another process, which has ended or does not "
+            f"answer ({first_line}); see that process's output for the reason. Training needs the rows of all "
+            "processes. Start all of them again: a fit with checkpoint continues from its file."
         ) from error

@@ -1,8 +1,7 @@
-"""Compiled programs of this process, which are dropped before it has more memory maps than the system allows.
+"""Drops the compiled programs of this process before it exceeds the system's limit of memory maps.
 
-JAX keeps every program that it has compiled. Linux gives a process 65530 memory maps, of which a program takes ten to
-thirty: a process that fits sixty tables of different widths would not get the next one, and XLA ends a process that
-gets none.
+JAX keeps every program that it has compiled. Linux allows a process 65530 memory maps, and a program takes ten to
+thirty: after fits to sixty tables of different widths there would be none left, and XLA then ends the process.
 """
 
 from __future__ import annotations

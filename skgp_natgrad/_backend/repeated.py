@@ -1,7 +1,7 @@
 """Rows that repeat the X of others.
 
-Copies of a row, whose targets agree, say nothing of the noise: often they are there to give it weight. Where targets
-of equal X differ, each is an observation of its own, and so are the copies of each.
+Copies of a row with equal targets do not tell about the noise: often they only give the row more weight. If the targets
+of equal X differ, each row is an observation of its own, and so are its copies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rows that are read a slice at a time: of NumPy memory maps, h5py, zarr and Dask arrays, and of arrays in memory.
 
-A reader gives the rows from ``start`` to ``stop`` as an array of its own, and is all that the package
-knows of a table that does not fit in memory. Nothing is imported for it: of an array it must be
-possible to ask ``shape``, ``dtype`` and slices.
+A reader returns the rows from ``start`` to ``stop`` as a new array. The package uses tables that do not fit in memory
+only through readers. No library is imported for them: a table needs ``shape``, ``dtype`` and slices.
 """
 
 from __future__ import annotations
@@ -264,5 +263,5 @@ def _ends_early(rows, first, lead):
     row = max(size - first, 0) // lead
     return OSError(
         f"{rows.name}: the file{_of(rows)} ends at row {row} of {len(rows)}: it has {size} bytes, "
-        f"and some {first + lead * len(rows)} are needed. Restore the file."
+        f"but about {first + lead * len(rows)} are needed. Restore the file."
     )

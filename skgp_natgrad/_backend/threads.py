@@ -1,4 +1,4 @@
-"""Independent parts of a computation at the same time, each on a core of its own."""
+"""Independent parts of a computation in parallel, each on one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A symmetric matrix that is read again and again, in single precision: square tiles of its lower triangle."""
+"""A symmetric matrix in single precision for repeated products: square tiles of its lower triangle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choices of the training algorithm that are compiled in, and which of them fit together.
+"""The compiled choices of the training algorithm, and the checks that they can be combined.
 
 Each solver, basis and parameterization declares its requirements; `check` compares them.
 """
@@ -137,9 +137,9 @@ def check(algorithm, likelihood, objective, full_batch, searches=False):
 def refused_in_stream(n_mean_inducing, basis, mean_solver, solver="ngd"):
     """The arguments under which q does not contain all information from the data, so that no stream can continue it.
 
-    Mean-only weights move the mean but do not describe its uncertainty, so that they
-    leave no factor for later rows. A second part of q with its own covariance would
-    leave one, but under other points it would be correlated with the first part.
+    Mean-only weights change the mean but do not describe its uncertainty, so they give no factor for later rows. A
+    second part of q with its own covariance would give one, but with other points it would be correlated with the first
+    part.
 
     Parameters
     ----------
@@ -165,17 +165,17 @@ def _check_unconstrained(algorithm, likelihood, objective):
     if not PARAMETERIZATIONS[algorithm.parameterization].unconstrained:
         cause = f"likelihood {type(likelihood).__name__}" if objective.closed_form else f"objective {objective.name!r}"
         raise ValueError(
-            f"solver={algorithm.solver!r} with {cause} updates q itself, but some values of "
-            f"parameterization={algorithm.parameterization!r} represent no Gaussian; use "
-            "parameterization='mean_var_sqrt'."
+            f"solver={algorithm.solver!r} with {cause} updates q itself, but with "
+            f"parameterization={algorithm.parameterization!r} a step may end at a matrix that is not positive "
+            "definite; use parameterization='mean_var_sqrt'."
         )
 
 
 def _check_objective(algorithm, objective, basis):
     if objective.needs_residual and not basis.natural:
         raise ValueError(
-            f"objective={objective.name!r} needs the part of the prior variance that the inducing points leave "
-            f"unexplained, which basis={algorithm.basis!r} does not compute; use "
+            f"objective={objective.name!r} needs the prior variance that the inducing points do not explain "
+            f"(k_xx - q_xx), and basis={algorithm.basis!r} does not compute it; use "
             "basis='orthogonal', or objective='elbo'."
         )
     if algorithm.solves_mean and not objective.closed_form:
@@ -189,8 +189,8 @@ def _check_mean_solver(algorithm, solver, basis):
     here = f"mean_solver={algorithm.mean_solver!r}"
     if algorithm.mean_solver != "adam" and basis.second_part:
         raise ValueError(
-            f"{here} is for mean-only points, but basis={algorithm.basis!r} has none: its further points also have a "
-            "covariance, and take natural gradient steps with the inducing points. Use mean_solver='adam'."
+            f"{here} is for mean-only points, but basis={algorithm.basis!r} has none: its second set of points has a "
+            "covariance too, and takes natural gradient steps with the inducing points. Use mean_solver='adam'."
         )
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS and not solver.natural:
         raise ValueError(
@@ -198,6 +198,6 @@ def _check_mean_solver(algorithm, solver, basis):
         )
     if algorithm.mean_solver != "adam" and not basis.orthogonal:
         raise ValueError(
-            f"{here} needs a mean-only part that is orthogonal to the rest, but basis={algorithm.basis!r} has none. "
-            "Use basis='orthogonal', which represents the same functions."
+            f"{here} needs mean-only points whose part of the mean is orthogonal to that of the inducing points, which "
+            f"basis={algorithm.basis!r} does not have. Use basis='orthogonal', which represents the same functions."
         )

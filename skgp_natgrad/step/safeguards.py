@@ -32,8 +32,8 @@ def keep_or_take_back(state, moved, report, constants, algorithm):
 def keep_or_redo(start, state, report, algorithm):
     """Remember the last sound state; if a bound is not finite, return to it with smaller steps.
 
-    For minibatches, whose bounds are too noisy for a closer check. A chunk's first
-    bound shows whether ``start`` was sound, the others show whether the chunk was.
+    For minibatches, whose bounds are too noisy for a closer check. A chunk's first bound shows whether ``start`` was
+    sound; the others show whether the steps of the chunk were.
     """
     sound = jnp.isfinite(report.elbo)
     best = choose(sound[0], best_of(start, report.elbo[0]), start.best)

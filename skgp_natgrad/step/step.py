@@ -1,8 +1,7 @@
 """One training step.
 
-One step evaluates the kernel once on one minibatch. One reverse pass gives both
-the gradients in q's moments, for the step on q, and those in everything else, for
-the optimizer.
+One step evaluates the kernel once on one minibatch. One reverse pass gives the gradients in q's moments, for the step
+on q, and the gradients in everything else, for the optimizer.
 """
 
 from __future__ import annotations

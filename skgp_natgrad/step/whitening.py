@@ -1,4 +1,4 @@
-"""q under a changing kernel: the mean of u = f(Z) is held where there is little noise."""
+"""q under a changing kernel: with little noise the mean of u = f(Z) is held constant."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ def mean_at(Z_new, state, m, factors, constants, algorithm):
 def whitened_anew(state, factors, algorithm):
     """The state with q whitened by its present kernel, with the mean of u = f(Z) held.
 
-    If the mean of v = L^-1 u were held instead, the mean of u would move with L; with
-    little noise by many standard deviations. With large noise this does no harm and
-    training is faster: the fraction of u that is not held is held in v. The covariance
-    stays that of v.
+    If the mean of v = L^-1 u were held instead, the mean of u would change with L, with little noise by many standard
+    deviations. With large noise this does no harm, and training is faster: then v is held instead of u, and in between
+    a fraction of each. The covariance of v is always held.
     """
     if not _holds_u(algorithm):
         return state

@@ -1,1 +1,1 @@
-"""The host's side of training."""
+"""Training on the host: batches, the loop, schedules, the test of convergence, checkpoints."""

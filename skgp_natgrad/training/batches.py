@@ -109,7 +109,7 @@ class Table(NamedTuple):
 
     @property
     def sample(self) -> Table:
-        """The rows from which whatever needs no more than some is chosen: all, of a table in memory."""
+        """The rows for computations that need only some; of a table in memory all."""
         return self
 
     @property
@@ -162,7 +162,7 @@ class Table(NamedTuple):
 
     @property
     def filled_y(self) -> Floats:
-        """The targets, those that are missing replaced by the others in turn; a target without any, by all others."""
+        """The targets, with missing ones replaced by the observed ones in turn; a target without any, by all others."""
         of_all = self.y[~np.isnan(self.y)]
         seen = (y[~np.isnan(y)] for y in self.y)
         others = (np.resize(own if own.size else of_all, self.n_rows) for own in seen)
@@ -238,7 +238,7 @@ def noise_correlation(n_rows, size, seen):
 
 
 class StreamPosition(NamedTuple):
-    """All that determines what a stream yields next: rows already drawn, blocks left, and the random state."""
+    """The state of a stream, which determines its next batches: rows already drawn, remaining blocks, random state."""
 
     upcoming: np.ndarray
     blocks: np.ndarray

@@ -1,7 +1,7 @@
-"""A fit's progress in a file, from which another process can continue with the same result to the bit.
+"""A fit's progress in a file. Another process can continue from it, with the same result to the bit.
 
-The file holds leaves but no structure: a resumed fit makes its initial state anew, from the random
-state with which the fit began, and replaces the leaves.
+The file holds the arrays of the state but not its structure: a resumed fit makes the initial state again, from the
+random state with which the fit began, and replaces its arrays.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Checkpoint:
         A file, or a folder: one that exists, or whose name ends in a separator, and is then made. In a
         folder each fit has a file of its own, named by the digest of its identity.
     identity : dict
-        Everything that the fit's result depends on, by the name of the argument; see `described`. A
-        file of another identity is refused.
+        Everything that determines the fit's result, by the name of the argument; see `described`. A file with another
+        identity is refused.
     seconds_between : float, default=5.0
         Smallest time between two writes.
 
@@ -115,7 +115,7 @@ class Checkpoint:
     def keep(self, tree, values, last):
         """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call.
 
-        A write that fails does not end the fit: the first one is warned of, and the next one is tried in its turn.
+        A failed write does not end the fit: the first failure gives a warning, and later writes are tried as usual.
         """
         if not last and time.monotonic() < self._next_write:
             return
@@ -123,7 +123,7 @@ class Checkpoint:
         try:
             checkpoint_file.write(self.path, Header(self.identity, self._start, values), _named_leaves(tree)[0])
         except OSError as error:
-            self._warn(f"cannot be written, and the fit goes on without it: {error}")
+            self._warn(f"cannot be written; the fit continues without it: {error}")
         ended = time.monotonic()
         self._next_write = ended + max(self.seconds_between, _TIMES_LAST_WRITE * (ended - began))
 
@@ -177,7 +177,7 @@ class Checkpoint:
         if shapes != expected:
             raise self._refusal("its arrays have other shapes")
         if {np.shape(each) for each in report} != {(len(report.elbo),)} or len(report.elbo) > monitor.max_iter:
-            raise self._refusal(f"it reports iterations beyond max_iter={monitor.max_iter}, or some in part")
+            raise self._refusal(f"it reports incomplete iterations, or more than max_iter={monitor.max_iter}")
         used = state.q, state.parameters, state.best.q, state.best.parameters
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(used)):
             raise self._refusal("some of its values are not finite")
@@ -189,7 +189,7 @@ class Checkpoint:
 
     def _refusal(self, reason):
         return ValueError(
-            f"checkpoint={str(self.path)!r} does not hold what a fit has saved: {reason}. Delete the file to start "
+            f"checkpoint={str(self.path)!r} is not the checkpoint of a fit: {reason}. Delete the file to start "
             "anew, or name another one."
         )
 
@@ -261,7 +261,8 @@ def of_rows(table):
     """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
     names = "X", "y", "sample_weight", "offset", "known parts"
     if isinstance(table, tuple):
-        # The order of its rows depends on all of its columns: what differs is to be told by their own.
+        # The table's own order depends on all columns. The rows are sorted by X first here: if only y differs, X does
+        # not appear to differ as well.
         columns = [np.atleast_2d(each) for each in (table.weight, *(part for part in table[1:] if part is not None))]
         table = table.rows(np.lexsort([*np.vstack(columns)[::-1], *table.X.T[::-1]]))
         return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}

@@ -1,9 +1,8 @@
 """The file of a checkpoint: written whole or not at all, and read without running code.
 
-It is a NumPy archive of plain arrays and a JSON header. Its comment is the number of its format and a digest
-of everything, so that a file of another format, which is whole, is not taken for a damaged one. It is written
-under a temporary name that no other process or thread has, and then renamed, so that a process killed at any
-moment leaves either the old file or the new one.
+It is a NumPy archive of plain arrays and a JSON header. Its comment is the number of its format and a digest of
+everything, so that an intact file of another format is not reported as damaged. It is written under a unique temporary
+name and then renamed: if the process is killed, either the old file or the new one is there, complete.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 _PREFIX, _SUFFIX = ".skgp_natgrad-", ".part"
-# Seconds after which a temporary file that nobody has written to is taken for one of a killed process. Not decided by
-# process numbers: the folder may be shared with other machines and containers.
+# Seconds after which a temporary file that nobody has written to is taken for one of a killed process. Process numbers
+# would not tell: the folder may be shared with other machines and containers.
 _STALE = 600.0
 _PIECE = 1 << 20
 # Raise it with every change of what the header means. Files of format 0 have the digest alone as their comment.
@@ -41,7 +40,7 @@ class Header(NamedTuple):
 
 
 def write(path, header, arrays):
-    """Replace the file by another, which is on the disk before the old one goes.
+    """Replace the file; the new one is on the disk before the old one is removed.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def _refuse_other_format(path, archive):
 
 
 def _write_archive(file, arrays):
-    """A NumPy archive whose comment has its format and its digest."""
+    """A NumPy archive whose comment holds the format and the digest."""
     with zipfile.ZipFile(file, "w") as archive:
         each = []
         for name, array in arrays.items():

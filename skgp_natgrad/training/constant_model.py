@@ -1,7 +1,7 @@
 """The model that a fit must beat: latent functions that do not depend on X.
 
-Its bound is a log-likelihood: nothing is uncertain, and there is no divergence. A fit
-whose bound is not larger has learned nothing from X that outweighs its divergence.
+Its bound is a log-likelihood, since there is no uncertainty and no KL divergence. If the bound of a fit is not larger,
+what it learned from X is worth less than its KL divergence.
 """
 
 from __future__ import annotations

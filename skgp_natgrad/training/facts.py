@@ -1,4 +1,4 @@
-"""What one pass over all rows of a long table finds."""
+"""Facts of a long table, collected in one pass over its rows."""
 
 from __future__ import annotations
 

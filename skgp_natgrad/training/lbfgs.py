@@ -1,9 +1,9 @@
 """L-BFGS on the full batch, by scipy.
 
 With a conjugate likelihood the bound is collapsed: for every value of the other
-parameters q is set to its optimum by one natural gradient step of size one, and by
-the envelope theorem the gradient is that with q held fixed there (Titsias 2009).
-Otherwise q is optimized with the rest, in the coordinates of its parameterization.
+parameters q is set to its optimum by one natural gradient step of size one, and by the envelope theorem the gradient is
+the one for this q held fixed (Titsias 2009). Otherwise q is optimized with the rest, in the coordinates of its
+parameterization.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def minimise(state, constants, batches, settings, monitor):
             raise StopIteration
 
     if not free.any():
-        # Only q is free, and its optimum is known.
+        # Only q is trained, and its optimum is known.
         monitor.converged = True
         return state_at(start[free], -at_start * weight)
     found = _minimised(
@@ -129,9 +129,8 @@ solution = quick_jit(_solution, static_argnames="algorithm")
 def optimal_q(q, parameters, constants, batch, algorithm):
     """The best q for a conjugate likelihood: one natural gradient step from any q.
 
-    If q has blocks without covariance between them, this holds for its precision. The best
-    mean is then that of a q with full covariance: the bound depends on the mean by the same
-    parabola.
+    If the covariance between blocks of q is zero, this holds for its precision. The best mean is then the mean of a q
+    with full covariance, because the bound is the same parabola in the mean.
     """
     prior = jax.tree.map(jnp.asarray, gaussian.standard(*q.mean.shape))
     at_prior = algorithm.basis, parameters, prior.mean, prior.cov, batch, constants

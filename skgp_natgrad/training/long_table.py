@@ -1,4 +1,4 @@
-"""A table that is read by blocks, since it need not fit in memory: the methods of `Table`, and a bounded sample."""
+"""A table that is read by blocks, as it may not fit in memory: the methods of `Table`, and a bounded sample."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LongTable:
     Parameters
     ----------
     read : callable
-        ``read(start, stop)`` returns a `Table` of the given rows from ``start`` to ``stop``, without those that are not
-        to be used: whether one is must depend on the row alone. It is called from another thread.
+        ``read(start, stop)`` returns a `Table` of the given rows from ``start`` to ``stop``, without unused rows;
+        whether a row is used must depend only on this row. It is called from another thread.
     n_given : int
         Number of given rows.
 
@@ -139,7 +139,7 @@ class LongTable:
 
     @functools.cached_property
     def sample(self) -> Table:
-        """A random part in memory: what needs no more than some rows takes them from here, in one pass for all."""
+        """A random part in memory, for everything that needs only some rows; it is read in one pass."""
         if self._source.sample is None:
             # Its own random numbers, drawn without a permutation of all rows.
             size = min(SAMPLE_ROWS, self.n_rows)

@@ -1,4 +1,4 @@
-"""The host's record of a running training."""
+"""The host's record of training while it runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Monitor:
         return not self.batches.full and len(rejected) == _UNSOUND and bool(np.all(rejected & (gamma == 0.0)))
 
     def progress(self, state):
-        """All that determines the rest of the training: a tree of arrays, and values."""
+        """The state that determines the rest of the training: a tree of arrays, and values."""
         position = self.batches.position
         values = {"converged": self.converged, "failure": self.failure, "random_state": position.random_state}
         return (state, self.report, position._replace(random_state=None)), values

@@ -1,4 +1,4 @@
-"""Batches on their way to the devices."""
+"""Transfer of batches to the devices."""
 
 from __future__ import annotations
 

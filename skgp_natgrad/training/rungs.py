@@ -1,4 +1,4 @@
-"""Fits that pause after a part of their iterations, and continue from there if they are fitted again."""
+"""Fits that pause after a part of their iterations, and continue from there when they are fitted again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _UNFINISHED = "unfinished"
 class Rung(os.PathLike):
     """A folder for the progress of fits that pause after a share of their iterations, in place of ``checkpoint``.
 
-    The same fit under a higher rung of the same folder continues where it paused, and takes the
-    steps of a fit that never did.
+    The same fit at a higher rung of the same folder continues where it paused, with the same steps as a fit without a
+    pause.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Steps of scheduled sizes, some tens in one compiled call."""
+"""Steps of scheduled sizes, tens of them in one compiled call."""
 
 from __future__ import annotations
 

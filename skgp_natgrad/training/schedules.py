@@ -171,11 +171,10 @@ class Cosine(Schedule):
 
 
 class Auto(Schedule):
-    """Not a fixed schedule: the natural gradient's step size is adapted while training.
+    """Adapt the natural gradient's step size during training, instead of a fixed schedule.
 
-    Each step has the best size for the noise that the minibatches' slopes show
-    (Schaul, Zhang and LeCun 2013): it grows while the minibatches agree, up to one
-    on the full batch, and shrinks when they differ by noise alone. Only for
+    Each step has the best size for the noise in the gradients of the minibatches (Schaul, Zhang and LeCun 2013): it
+    grows while the minibatches agree, up to one on the full batch, and shrinks when they differ only by noise. Only for
     ``gamma_schedule``.
 
     Parameters
@@ -201,8 +200,7 @@ class LineSearch(Schedule):
     """The step size that raises the bound most, found anew at every iteration.
 
     Brent's method over the logarithm of the step size, as in section 5.1 of
-    Salimbeni, Eleftheriadis and Hensman (2018). It needs the full batch, and some
-    twenty evaluations an iteration.
+    Salimbeni, Eleftheriadis and Hensman (2018). It needs the full batch, and about twenty evaluations per iteration.
 
     Parameters
     ----------
@@ -290,7 +288,7 @@ def names():
 
 
 def blocks(n_iterations):
-    """Yield all iterations, some at a time: of tens of millions, a table of values would take a GiB."""
+    """Yield all iterations in blocks: for tens of millions, one table of values would take a GiB."""
     for start in range(0, n_iterations, _BLOCK):
         yield np.arange(start, min(start + _BLOCK, n_iterations))
 

@@ -1,4 +1,4 @@
-"""The numbers and names that drive a training, and the step sizes that follow from them."""
+"""The settings of a training, and the step sizes that follow from them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from ..step.algorithm import SOLVERS, Algorithm
 from .schedules import Constant, LineSearch, Schedule, blocks
 
-# Optimizer steps below this fraction of the largest say nothing about convergence: once the
-# learning rate has decayed, the bound is flat even if it could still rise.
+# Optimizer steps below this fraction of the largest do not count for convergence: once the learning rate has decayed,
+# the bound is flat even if it could still rise.
 _ACTIVE_RATE = 0.1
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a fit that several processes have in common: the first of them writes it and reads it."""
+"""The checkpoint of a fit on several processes: the first process writes and reads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROWS = ("X", "y", "sample_weight", "offset", "known parts")
 
 
 class SharedCheckpoint:
-    """`Checkpoint` of the first process; the others hear from it.
+    """`Checkpoint` of the first process, which tells the others the result.
 
     Parameters
     ----------

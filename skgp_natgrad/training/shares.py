@@ -1,4 +1,4 @@
-"""The rows of a fit that several processes have in common, each with its share of them."""
+"""The rows of a fit on several processes, each of which holds a share."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def filled_up(table, n_processes):
     found = processes.exchanged((len(table.weight), kind))
     if len({each for _, each in found}) > 1:
         raise ValueError(
-            "The rows of the processes must agree in the numbers of columns of X and y, in whether there are offsets "
-            "and other known parts (alpha, trials, limits), and in whether targets are missing: "
-            f"they are {[k for _, k in found]}."
+            "The rows of all processes must have the same numbers of columns of X and y and the same known parts "
+            "(offsets, alpha, trials, limits), and targets may be missing in all of them or in none; "
+            f"they have {[k for _, k in found]}."
         )
     missing = max(n_rows for n_rows, _ in found) - len(table.weight)
     if not missing:

@@ -1,4 +1,4 @@
-"""When training has converged."""
+"""The test of convergence."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The order in which minibatches take the rows of a table, and reading these ahead.
+"""The order of rows in minibatches, and reading them ahead.
 
 Rows are drawn without replacement. Of a table of up to ``WINDOW_ROWS`` rows each epoch is one random
 permutation. A longer table is read by blocks of ``BLOCK_ROWS`` successive rows: an epoch puts the blocks
-in random order and takes some of them at a time, a window, whose rows are permuted as a whole. The
-order depends on the number of rows alone, and not on whether they lie in memory or on a disk.
+in random order and takes some of them at a time, a window, whose rows are permuted as a whole. The order depends only
+on the number of rows, and is the same in memory and on a disk.
 """
 
 from __future__ import annotations

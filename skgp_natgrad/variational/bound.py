@@ -1,6 +1,6 @@
 """The bound that training raises: the objective's sum over the rows, minus the KL divergence.
 
-Where earlier data enter through a posterior, its expectation is added.
+If earlier data enter through a posterior, its expectation is added.
 """
 
 from __future__ import annotations

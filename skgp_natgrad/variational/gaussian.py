@@ -1,9 +1,8 @@
 """The variational Gaussian q(v) over whitened inducing variables.
 
-`Gaussian` holds both the natural parameters of q and its moments: the natural
-gradient step updates the former (Salimbeni, Eleftheriadis and Hensman 2018,
-section 4), and the objective reads the latter. One Cholesky factorisation converts
-them, and also shows whether the precision is positive definite.
+`Gaussian` holds both the natural parameters of q and its moments: the natural gradient step updates the natural
+parameters (Salimbeni, Eleftheriadis and Hensman 2018, section 4), and the objective uses the moments. One Cholesky
+factorisation converts them, and also shows whether the precision is positive definite.
 """
 
 from __future__ import annotations

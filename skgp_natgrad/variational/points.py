@@ -1,8 +1,7 @@
-"""The sets of points of a basis, and the factorised covariance of the points on which q(v) rests.
+"""The sets of points of a basis, and the factorised covariance of the points of q(v).
 
 Points come with masks. A masked point has no covariance with anything, as if it did
-not exist. So the number of points can be padded to a size that other data sets share,
-and with it the compiled program.
+not exist. So the number of points can be padded to a common size, and tables share a compiled program.
 
 There is one kernel for all latent functions, or one for each: a tuple.
 """

@@ -1,10 +1,9 @@
 """The part of the latent moments that depends on Kzz^-1, with its own derivative rule.
 
 Rows are whitened before anything is multiplied, A = L^-1 Kzx with Kzz = L L^T. The
-length of a column of A is at most the row's prior deviation, so that I + A diag(lam) A^T
-is accurate to rounding and stays positive definite at any signal-to-noise ratio that
-double precision can hold. In products of Kzx with itself, or with matrices whitened
-from both sides, |Kzz^-1| would magnify the rounding.
+length of a column of A is at most the row's prior deviation, so I + A diag(lam) A^T is accurate to rounding, and
+positive definite at any signal-to-noise ratio that double precision can represent. In products of Kzx with itself, or
+with matrices whitened from both sides, |Kzz^-1| would magnify the rounding.
 
 L^-1 is formed once, so that neither the forward nor the reverse pass has a triangular
 solve with a batch dimension (the derivation is in the developer's notes in the

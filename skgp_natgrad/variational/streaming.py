@@ -1,12 +1,12 @@
-"""The past posterior: earlier data as a Gaussian factor on the latent functions at the old inducing points.
+"""The past posterior: earlier data as a Gaussian factor of the latent functions at the old inducing points.
 
 Bui, Nguyen and Turner (2017), "Streaming sparse Gaussian process approximations",
 section 3: in the bound of the next rows, the earlier rows are represented by
 
     E_q[log q_old(u_old) / p_old(u_old)],    u_old = f(Z_old) under the new q
 
-Both densities are Gaussian, so that their ratio is Gaussian too, whatever the
-likelihood was. In the old whitened coordinates v = L_old^-1 f(Z_old), where p_old is N(0, I),
+Both densities are Gaussian, so their ratio is Gaussian too, for every likelihood. In the old whitened coordinates v =
+L_old^-1 f(Z_old), where p_old is N(0, I),
 
     log q_old(v) / p_old(v) = constant + t^T v - 1/2 v^T T v
     t = S_old^-1 m_old,   T = S_old^-1 - I
@@ -17,7 +17,7 @@ The new q, with other points and another kernel, gives v the moments
     B = L^-1 K(Z, Z_old) L_old^-T,   W = L_old^-1 K(Z_old, Z_old) L_old^-T
 
 so that in the present whitened coordinates the past is Gaussian again: B t and
-B T B^T, less 1/2 tr(T (W - B^T B)) for what the present points do not explain.
+B T B^T, minus 1/2 tr(T (W - B^T B)) for the variance that the present points do not explain.
 
 The jitter of an inducing variable belongs to it: K(Z_old, Z_old) contains it, and so
 does K(Z, Z_old) where a present point continues an old one. With unchanged kernel and

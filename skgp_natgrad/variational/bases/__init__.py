@@ -1,12 +1,11 @@
 """The bases of the variational process: inputs -> latent moments and KL.
 
-Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance rests on inducing
-points Z (the paper's beta), the mean on these and on further points Z_mean (the
-paper's gamma) with weights a. The part on Z is whitened: u = L v, Kzz = L L^T,
-q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis.
-"solve" (Shi, Titsias and Mnih 2020) gives the further points a covariance as well.
+Salimbeni, Cheng, Boots and Deisenroth (2018). The covariance uses the inducing points Z (the paper's beta). The mean
+uses these and the mean-only points Z_mean (the paper's gamma) with weights a. The part at Z is whitened: u = L v, Kzz =
+L L^T, q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis. "solve" (Shi, Titsias
+and Mnih 2020) gives a second set of points a covariance as well.
 
-Each basis is a `Basis` in a file of its own; the functions here apply it kernel by kernel.
+Each basis is a `Basis` in its own file; the functions here apply it for each kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record of functions that defines a basis, and the types that these share."""
+"""The record of functions that defines a basis, and the types that they share."""
 
 from __future__ import annotations
 

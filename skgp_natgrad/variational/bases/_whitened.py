@@ -1,4 +1,4 @@
-"""Functions that the bases with a whitened q(v) share: the covariance rests on Z, u = L v, Kzz = L L^T.
+"""Functions that the bases with a whitened q(v) share: inducing points Z, u = L v, Kzz = L L^T.
 
 If there is a second set of points with its own covariance, Z stands for both sets here.
 """

@@ -1,4 +1,4 @@
-"""The decoupled basis (eq. 8): mean and covariance rest on point sets of their own, with B = R R^T.
+"""The decoupled basis (eq. 8): mean and covariance use different points, with B = R R^T.
 
     mean(x) = k_xg a
     var(x)  = k_xx - k_xz R (I + R^T Kzz R)^-1 R^T k_zx

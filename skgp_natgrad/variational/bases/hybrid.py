@@ -1,4 +1,4 @@
-"""The hybrid basis (eq. 10): the mean-only part stands beside that of the inducing points.
+"""The hybrid basis (eq. 10): the mean-only part is added to the part of the inducing points.
 
 mean(x) = k_xz L^-T m + k_xg a
 var(x)  = k_xx - k_xz Kzz^-1 k_zx + k_xz L^-T S L^-1 k_zx

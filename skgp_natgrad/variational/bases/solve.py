@@ -1,8 +1,7 @@
 """SOLVE-GP: the orthogonal part has a covariance too.
 
-Shi, Titsias and Mnih (2020), "Sparse Orthogonal Variational Inference for Gaussian Processes". The
-process is split at the inducing points Z, f = f_Z + f_perp: what f(Z) determines, and the rest,
-which vanishes at Z and has the covariance
+Shi, Titsias and Mnih (2020), "Sparse Orthogonal Variational Inference for Gaussian Processes". The process is split
+into two parts, f = f_Z + f_perp: f_Z is determined by f(Z), and f_perp vanishes at Z and has the covariance
 
     c(x, x') = k_xx' - k_xz Kzz^-1 k_zx'
 
@@ -22,7 +21,7 @@ The joint covariance of the two sets, U, has the Cholesky factor
     L_u = [[L, 0], [(L^-1 Kzo)^T, L_o]],   so that   L_u^-1 k_ux = (A_z, A_o)
 
 and SOLVE-GP is the coupled basis on U with q(v) = N((m_z, m_o), diag(S_z, S_o)): one q, whose covariance
-is zero between the two sets. `Points.of_q` returns the points on which q rests, `Points.sizes` its blocks.
+is zero between the two sets. `Points.of_q` returns the points of q, `Points.sizes` the sizes of its blocks.
 
 Natural gradients. In the family of such q the expectation parameters are E[v] and only the diagonal
 blocks of E[v v^T]. Let E be the expected log-likelihood. Its gradient in E[v], with these blocks held,
@@ -31,7 +30,7 @@ is dE/dm - 2 (dE/dS) m, as for any q, and the natural gradient points to
     precision = I - 2 B,    nat1 = dE/dm - 2 B m,    B = the diagonal blocks of dE/dS
 
 which is `natural_gradient.direction` with zeros where S has them: the precision stays block diagonal.
-E does not read the other blocks of S, so that `WhitenedRows` returns its gradient with these zeros.
+E does not depend on the other blocks of S, so `WhitenedRows` returns its gradient with these zeros.
 
 One thing differs from the coupled basis. For a Gaussian likelihood the best precision is one step of
 size one away: the diagonal blocks of P = I - 2 dE/dS, the best precision of the coupled basis on U. The
