@@ -1,1 +1,1 @@
-"""The posterior in the form for prediction, and prediction."""
+"""Predictions, and the posterior in the form that they use."""

@@ -1,4 +1,4 @@
-"""The share of training labels that a classifier predicts, and that of the most frequent class alone."""
+"""The accuracy of a classifier on training labels, and of always predicting the most frequent class."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Scales of the latent mean and deviation under which class probabilities are calibrated.
 
-A mean-field q of several latent functions, or one that training has not yet made narrow, has more
-variance than the labels leave open, and probabilities that are too even: the classifier is
-under-confident. Two numbers mend it: the latent mean times one, the deviation times the other, in
-class probabilities alone. They have the largest density of training labels, each predicted without
-itself. A row's variance is r, what the inducing points leave unexplained, of which no label says
-anything, and s, that of q at the row. Removing the row's own factor from q leaves its cavity,
+A mean-field q of several latent functions, or a q that training has not yet made narrow, has more variance than the
+exact posterior, and the class probabilities are too even: the classifier is under-confident. Two factors correct this,
+one of the latent mean and one of the latent standard deviation, only in class probabilities. They maximise the log
+density of training labels, each predicted from all other rows. The variance of a row is r + s: r is the variance that
+the inducing points do not explain, which the labels do not change, and s is the variance of q at the row. Without the
+row's own factor q becomes its cavity,
 
     s_c = s / (1 - w h s),    m_c = m - w g s_c,    v_c = r + s_c
 
@@ -42,7 +42,7 @@ _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
 
 class Calibration(NamedTuple):
-    """What the latent functions are multiplied by in class probabilities.
+    """Factors of the latent functions in class probabilities.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Calibrated:
 def cavities(likelihood, mean, var, unexplained, y, weight):
     """Latent moments (K, B) of each row's prediction without its own label ``y`` (T, B) of weight (B,).
 
-    ``unexplained`` is the part of the variance ``var`` that the inducing points leave, (K, B).
+    ``unexplained`` is the part of the variance ``var`` that the inducing points do not explain, (K, B).
     """
     found = _cavities(likelihood, *map(_of_common_length, (mean, var, unexplained, y, weight)))
     return tuple(np.asarray(each)[:, : len(weight)] for each in found)

@@ -1,27 +1,27 @@
-"""How the predictive deviation of y varies with X, beyond what the Gaussian process says of it.
+"""A predictive standard deviation of y that varies with X more than the Gaussian process's own.
 
-A Gaussian process with one noise, and one amplitude, for all X has a predictive variance that depends on
-where other rows are, and not on their targets: where y is smooth or exact it is too wide, and where y is
-rough or noisy too narrow. Leave-one-out errors tell the two apart. A second Gaussian process, of the
-logarithms of their squares, gives a factor of the variance for every x, latent variance and noise alike,
-and the standardised errors have a Student-t distribution,
+A Gaussian process with one noise and one amplitude has a predictive variance that depends on the places of the rows,
+but not on their targets: it is too large where y is smooth or exact, and too small where y is rough or noisy.
+Leave-one-out errors show this. A second Gaussian process is fitted to the logarithms of their squares. It gives a
+factor of the variance at every x, for latent variance and noise alike, and the standardised errors have a Student-t
+distribution,
 
     y | x  =  m(x) + sqrt(exp(d(x)) (v(x) + s^2)) t,    t ~ Student-t with df degrees of freedom
 
 (the mean and the dispersion of y as two models: Smyth 1989, "Generalized linear models with varying
-dispersion"; the errors' process: Goldberg, Williams and Bishop 1998). The mean of y is not touched. The
-latent functions have the deviation of the same distribution, without the noise.
+dispersion"; the errors' process: Goldberg, Williams and Bishop 1998). The mean of y does not change. The standard
+deviation of the latent functions is that of the same distribution without the noise.
 
-Large errors among many small ones are a part of their own: with a probability ``share`` y is m(x) and a normal error
-instead, whose variance is ``spread`` times v(x) + s^2, without the factor (Box and Tiao 1968, "A Bayesian approach to
-some outlier problems").
+Occasional large errors have a component of their own: with probability ``share`` the error of y is normal instead, and
+its variance is ``spread`` times v(x) + s^2, without the factor (Box and Tiao 1968, "A Bayesian approach to some outlier
+problems").
 
-In gaps between the rows, and beyond them, v(x) is larger than it was for any row that was left out. Of what
-exceeds that no error has spoken: it is added without the factor.
+In gaps between the rows, and beyond them, v(x) is larger than at any left-out row. No error tells about this excess, so
+it is added without the factor.
 
 Joint draws of the latent functions are multivariate Student-t (Shah, Wilson and Ghahramani 2014), as smooth as
-those of the process. Targets have a mixing factor of their own in every row, so that a draw has outliers as the
-data have them.
+those of the process. Drawn targets have an independent mixing factor in every row, so a draw has outliers as the data
+have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of training, each predicted from all others."""
+"""Leave-one-out predictions: training rows, each predicted from all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `Posterior`: all that prediction needs, computed once after training, as NumPy arrays."""
+"""The `Posterior`: the NumPy arrays that predictions use, computed once after training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Posterior(NamedTuple):
     Attributes
     ----------
     Z : ndarray of shape (M, D)
-        All points on which q(v) rests.
+        All inducing points of q(v).
     Z_mean : ndarray of shape (G, D)
     alpha : ndarray of shape (K, M)
         mean(x) = prior_mean + k_xz alpha + k_xg a.
@@ -40,7 +40,7 @@ class Posterior(NamedTuple):
         The prior mean of the latent functions.
     reduction : ndarray of shape (1 or K, M, M), optional
         Lower triangular: ``var(x) = k_xx - |reduction k_zx|^2``, one product in place of two. None where q is wider
-        than the prior in some direction, and in models that were saved before there was one.
+        than the prior in some direction.
 
     Columns of masked points are zero.
     """
@@ -146,6 +146,6 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
 
 
 def unexplained(kernels, posterior, X):
-    """The part of the prior variance of rows that the points leave, (1 or K, B); ``kernels`` are scikit-learn's."""
+    """The prior variance of rows that the points do not explain, (1 or K, B); ``kernels`` are scikit-learn's."""
     prior = np.stack([kernel.diag(X) for kernel in kernels])
     return WhitenedRows.of(posterior.whiten @ covariances(kernels, posterior.Z, X, np), prior).residual

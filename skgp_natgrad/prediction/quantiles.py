@@ -1,7 +1,7 @@
 """Distribution functions and quantiles of predictions.
 
-The distribution function of y is that of y given f, averaged over the latent posterior. A quantile is the
-smallest y at which it reaches a level: in closed form, or else by a search between brackets.
+The distribution function of y is P(Y <= y | f) averaged over the latent posterior. A quantile is the smallest y at
+which it reaches a level, in closed form or by a search between brackets.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What inducing points and data take off a row's prior variance, as one product with a triangular matrix.
+"""The reduction of a row's prior variance by inducing points and data, as one product with a triangular matrix.
 
 With A = L^-1 k_zx and S the covariance of the whitened q(v),
 
     var(x) = k_xx - A^T (I - S) A = k_xx - |V k_zx|^2,    V = T^T L^-1,    I - S = T T^T
 
-where q is nowhere wider than the prior. Any root of I - S would do, and its eigenvectors give one that is easily found;
-but they mix all rows of L^-1, of which some are as large as one over the root of the jitter. They belong to small
-elements of A, and what they lose by rounding is small as well, as long as they stay apart. An upper triangular T keeps
-them apart: V is lower triangular like L^-1. With little noise its variances have ten times the digits of those from
-eigenvectors, and as many as those from two products, |A|^2 and |root_S^T A|^2; and it has half of the work of one.
+where q is nowhere wider than the prior. Any root of I - S would do, and its eigenvectors give one easily. But
+eigenvectors mix all rows of L^-1, and some of these rows are as large as one over the root of the jitter. The large
+rows give small elements of A, with small rounding errors as long as the rows are not mixed. An upper triangular T does
+not mix them: V is lower triangular like L^-1. With little noise its variances have ten times the digits of those from
+eigenvectors, and as many as those from two products, |A|^2 and |root_S^T A|^2; and it takes half of the work of one
+such product.
 """
 
 from __future__ import annotations
