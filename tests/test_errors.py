@@ -372,7 +372,7 @@ def test_a_few_large_errors_are_in_the_deviation():
 
 @pytest.mark.parametrize(
     ("draw", "message"),
-    [(labels, "zeros and ones alone. Use NGDSVGPClassifier"), (rates, "small counts. Use likelihood='poisson'")],
+    [(labels, "only zeros and ones. Use NGDSVGPClassifier"), (rates, "small counts. Use likelihood='poisson'")],
 )
 def test_counts_and_labels_are_told(draw, message):
     X, y = draw(np.random.default_rng(0), 150)

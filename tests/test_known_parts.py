@@ -212,7 +212,7 @@ def test_a_missing_target_alone_is_a_row_left_out():
     assert_array_equal(found.predict(NEW), regressor().fit(X[seen], y[seen]).predict(NEW))
     with pytest.raises(ValueError, match=r"y\[0\]=nan"):
         regressor().fit(X, y)
-    with pytest.raises(ValueError, match="column 1 of y has no value in any row with weight"):
+    with pytest.raises(ValueError, match="column 1 of y is missing in every row of positive weight"):
         regressor(missing_targets="ignore").fit(X, np.column_stack([Y, np.full(50, np.nan)]))
     with pytest.raises(ValueError, match="missing_targets='drop' is not available"):
         regressor(missing_targets="drop").fit(X, Y)
@@ -482,7 +482,7 @@ def test_models_of_missing_targets_are_scored_by_those_that_are_there(rng):
     rows = seen[:, 1] & ~seen[:, 0]
     of_second = r2_score(y[rows, 1], mean[rows, 1], sample_weight=weight[rows])
     assert model.score(X, gappy, unweighted) == pytest.approx(of_second, rel=1e-10)
-    with pytest.warns(UndefinedMetricWarning, match="without a target that is seen"):
+    with pytest.warns(UndefinedMetricWarning, match="y is missing in every row"):
         assert np.isnan(model.score(X, np.full_like(y, np.nan)))
     found = cross_val_score(clone(model), X, gappy, cv=2, scoring=nlpd_scorer, error_score="raise")
     assert_allclose(found, nlpd_scorer(model, X, gappy), atol=0.7)

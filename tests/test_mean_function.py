@@ -162,7 +162,7 @@ def test_what_cannot_be_fitted_rightly_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="takes no sample_weight"):
         regressor(make_pipeline(StandardScaler(), Ridge())).fit(X, Y, sample_weight=weight)
     missing = np.column_stack([Y, np.full(40, np.nan)])
-    with pytest.raises(ValueError, match="y has no value in any row with weight"):
+    with pytest.raises(ValueError, match="y is missing in every row of positive weight"):
         regressor("linear", missing_targets="ignore").fit(X, missing)
     monkeypatch.setattr(processes, "sharing", lambda n_devices: 2)
     with pytest.raises(ValueError, match="fitted by each process to its own rows"):

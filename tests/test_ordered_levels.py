@@ -163,10 +163,10 @@ def test_other_likelihoods_sort_their_labels(likelihood):
     [
         ("low mid high", r"levels=\['low mid high'\] must be labels"),
         (["low", "mid", None], "levels=.*must be labels"),
-        (["low", "mid", "low"], "each of them once"),
+        (["low", "mid", "low"], "two or more levels, each once"),
         (["low"], "two or more"),
-        (["low", "mid"], r"\['high'\] are labels, but none of the levels \['low', 'mid'\].*name all levels"),
-        ([0, 1, 2], r"\['high', 'low', 'mid'\] are labels, but none of the levels \[0, 1, 2\]"),
+        (["low", "mid"], r"\['high'\], which are not among the levels \['low', 'mid'\].*name all levels"),
+        ([0, 1, 2], r"\['high', 'low', 'mid'\], which are not among the levels \[0, 1, 2\]"),
     ],
 )
 def test_levels_that_do_not_fit_are_refused(levels, message):
@@ -352,7 +352,7 @@ def test_the_named_classes_of_a_stream_are_all():
     unused = ORDERED.cat.set_categories(["none", *LEVELS])
     assert encoded(classifier(), unused, classes=np.unique(STRINGS), streams=True)[0] == LEVELS
     assert encoded(classifier(), unused, streams=True)[0] == ["none", *LEVELS]
-    with pytest.raises(ValueError, match=r"\['top'\] are labels, but none of the levels"):
+    with pytest.raises(ValueError, match=r"\['top'\], which are not among the levels"):
         encoded(classifier(), ORDERED, classes=[*LEVELS, "top"], streams=True)
 
 
@@ -424,5 +424,5 @@ def test_fits_of_long_tables_keep_the_order(monkeypatch):
 def test_processes_state_the_same_order():
     assert order_of_levels.of_all([LEVELS, LEVELS]) == LEVELS
     assert order_of_levels.of_all([None, None]) is None
-    with pytest.raises(ValueError, match="processes of a common fit state different levels"):
+    with pytest.raises(ValueError, match="processes of one fit give different levels"):
         order_of_levels.of_all([LEVELS, LEVELS[::-1]])

@@ -366,7 +366,7 @@ def test_classes_are_those_of_the_first_call(table):
     label = np.array(["low", "mid", "top"])[np.digitize(y, [-0.5, 0.5])]
     model = NGDSVGPClassifier(1.0 * RBF(0.7), n_inducing=20, max_iter=60, random_state=0)
     top = label == "top"
-    with pytest.raises(ValueError, match=r"names one, \['top'\].*classes=\.\.\."):
+    with pytest.raises(ValueError, match=r"has one, \['top'\].*classes=\.\.\."):
         model.partial_fit(X[top], label[top])
     with pytest.raises(ValueError, match=r"labels \['mid'\], which are not among classes=\['low', 'top'\]"):
         model.partial_fit(X, label, classes=["top", "low"])
@@ -480,9 +480,9 @@ def test_a_target_that_was_never_seen_has_no_scale(table):
         model.partial_fit(X, np.column_stack([y, missing]))
     assert not hasattr(model, "n_iter_")
     model.partial_fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match=r"^y has no value in any row with weight"):
+    with pytest.raises(ValueError, match=r"^y is missing in every row of positive weight"):
         model.partial_fit(X, np.column_stack([missing, missing]))
-    with pytest.raises(ValueError, match="column 0 of y has no value in any row with weight"):
+    with pytest.raises(ValueError, match="column 0 of y is missing in every row of positive weight"):
         model.fit(X, np.column_stack([missing, y]))
 
 

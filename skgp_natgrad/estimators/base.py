@@ -151,8 +151,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
     def _all_or_nothing(self, *arguments, **options):
         """Learn by a copy, and take over its attributes once everything has succeeded.
 
-        A call that is refused, fails or is interrupted thus changes nothing: what was fitted stays, and
-        what was not is not. Warnings come afterwards, so that one that is made an error costs no model.
+        So a call that is refused, fails or is interrupted changes nothing. Warnings are given afterwards: if a filter
+        turns one into an error, the fitted model is kept.
         """
         outcome = self._take_over(*arguments, **options)
         outcome.warn(stacklevel=3)
@@ -230,7 +230,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         return self._defined(svgp.predict(model, X, quantity, *targets, **known, **where), X)
 
     def _defined(self, values, X):
-        """Return what is predicted at standardised rows, which are its last axis, if none of it is NaN."""
+        """Return the predicted values at standardised rows (the last axis), if none of them is NaN."""
         checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_, inputs.first_row())
         return values
 
@@ -239,7 +239,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
-        # Refused where the kernel is not defined: a draw of a class would not show it.
+        # Refuse rows where the kernel is not defined: a drawn class would hide a NaN.
         self._predict("latent_mean", X)
         random_state = check_random_state(random_state)
         return svgp.sample_targets(attributes.model_of(self), X, n_samples, random_state, self.device, joint, **known)

@@ -49,8 +49,8 @@ _NOT_SHARED = ("self", "__class__", "class_weight")
 class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.
 
-    A sparse variational Gaussian process [1]_ whose mean may rest on more
-    points than its covariance [2]_. X is standardised internally.
+    A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
+    standardised internally.
 
     Parameters
     ----------
@@ -59,24 +59,21 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
         latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
         classes and "softmax" for more. "ordinal" treats the labels as ordered levels: see
-        :class:`~skgp_natgrad.likelihoods.Ordinal` for how their order is stated.
+        :class:`~skgp_natgrad.likelihoods.Ordinal` for how to give their order.
     normalize_y : bool, default=True
-        Not used; present so that the arguments are those of the regressor.
-        Labels are never scaled.
+        Not used; it is here because the regressor has it. Labels are never scaled.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply ``sample_weight``.
     calibrate : bool, default=True
-        Whether class probabilities and drawn labels multiply the latent mean and
-        deviation by two numbers: those under which training labels have the largest
-        density, either held out (``solver="evidence"``) or each without its own
-        factor. After ``partial_fit`` they are those of its rows. With
-        ``objective="predictive"``, which trains this density, they are ones.
+        Whether to calibrate class probabilities and drawn labels: the latent mean and the latent standard deviation are
+        each multiplied by a number. The two numbers maximise the log density of held-out labels
+        (``solver="evidence"``), or of training labels that are each predicted from all others. ``partial_fit`` finds
+        them from the rows of its last call. With ``objective="predictive"``, which trains this density, both are one.
 
     Attributes
     ----------
     calibration_ : tuple of float
-        What the latent mean and deviation are multiplied by; ones without
-        ``calibrate``.
+        Factors of the latent mean and standard deviation; ones without ``calibrate``.
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted; with ``likelihood="ordinal"`` the levels from the lowest to the highest.
 
@@ -192,8 +189,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
             Class labels.
         classes : array-like of shape (n_classes,), default=None
             All labels that will ever occur; needed in the first call if its y
-            does not contain them all. With ``likelihood="ordinal"``, strings that are not sorted state the
-            order of the levels, unless the likelihood or the type of y does.
+            does not contain them all. With ``likelihood="ordinal"``, unsorted strings give the order of the levels,
+            unless the likelihood or the type of y gives it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
 
@@ -205,8 +202,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
         ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
-        ``objective="predictive"``. Further points that ``n_inducing="auto"``
-        added for the mean are left behind: what the inducing points know goes on.
+        ``objective="predictive"``. Mean-only points that ``n_inducing="auto"`` added are dropped: only the posterior at
+        the inducing points is carried on.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. ``elbo_`` is then a bound on the
@@ -285,6 +282,6 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
 
     @property
     def calibration_(self) -> tuple[float, float]:
-        """What the latent mean and deviation are multiplied by; ones without ``calibrate``."""
+        """Factors of the latent mean and standard deviation; ones without ``calibrate``."""
         check_is_fitted(self)
         return tuple(calibration_of(vars(self)) or (1.0, 1.0))

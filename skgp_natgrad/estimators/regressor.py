@@ -46,9 +46,8 @@ _NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
 class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
-    A sparse variational Gaussian process [1]_ whose mean may rest on more
-    points than its covariance [2]_. X is standardised internally, and so is y
-    where the likelihood allows it.
+    A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
+    standardised internally, and so is y where the likelihood allows it.
 
     Parameters
     ----------
@@ -61,32 +60,30 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         ``likelihood__...``; the noise of "gaussian", "student_t" and "censored"
         is on the scale of the standardised y.
     normalize_y : bool or "center", default=True
-        Standardise each column of y. "center" subtracts its mean alone: then
-        noise and amplitudes are given in the (squared) units of y, and with
-        ``normalize_X=False`` lengthscales in those of X. False leaves y as it
-        is, with a prior mean of zero. Used only by the
-        likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
-        "censored"; the others see y on its original scale, and their prior mean is chosen from
-        the data.
+        Standardise each column of y. "center" only subtracts its mean: then noise and amplitudes are given in the
+        (squared) units of y, and with ``normalize_X=False`` lengthscales in the units of X. False leaves y as it is,
+        with a prior mean of zero. Used only by the likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
+        "censored"; the others see y on its original scale, and their prior mean is chosen from the data.
     calibrate : bool or "auto", default="auto"
-        Whether the predicted deviation may vary with X beyond what the process says of it, with
-        ``likelihood="gaussian"``. Each row is predicted from all others. Where this shows errors of another size here
-        than there, or heavy tails, a second process multiplies the variances of y and of the latent function, and
-        errors are Student-t; of fewer than 100 rows under the default kernel one factor allows for what is open. The
-        mean stays, and :meth:`score`. "auto": with ``solver="evidence"``, unless noise is "fixed". Not with ``alpha``.
+        Whether to correct the predicted standard deviation, with ``likelihood="gaussian"``. Each row is predicted from
+        all others. If the size of these errors varies with X, or their tails are heavy, a second process multiplies the
+        variances of y and of the latent function, and the errors are Student-t. With fewer than 100 rows and the
+        default kernel it is one factor, which allows for hyperparameters that so few rows do not determine. The mean
+        and :meth:`score` do not change. "auto": with ``solver="evidence"``, unless the noise is "fixed". Not available
+        with ``alpha``.
     mean_function : callable, regressor, "linear" or None, default=None
-        What the latent function varies around. A function of X (n_samples, n_features), in the units of X, returns
-        values in the units of y (of a likelihood with a link on the scale of :meth:`predict_latent`), one for each row
-        or for each row and output. A regressor of scikit-learn is fitted to each output first, and the process to
-        what is left; "linear" is a linear regression. :meth:`predict_latent` is without it.
+        The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X, returns one
+        value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
+        :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
+        residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
     missing_targets : {"error", "ignore"}, default="error"
-        What a NaN in y means: a mistake, or with "ignore" that this target of the row was not observed. The row's
-        other targets count; a row without any is left out.
+        What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
+        targets of the row are used, and a row without any target is left out.
 
     Attributes
     ----------
     error_df_ : float or ndarray of shape (n_outputs,)
-        Degrees of freedom of errors that are Student-t, with ``calibrate``; infinite where it has changed nothing.
+        Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 
@@ -183,13 +180,13 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
             Weight of each row in the log-likelihood; a weight of two counts the row twice.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known variances of the noise in the squared units of y, added to the variance of ``likelihood="gaussian"``;
-            as in scikit-learn's GaussianProcessRegressor. Predictions of y include the variances that they are given.
+            as in scikit-learn's GaussianProcessRegressor. Give those of new rows to the methods that predict y.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known values that are added to the latent function: with counts the logarithm of the exposure, with
-            Gaussian noise a mean function. Give it in predictions, too.
+            Known values that are added to the latent function: for counts the logarithm of the exposure, for Gaussian
+            noise a mean function. Give it to predictions as well.
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, of which y counts the successes, with ``likelihood="binomial"``; one for each row without
-            it. Give it in predictions, too: without it they are those of one trial, the mean a probability.
+            Numbers of trials whose successes y counts, with ``likelihood="binomial"``; by default one trial for each
+            row. Give it to predictions as well: by default they are for one trial, and the mean is a probability.
 
         Returns
         -------
@@ -225,9 +222,9 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
         through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
         the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
-        trained. The scale of X stays that of the first call, whose rows should therefore be typical. That of y follows
-        rows that grow to more than twice its size, or shrink to less than a third. Where these contradict the earlier
-        ones, what was learned of y is forgotten, with a warning.
+        trained. The scale of X stays that of the first call, whose rows should therefore be typical. The scale of y is
+        changed if the new rows are more than twice as large, or less than a third. If they contradict the earlier rows,
+        the earlier posterior is discarded, with a warning.
 
         Parameters
         ----------
@@ -248,15 +245,14 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
         -----
         Not available with mean-only points: with ``n_mean_inducing`` above zero,
         ``basis="decoupled"`` or ``mean_solver="exact"``; nor with
-        ``objective="predictive"``. Further points that ``n_inducing="auto"``
-        added for the mean are left behind: what the inducing points know goes on.
+        ``objective="predictive"``. Mean-only points that ``n_inducing="auto"`` added are dropped: only the posterior at
+        the inducing points is carried on.
 
         Each call trains for up to ``max_iter`` iterations, so that a few large
         batches are better than many small ones. The likelihood's parameters,
-        including the noise, are trained on the rows of that call alone.
+        including the noise, are trained only on the rows of that call.
         ``elbo_`` is then a bound on the log evidence of the new rows given the
-        earlier ones. Deviations that the first call has calibrated (``calibrate``) keep their factor in
-        later ones.
+        earlier ones. If the first call calibrated the standard deviation (``calibrate``), later calls keep its factor.
 
         References
         ----------
@@ -282,7 +278,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
 
     @property
     def error_df_(self) -> float | Floats:
-        """Degrees of freedom of errors that are Student-t; infinite where ``calibrate`` has found none."""
+        """Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if they are normal."""
         check_is_fitted(self)
         found = np.full(len(self._y_scale.scale), np.inf)
         if self._dispersion is not None:

@@ -1,1 +1,1 @@
-"""What a fit leaves: attributes, warnings, a summary, a saved model."""
+"""The results of a fit: attributes, warnings, a summary, a saved model."""

@@ -1,4 +1,4 @@
-"""Which hyperparameters training left at a bound."""
+"""Warnings of hyperparameters that ended at a bound."""
 
 from __future__ import annotations
 

@@ -143,9 +143,10 @@ def _scaling(scale):
 
 
 def noise_may_vanish(estimator, fit):
-    """Whether noise at its lower bound means that there is hardly any: predictions of left-out rows have chosen it.
+    """Whether noise at its lower bound means that there is hardly any noise: leave-one-out predictions chose it.
 
-    Noise that steps end with may make up for a variance that is too wide, and beside known noise there may be no rest.
+    Noise found by steps may compensate for a variance that is too wide, and with ``alpha`` no further noise may be
+    needed.
     """
     return fit.plan.route.finds_noise and isinstance(estimator.likelihood, str) and not fit.some.has_known
 
@@ -198,7 +199,7 @@ def _check_finite(estimator, model, elbo, jitter):
     if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in jax.tree.leaves(model.posterior))):
         raise FloatingPointError(
             f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
-            f"sample_weight; keep normalize_X and normalize_y on; give a jitter above {jitter:g} or lower "
+            f"sample_weight; keep normalize_X and normalize_y on; raise jitter above {jitter:g} or lower "
             f"learning_rate={estimator.learning_rate!r}."
         )
 
@@ -213,7 +214,7 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
         return
     asks = estimator.n_inducing != constructor.defaults(type(estimator))["n_inducing"]
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
-    # All rows that are no inducing points are asked for where they are of use.
+    # With "auto" the number is an upper limit.
     n_mean = plan.n_mean_inducing if plan.route.takes_further and estimator.n_mean_inducing != "auto" else 0
     used, used_for_mean = map(n_points, (masks.Z, masks.further))
     # The mean's copy of the inducing points does not count as requested.
@@ -225,7 +226,8 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     for name, (asked, found, other) in wanted.items():
         if found < asked:
             warnings.warn(
-                f"{name}={asked}, but {found} are used: X has too few distinct rows with weight; lower it{other}.",
+                f"{name}={asked}, but {found} are used: X has too few distinct rows of positive weight; "
+                f"lower it{other}.",
                 UserWarning,
                 stacklevel=stacklevel + 1,
             )

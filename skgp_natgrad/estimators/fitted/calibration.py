@@ -1,4 +1,4 @@
-"""The calibration of class probabilities among a classifier's attributes: there, or found when it is asked for."""
+"""The calibration of a classifier's probabilities: stored with its attributes, or computed at the first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Later:
-    """A calibration that is found when it is first asked for: of models that callbacks are shown, few are.
+    """A calibration that is computed at its first use: few of the models that callbacks see are used for predictions.
 
     Parameters
     ----------

@@ -24,10 +24,10 @@ class Interpretation:
             It prints as text, and has the fields
 
             ``terms``
-                Of each summand of the kernel: ``amplitude``, the prior standard deviation in the units of y (of a
-                likelihood with a link in those of the latent functions, see `predict_latent`), and ``factors``,
-                each with the ``length_scale`` (or periodicity) in the units of each column, in ``by_column``. With
-                ``normalize_X="quantile"`` it is that around the median of the column.
+                For each summand of the kernel: ``amplitude``, the prior standard deviation in the units of y (if the
+                likelihood has a link, in the units of `predict_latent`); and ``factors``, whose ``by_column`` holds the
+                ``length_scale`` (or periodicity) of each column in its own units. With ``normalize_X="quantile"`` a
+                lengthscale is valid near the median of the column.
             ``prior_mean``
                 Of the latent functions, in the same units.
             ``noise``
@@ -35,7 +35,8 @@ class Interpretation:
             ``likelihood``
                 With its fitted parameters, on the model's own scale.
             ``varies``
-                Whether predictions multiply noise and latent deviation by a factor that varies with X (``calibrate``).
+                Whether predictions multiply the noise and the latent standard deviation by a factor that varies with X
+                (``calibrate``).
 
         Examples
         --------

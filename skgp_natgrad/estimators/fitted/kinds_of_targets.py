@@ -1,4 +1,4 @@
-"""What numbers look like that are counts, labels or amounts with many zeros: other likelihoods are made for them."""
+"""Targets that look like counts, labels or amounts with many zeros, for which other likelihoods are better."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def told(estimator, fit):
     found = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
     which = " (output {})" if len(found) > 1 else ""
     return {
-        (k, looks): f"y{which.format(k)} {looks}; Gaussian noise gives a density to all that is between its values."
+        (k, looks): f"y{which.format(k)} {looks}; Gaussian noise also gives density to values that y cannot take."
         for k, looks in found
         if looks is not None
     }
@@ -45,7 +45,7 @@ def better_likelihood(y):
     y = np.where(np.abs(y - np.rint(y)) <= 1e3 * _NO_DIGIT * y.max(), np.rint(y), y)
     if np.all((y == 0.0) | (y == 1.0)):
         return (
-            "holds zeros and ones alone. Use NGDSVGPClassifier, which predicts probabilities, or likelihood='binomial'"
+            "holds only zeros and ones. Use NGDSVGPClassifier, which predicts probabilities, or likelihood='binomial'"
         )
     if np.all(y == np.rint(y)):
         is_small = y.min() == 0.0 and np.median(y) <= _SMALL_COUNT and np.var(y) > _VARIES * np.mean(y)

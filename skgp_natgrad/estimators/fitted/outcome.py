@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     step_sizes : list of str
         The arguments to lower, with their values.
     accuracy : Accuracy, optional
-        Of a classifier whose bound leaves it open whether its labels are better than the most frequent one.
+        Of a classifier whose bound does not show whether its labels are better than the most frequent one.
     left_out : Average, optional
         Log density of training labels that were predicted without themselves.
     """
@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
             attributes.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
 
     def _warn_at_bounds(self, stacklevel):
-        """Name the hyperparameters at a bound; and columns without effect, of which one fit of several alone speaks."""
+        """Name the hyperparameters at a bound, and the columns without effect (only once for the fits of a search)."""
         fit, result, level = self.fit, self.result, stacklevel + 1
         at = result.state.parameters[:2], result.constants.log_bounds
         given, idle = self.estimator.kernel is not None, {}
@@ -112,7 +112,7 @@ class Outcome(NamedTuple):
             warnings.warn(_without_effect(new), ConvergenceWarning, stacklevel=level)
 
     def _new(self, kinds, family=None):
-        """Those of the kinds of warnings that no other fit of the same search has given in this process.
+        """The kinds of warnings that no other fit of the same search has given in this process.
 
         With a ``family`` of clones, none of its fits.
         """
@@ -195,9 +195,9 @@ def refuse_diverged(result, weight, constant, step_sizes):
     last = max(result.elbo, np.median(result.report.elbo[-_LAST:])) / weight
     first = result.report.elbo[0] / weight
     if last < min(first, np.inf if constant is None else constant) - _FAR:
-        known = "" if constant is None else f" and that of a constant model {constant:.3g}"
+        known = "" if constant is None else f" (a constant model has {constant:.3g})"
         raise FloatingPointError(
-            f"Training diverged: the ELBO ended at {last:.3g} nats per row, its first value is {first:.3g}{known}. "
+            f"Training diverged: the ELBO ended at {last:.3g} nats per row, from {first:.3g} at the start{known}. "
             f"{_smaller(step_sizes)}, or look for extreme values in X, y and sample_weight."
         )
 
@@ -235,8 +235,8 @@ def _without_effect(found):
     these, are, them = ("Columns", "are", "them") if len(columns) > 1 else ("Column", "is", "it")
     return (
         f"{these} {', '.join(map(str, columns))} of X {are} irrelevant: training ended with "
-        f"{', '.join(hyperparameters)} at the upper bound there, where the kernel hardly depends on {them}. Wider "
-        f"bounds would change nothing; leave {them} out, or keep {them}, which does no harm."
+        f"{', '.join(hyperparameters)} at the upper bound, where the kernel hardly depends on {them}. Wider bounds "
+        f"would change nothing. You may leave {them} out; keeping {them} does no harm."
     )
 
 
@@ -245,7 +245,7 @@ def _not_converged(trained, settings, step_sizes):
         None: None,
         "too few": _too_few(trained, settings),
         "rising": f"The ELBO was still rising at max_iter={settings.max_iter}: {_change(trained, settings)}. Raise "
-        f"max_iter{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or accept the result by a larger tol.",
+        f"max_iter{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or raise tol to accept this result.",
         "falling": f"The ELBO was falling at the end: {_change(trained, settings)}; the steps are too large. Lower "
         f"{_now(step_sizes)}.",
         "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
@@ -264,7 +264,7 @@ def _change(trained, settings):
     n_more = trend.n_more(window, settings.tol)
     if n_more is None or n_more > _MOST_WINDOWS * window:
         return found
-    return f"{found}; {n_more} more iterations would do if it slows down as it did"
+    return f"{found}; about {n_more} more iterations would do if it goes on slowing down at this rate"
 
 
 def _too_few(trained, settings):
@@ -272,11 +272,11 @@ def _too_few(trained, settings):
     window, trend = settings.n_iter_no_change, trained.trend
     n_iter, n_counted = len(trained.report.elbo), 0 if trend is None else trend.n_counted
     enough = -(-2 * window * n_iter // max(n_counted, 1))
-    counted = "" if n_counted == n_iter else f", of which {n_counted} have a learning rate that has not decayed"
+    counted = "" if n_counted == n_iter else f" ({n_counted} of them before the learning rate decays)"
     return (
-        f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: averages over "
-        f"two times n_iter_no_change={window} iterations are compared, and there are {n_iter}{counted}. Raise max_iter "
-        f"to {enough}, or lower n_iter_no_change."
+        f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: the averages "
+        f"over two windows of n_iter_no_change={window} iterations are compared, but there are {n_iter}{counted}. "
+        f"Raise max_iter to {enough}, or lower n_iter_no_change."
     )
 
 
@@ -286,8 +286,8 @@ def _rejections(report, settings, step_sizes):
     if n_rejected <= max(1, few * n_steps):
         return None
     return (
-        f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or did not "
-        f"end at a Gaussian. {_smaller(step_sizes)}; a larger batch_size may also help."
+        f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or left q "
+        f"without a positive definite covariance. {_smaller(step_sizes)}; a larger batch_size may also help."
     )
 
 
@@ -305,8 +305,9 @@ def _value(result, fit):
     bound, held_out = (result.trained.elbo - result.log_prior) / fit.weight, result.held_out
     if held_out is None:
         return bound, "ELBO"
-    # The bound of a wide prior, or of a noise smaller than what points leave unexplained, may be low though it predicts
-    # well. The scale and the noise of a Gaussian likelihood suit the held-out rows: these must show a gain.
+    # The bound may be low although the model predicts well: if the prior is wide, or if the noise is smaller than the
+    # variance that the inducing points do not explain. With Gaussian noise, scale and noise are fitted to the held-out
+    # rows, and the gain must exceed its standard error.
     least = held_out.mean - held_out.error if result.calibration is None else held_out.mean
     if result.calibration is None and not least > bound:
         return bound, "ELBO"
@@ -319,7 +320,8 @@ def _no_better(outcome):
     if constant is None or result.trained.status == "too few":
         return None
     if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
-        # Far too sure of the labels it has seen: the calibration has made next to nothing of its probabilities.
+        # The model has overfitted the training labels, and the calibration has shrunk its probabilities to almost a
+        # constant.
         value, what = left_out.mean, "log density of training labels, each predicted without itself"
     if value > constant:
         return None
@@ -336,15 +338,15 @@ def _no_gain(gain, remedy):
     if gain.mean > 0.0 or gain.ranking > 0.5 + _SURE * gain.chance:
         return None
     return (
-        "Held-out labels are predicted no better than by their frequencies, the constant: their log density is lower "
-        f"by {-gain.mean:.2g} +- {gain.error:.2g} nats per row, and of two rows with different labels the right one is "
-        f"ranked first in {gain.ranking:.2g} of all pairs (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
+        "Held-out labels are predicted no better than by their frequencies, a constant: their log density is lower "
+        f"by {-gain.mean:.2g} +- {gain.error:.2g} nats per row, and {gain.ranking:.2g} of all pairs of rows with "
+        f"different labels are ranked correctly (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
         f"information about y. Otherwise {remedy}."
     )
 
 
 def _worse_mean(outcome):
-    """Rows that were left out are predicted worse than by the mean of y, by more than their number leaves to chance."""
+    """The mean of y predicts left-out rows better than the model does, by more than chance explains."""
     if outcome.result.error_of_mean is None or outcome.fit.plan.averages is not None:
         return None
     ratio, ahead = outcome.result.error_of_mean
@@ -352,19 +354,21 @@ def _worse_mean(outcome):
     if not len(worse):
         return None
     return (
-        f"Rows predicted from all others have a root mean square error of {worse.max():.3g} deviations of "
-        f"y: its mean predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood that suits y."
+        f"Training rows, each predicted from all others, have a root mean square error of {worse.max():.3g} standard "
+        f"deviations of y: the mean of y predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood "
+        "that suits y."
     )
 
 
 def _worse_labels(outcome):
-    """The predicted labels are worse than the most frequent one, by more than their number leaves to chance."""
+    """The most frequent label is right more often than the predicted ones, by more than chance explains."""
     found = outcome.accuracy
     if found is None or found.model >= found.constant - found.error:
         return None
     return (
-        f"The most frequent class is the label of {found.constant:.3g} of the training rows' weight, and the predicted "
-        f"class only of {found.model:.3g}: predictions of this fit are worse than none. To mend it, {_remedy(outcome)}."
+        f"The most frequent class has {found.constant:.3g} of the weight of the training rows, but the predicted class "
+        f"is right for only {found.model:.3g}: always predicting that class would be better. To mend it, "
+        f"{_remedy(outcome)}."
     )
 
 
@@ -386,7 +390,7 @@ def _warn_of_mean(lost, stacklevel):
     kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
     if kept is not None:
         warnings.warn(
-            f'mean_solver="exact": rounding errors make the {lost} useless, so that {kept} is kept. Lower '
+            f'mean_solver="exact": rounding errors make the {lost} useless; {kept} is kept. Lower '
             "n_mean_inducing, or raise jitter.",
             ConvergenceWarning,
             stacklevel=stacklevel + 1,

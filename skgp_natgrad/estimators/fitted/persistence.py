@@ -65,7 +65,7 @@ def restored(cls, state):
     if stamp["format"] != FORMAT:
         raise ValueError(
             f"This {cls.__name__} was saved by skgp_natgrad {stamp['skgp_natgrad']} in format {stamp['format']}, and "
-            f"version {__version__} reads format {FORMAT} alone; to load it, install "
+            f"version {__version__} reads only format {FORMAT}; to load it, install "
             f"skgp_natgrad=={stamp['skgp_natgrad']}, or fit it again."
         )
     if "_posterior" not in state:

@@ -20,9 +20,9 @@ _ESTIMATORS = ("skgp_natgrad.NGDSVGPClassifier", "skgp_natgrad.NGDSVGPRegressor"
 def trusted_types() -> list[str]:
     """Return the names of the classes that fitted models of this package consist of.
 
-    For programs that load only classes that are trusted, such as skops: a file can then create objects of these
-    classes and of those that skops trusts by default, and no others. They are the two estimators, the package's
-    likelihoods, objectives, priors, schedules and kernels, and the kernels of scikit-learn.
+    For programs such as skops that load only trusted classes: a file can then create objects of these classes, and of
+    the classes that skops trusts by default, but no others. They are the two estimators, the package's likelihoods,
+    objectives, priors, schedules and kernels, and the kernels of scikit-learn.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Hyperparameters of a given kernel that are in the units of X, whatever the scale of X in the model.
+"""Hyperparameters of a given kernel that are in the units of X, although the model sees scaled columns.
 
-A period is known in the units of X, and so is a lengthscale that the user fixes: such numbers are converted. A
-lengthscale that training finds has an initial value and bounds for standardised columns.
+Periods and fixed lengthscales are given in the units of X, and are converted. The initial value and bounds of a trained
+lengthscale are for standardised columns.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..rows.long_tables import Numbers
 
 # Rows that are predicted at once: a multiple of the rows of a compiled call.
 _ROWS = 1 << 14
-# So few rows at the end belong to the block before: few rows are predicted by another program.
+# Fewer rows than this at the end join the block before: another program would predict them.
 _FEW = 8
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def by_blocks(*aligned: str) -> Callable[[_Method], _Method]:
     """Decorate a method of predictions at the rows of X, so that an X in a file is read and predicted by blocks.
 
-    Its argument ``out``, if it has one, is where the values are written; it is returned then.
+    If the method has an argument ``out``, the values are written to it, and it is returned.
 
     Parameters
     ----------

@@ -111,8 +111,7 @@ class ClassDistribution(LatentDistribution):
         -------
         decision : ndarray of shape (n_samples,) or (n_samples, n_classes)
             With two classes log p(classes_[1]) - log p(classes_[0]), positive where `predict` returns the second. With
-            more, its largest column is that of the class that `predict` returns. See `predict_latent` for the latent
-            functions.
+            more, the largest column is the class that `predict` returns. See `predict_latent` for the latent functions.
 
         Examples
         --------
@@ -138,8 +137,8 @@ class ClassDistribution(LatentDistribution):
             Number of draws.
         random_state : int, RandomState instance or None, default=0
         joint : bool, default=True
-            Whether all rows of a draw belong to one set of functions, which needs the covariance between all rows.
-            Otherwise every row is drawn by itself.
+            Whether each draw is one set of latent functions at all rows, which needs the covariance between all rows.
+            Otherwise rows are drawn independently.
 
         Returns
         -------

@@ -43,9 +43,8 @@ class TargetDistribution(TargetRows):
         -------
         log_density : ndarray of shape (n_samples,)
             log p(y | X) in nats, in the units of y, summed over the outputs; with ``missing_targets="ignore"`` over
-            those that are not NaN.
-            Of counts, levels and censored y log p(y | X) is that of a probability. Minus its mean is the negative
-            log predictive density (NLPD).
+            those that are not NaN. For counts, levels and censored targets it is the log of a probability. Minus its
+            mean is the negative log predictive density (NLPD).
 
         Examples
         --------
@@ -139,8 +138,8 @@ class TargetDistribution(TargetRows):
         Returns
         -------
         quantiles : ndarray of shape (n_samples[, n_outputs][, n_quantiles])
-            In the units of y; without the last axis for a single ``q``. Of counts and levels the smallest integer
-            with P(Y <= quantile) >= q.
+            In the units of y; without the last axis for a single ``q``. For counts and levels it is the smallest
+            integer with P(Y <= quantile) >= q.
 
         Raises
         ------
@@ -149,7 +148,7 @@ class TargetDistribution(TargetRows):
 
         Notes
         -----
-        The distribution is that of the likelihood, averaged over the latent posterior, or a Student-t where the
+        The distribution is that of the likelihood, averaged over the latent posterior, or a Student-t if the standard
         deviation is calibrated (``calibrate``). With Gaussian noise the quantiles have a closed form; other
         distribution functions are integrated and inverted, about a millisecond for each row and quantile (ten with
         ``likelihood="chained_beta"``).
@@ -178,26 +177,27 @@ class TargetDistribution(TargetRows):
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> tuple[Floats, Floats]:
-        """Predictive interval of y, with equal probability on both sides of it.
+        """Central predictive interval of y: both tails have the same probability.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         coverage : float, default=0.9
-            Probability that y lies in the interval, strictly between 0 and 1. Of counts and levels it is at least
-            that, as the ends are integers.
+            Probability that y lies in the interval, strictly between 0 and 1. For counts and levels the ends are
+            integers, and the probability is at least this.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`; not the share outside of the interval, which is 1 - coverage.
+            Known variances of the noise, as in `fit`; not the probability outside the interval, which is 1 - coverage.
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
             Numbers of trials, as in `fit`; one without it.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            The quantiles at (1 - coverage) / 2 and (1 + coverage) / 2, in the units of y; they belong to the interval.
+            The quantiles at (1 - coverage) / 2 and (1 + coverage) / 2, in the units of y; both ends belong to the
+            interval.
 
         Examples
         --------
@@ -237,9 +237,8 @@ class TargetDistribution(TargetRows):
             Number of draws.
         random_state : int, RandomState instance or None, default=0
         joint : bool, default=True
-            Whether all rows of a draw belong to one function, plus errors of each row, which needs the covariance
-            between all rows. Otherwise
-            every row is drawn by itself, in memory that is proportional to their number.
+            Whether each draw is one function at all rows plus independent noise, which needs the covariance between all
+            rows. Otherwise rows are drawn independently, with memory proportional to the number of rows.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None

@@ -43,8 +43,8 @@ class LatentDistribution:
         X : array-like of shape (n_samples, n_features)
             Inputs.
         return_std : bool, default=False
-            Also return the posterior standard deviation; of a regressor whose deviations are calibrated
-            (``calibrate``), that of the calibrated distribution.
+            Also return the posterior standard deviation; after calibration (``calibrate`` of the regressor), that of
+            the calibrated distribution.
         return_cov : bool, default=False
             Also return the joint posterior covariance.
 

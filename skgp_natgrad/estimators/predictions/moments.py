@@ -99,7 +99,7 @@ class TargetMoments(TargetDistribution):
         -------
         y_mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         y_std : ndarray of the same shape, with ``return_std``
-            In the units of y; infinite where the noise has no variance.
+            In the units of y; infinite where the noise has no finite variance.
         y_cov : ndarray of shape (n_samples, n_samples[, n_outputs]), with ``return_cov``
 
         Raises
@@ -140,8 +140,8 @@ class TargetMoments(TargetDistribution):
     def _require_additive_noise(self):
         if not self.likelihood_.additive_noise:
             raise ValueError(
-                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, so that "
-                "its joint covariance has no closed form; draw from the joint prediction with sample_y instead."
+                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, and "
+                "its joint covariance has no closed form; draw samples with sample_y instead."
             )
 
     def _covariance(self, X, var):
@@ -194,16 +194,16 @@ class TargetMoments(TargetDistribution):
         return_std : bool, default=False
             Also return the derivatives of the predictive standard deviation, noise included.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Added to the latent function, as in `fit`. It is held: where it is a function of X, the derivative of the
-            latent function's mean lacks that of the offset.
+            Added to the latent function, as in `fit`. It is treated as a constant: if it depends on X, add its
+            derivative yourself.
         alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
-            What is known of the rows, as in `predict`; held, too.
+            As in `predict`; treated as constants, too.
 
         Returns
         -------
         mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
             In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
-            linearly, and the derivative at a knot is that of one side.
+            linearly, and the derivative at a knot is the one on one of its sides.
         std_gradient : ndarray of the same shape, with ``return_std``
 
         Examples
@@ -256,7 +256,8 @@ class TargetMoments(TargetDistribution):
         Returns
         -------
         score : float
-            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each of the rows that have it.
+            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each output uses the rows where it is not
+            NaN.
 
         Examples
         --------
@@ -281,13 +282,13 @@ def _r2(y, mean, sample_weight, may_lack):
     y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))
     weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
     outputs = [(target, found, ~np.isnan(target) & (weight > 0.0)) for target, found in zip(y.T, mean.T, strict=True)]
-    # Of an output that none of the rows has, nothing is known; all of them are in other parts of the table.
+    # An output that is missing in all these rows is left out: its values are in other parts of the table.
     seen_in = [each for each in outputs if each[2].any()] or outputs
     return float(np.mean([_of_seen(*each, weight) for each in seen_in]))
 
 
 def _of_seen(target, found, seen, weight):
     if not seen.any():
-        warnings.warn("R^2 is not defined without a target that is seen.", UndefinedMetricWarning, stacklevel=4)
+        warnings.warn("R^2 is not defined: y is missing in every row.", UndefinedMetricWarning, stacklevel=4)
         return np.nan
     return r2_score(target[seen], found[seen], sample_weight=weight[seen])

@@ -23,7 +23,7 @@ class TargetRows(LatentDistribution):
         if y.shape[1] != len(self._y_scale.scale):
             raise ValueError(
                 f"y has {y.shape[1]} columns, but the regressor was fitted with {len(self._y_scale.scale)}; "
-                "give as many."
+                "give the same number."
             )
         return self.likelihood_.observed(y.T).T
 

@@ -1,1 +1,1 @@
-"""X, y, weights and what else is known of rows: checked, encoded and scaled."""
+"""Checks, encodings and scales of X, y, weights and the other known values of rows."""

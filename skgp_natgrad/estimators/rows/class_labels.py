@@ -30,7 +30,7 @@ def of_fit(estimator, y, previous, levels=None):
     classes = order_of_levels.in_order(labels, levels)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
         raise ValueError(
-            f"warm_start=True, but y has the classes {classes!r}, and had {estimator.classes_!r} in the fit before; "
+            f"warm_start=True, but y has the classes {classes!r}, and the previous fit had {estimator.classes_!r}; "
             "set warm_start=False to start anew."
         )
     order_of_levels.warn_of_taken(estimator, classes, levels, _TO_CALLER)
@@ -49,7 +49,7 @@ def of_stream(estimator, y, classes, previous, levels=None):
     known = order_of_levels.in_order(y if named is None else named, levels) if previous is None else estimator.classes_
     if len(known) < 2:
         raise ValueError(
-            f"{type(estimator).__name__} needs at least two classes; the first call of partial_fit names one, "
+            f"{type(estimator).__name__} needs at least two classes; the first call of partial_fit has one, "
             f"{known.tolist()}. Give all labels that will occur as classes=..."
         )
     if named is not None and not _same(named, known):
@@ -81,8 +81,8 @@ def present(estimator, classes, position):
         found = np.unique(np.concatenate(processes.exchanged(found)))
         if estimator.class_weight == "balanced":
             raise ValueError(
-                "class_weight='balanced' is not available with several processes, each of which knows its own rows "
-                "alone; give a dict of label to weight."
+                "class_weight='balanced' is not available with several processes, because each process knows only its "
+                "own rows; give a dict of label to weight."
             )
     return classes[found]
 
@@ -120,8 +120,8 @@ def weights(given, classes, position, weight):
 def ranks(estimator, plan, table, previous):
     """The place of each class in the model (C,), which does not depend on its name; None where it is in ``classes_``.
 
-    The points at which a likelihood of several classes is averaged differ from class to class. The frequent class comes
-    first; of equally frequent ones that of the first row.
+    The quadrature points of a likelihood of several classes differ between classes. The most frequent class comes
+    first; of equally frequent classes, the class of the earliest row.
     """
     if previous is not None:
         return getattr(estimator, "_class_ranks", None)

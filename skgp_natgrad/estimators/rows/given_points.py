@@ -1,4 +1,4 @@
-"""Inducing points that the user gives: checked, and in the units of the model."""
+"""Checks of given inducing points, and their conversion to the units of the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def with_points(plan, estimator, n_features, scale):
     if exact and plan.n_mean_inducing and sized and len(given) == plan.n_inducing + plan.n_mean_inducing:
         raise ValueError(
             f"inducing_init has {len(given)} points, but mean_solver='exact' places the mean-only points "
-            "itself; give the inducing points alone."
+            "itself; give only the inducing points."
         )
     return plan._replace(inducing_init=scale.forward(given))
 

@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-# By the name of the table: what to do about a value that is missing, and about one that is no number.
+# By the name of the table: the remedies for a missing value, and for a value that is not a number.
 _MISSING = {
     "X": "is not finite; leave the row out or fill the value in, for instance with SimpleImputer",
     "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
@@ -187,15 +187,15 @@ def check_labels(y):
 
 
 def refuse_unseen(seen, may_lack=False):
-    """Refuse a column of y without a value in any row with weight; ``seen`` (T,) tells where there is one.
+    """Refuse a column of y that is missing in every row of positive weight.
 
-    With ``may_lack`` one of them is enough.
+    ``seen`` (T,) tells which columns have values. With ``may_lack`` one such column is enough.
     """
     if not (np.any(seen) if may_lack else np.all(seen)):
         where = f"column {np.flatnonzero(~seen)[0]} of y" if len(seen) > 1 and not may_lack else "y"
         raise ValueError(
-            f"{where} has no value in any row with weight; leave it out. (Its scale comes from the rows of fit, and of "
-            "the first call of partial_fit; in a later call a column may be missing altogether.)"
+            f"{where} is missing in every row of positive weight; leave it out. (The rows of fit, or of the first call "
+            "of partial_fit, set its scale; in later calls of partial_fit a column may be missing altogether.)"
         )
 
 

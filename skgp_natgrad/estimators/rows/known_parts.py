@@ -1,4 +1,4 @@
-"""What is known of single rows besides X and y, for the likelihood: arguments such as ``alpha`` and ``trials``."""
+"""Arguments such as ``alpha`` and ``trials``: known values of each row that the likelihood uses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Tables of many rows, and tables in files: they are checked, weighted and scaled block by block.
 
-Up to ``WINDOW_ROWS`` rows a table is held in memory, wherever it comes from. A longer one becomes a
-`LongTable`, whose rows are validated and scaled as they are read; whether they lie in memory or in a file
-makes no difference to the result.
+A table of up to ``WINDOW_ROWS`` rows is held in memory. A longer one becomes a `LongTable`, whose rows are validated
+and scaled as they are read. The result is the same for rows in memory and in a file.
 """
 
 from __future__ import annotations

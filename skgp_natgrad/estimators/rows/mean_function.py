@@ -1,6 +1,6 @@
-"""The mean function of a regressor: known, or fitted to y before the Gaussian process, which learns the rest.
+"""The mean function of a regressor: known, or fitted to y before the Gaussian process, which learns the residuals.
 
-It enters as an offset of the latent functions, so that nothing else needs to know of it.
+It is added to the offset of the latent functions, so no other module needs to know of it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
         return estimator.mean_function_ if goes_on else None
     if _is_to_be_fitted(given) and processes.sharing(estimator.n_devices) > 1:
         raise ValueError(
-            f"mean_function={given!r} would be fitted by each process to its own rows; fit it before to rows that all "
-            "of them have, and give its predict."
+            f"mean_function={given!r} would be fitted by each process to its own rows; fit it beforehand to rows that "
+            "all of them have, and give the predict method of the fitted regressor."
         )
     if isinstance(y, np.ndarray):
         weight = None if weight is None else inputs.weights(weight, X)
@@ -63,14 +63,14 @@ def fitted(given, X, y, weight, likelihood):
         return given
     if not likelihood.standardises:
         raise ValueError(
-            f"mean_function={given!r} would be fitted to y, but with likelihood {type(likelihood).__name__} it is a "
-            "part of a latent function on the scale of predict_latent; give a function of X on that scale, or add "
-            "DotProduct() to the kernel for a trained linear trend."
+            f"mean_function={given!r} would be fitted to y, but with likelihood {type(likelihood).__name__} a mean "
+            "function is added to the latent function, which has another scale (that of predict_latent); give a "
+            "function of X on that scale, or add DotProduct() to the kernel for a trained linear trend."
         )
     if not isinstance(X, np.ndarray):
         raise ValueError(
             f"mean_function={given!r} would be fitted to a table of {len(X)} rows, which is read by blocks; fit it to "
-            "some of them, and give its predict."
+            "some of the rows beforehand, and give the predict method of the fitted regressor."
         )
     return [_fitted_to(given, X, column, weight) for column in y.T]
 
@@ -83,8 +83,8 @@ def _fitted_to(given, X, y, weight):
     weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
     if weight is not None and not weighs and np.ptp(weight[used]) > 0.0:
         raise ValueError(
-            f"mean_function={given!r} takes no sample_weight, and the rows' weights differ; give a regressor whose fit "
-            "has this argument, or a fitted one's predict."
+            f"mean_function={given!r} takes no sample_weight, but the weights of the rows differ; give a regressor "
+            "whose fit has this argument, or the predict method of a fitted regressor."
         )
     return regressor.fit(X[used], y[used], **({"sample_weight": weight[used]} if weighs else {}))
 

@@ -1,4 +1,4 @@
-"""What a regressor is given, checked: X, numbers y, and what is known of the rows."""
+"""Checks of a regressor's data: X, y and the known values of the rows."""
 
 from __future__ import annotations
 

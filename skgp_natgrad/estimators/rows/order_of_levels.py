@@ -1,4 +1,4 @@
-"""The order of labels that are levels: stated by the likelihood, by the type of y or by ``classes``; else taken."""
+"""The order of ordinal labels: given by the likelihood, by the type of y or by ``classes``; otherwise sorted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stated(estimator, y):
     name = f"likelihood {type(likelihood).__name__}: levels"
     levels = named(name, levels).tolist()
     if len(set(levels)) < max(len(levels), 2):
-        raise ValueError(f"{name}={levels!r} must be two or more, each of them once, the lowest first.")
+        raise ValueError(f"{name}={levels!r} must name two or more levels, each once, the lowest first.")
     return levels
 
 
@@ -36,9 +36,9 @@ def _ordered_likelihood(estimator):
 
 
 def of_named(estimator, levels, classes):
-    """The stated levels of a stream whose labels ``classes`` names; for strings it states an order, unless sorted.
+    """The levels of a stream, with the labels ``classes``. Unsorted strings in ``classes`` give an order.
 
-    A sorted array says nothing: ``numpy.unique`` returns one.
+    A sorted array gives none, because ``numpy.unique`` returns a sorted array.
     """
     if classes is None or _ordered_likelihood(estimator) is None:
         return levels
@@ -46,14 +46,14 @@ def of_named(estimator, levels, classes):
     levels = levels or ordered_by_type(classes)
     if levels is None:
         return list(dict.fromkeys(labels)) if _are_strings(labels) and labels != sorted(labels) else None
-    # A label that is none of the levels is refused with all of them.
+    # A label outside the levels is refused together with the labels of all calls.
     return [level for level in levels if level in labels] if set(labels) <= set(levels) else levels
 
 
 def of_all(stated):
     """The levels that all processes state, which must be the same."""
     if any(levels != stated[0] for levels in stated):
-        raise ValueError(f"The processes of a common fit state different levels: {stated}; state the same in each.")
+        raise ValueError(f"The processes of one fit give different levels: {stated}; give the same in each process.")
     return stated[0]
 
 
@@ -65,21 +65,21 @@ def in_order(labels, levels):
     unknown = [label for label in labels.tolist() if label not in levels]
     if unknown:
         raise ValueError(
-            f"{unknown} are labels, but none of the levels {levels}, from the lowest to the highest; name all levels "
-            "in likelihood=Ordinal(levels=[...]), or in the categories of y."
+            f"y holds the labels {unknown}, which are not among the levels {levels}; name all levels, the lowest "
+            "first, in likelihood=Ordinal(levels=[...]), or in the categories of y."
         )
     # Strings in an array of objects stay so.
     return np.array(levels, dtype=object if labels.dtype == object else None)
 
 
 def warn_of_taken(estimator, classes, levels, stacklevel):
-    """Give a UserWarning of the order of levels that are strings, where none is stated; its level as of a caller."""
+    """Give a UserWarning that strings are taken in alphabetical order, if no order is given."""
     if levels is not None or _ordered_likelihood(estimator) is None or not _are_strings(classes.tolist()):
         return
     warnings.warn(
-        f"The labels are strings whose order is not stated, and are taken in the order of the alphabet: "
-        f"{' < '.join(map(repr, classes.tolist()))}. State it by likelihood=Ordinal(levels=[...]), the lowest level "
-        "first, or give y as an ordered Categorical of pandas or an Enum of Polars.",
+        f"The order of the labels is not given, and they are taken in alphabetical order: "
+        f"{' < '.join(map(repr, classes.tolist()))}. Give the order by likelihood=Ordinal(levels=[...]), the lowest "
+        "level first, or give y as an ordered Categorical of pandas or an Enum of Polars.",
         UserWarning,
         stacklevel=stacklevel + 1,
     )
@@ -93,8 +93,8 @@ def check_as_before(levels, classes):
     now, before = ([each for each in one if each in other] for one, other in ((levels, known), (known, levels)))
     if now != before:
         raise ValueError(
-            f"partial_fit continues the fit before, whose levels have the order {before}, but here it is {now}; give "
-            "the same order, or call fit to start anew."
+            f"partial_fit continues a fit whose levels have the order {before}, but here they have the order {now}; "
+            "give the same order, or call fit to start anew."
         )
 
 

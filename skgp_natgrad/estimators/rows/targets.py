@@ -13,7 +13,7 @@ class Targets(NamedTuple):
     Attributes
     ----------
     columns : ndarray of shape (N, T)
-        Of many rows this, the weight, the offset and what is known are `Rows`.
+        For a long table this, ``weight``, ``offset`` and ``known`` are `Rows`.
     weight : array-like of shape (N,) or None
         The user's weights, multiplied by those of the classes.
     types : list of numpy.dtype
@@ -30,7 +30,7 @@ class Targets(NamedTuple):
     known : ndarray of shape (N, P T) or None
         What else is known of the rows: see `known_parts.of_rows`.
     may_lack : bool
-        Whether a column may be without a value, as where a stream goes on.
+        Whether a column may be missing in all rows, as in later calls of a stream.
     """
 
     columns: np.ndarray

@@ -45,7 +45,7 @@ def weighted(X, types, targets, batch_size):
 def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False):
     """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``.
 
-    ``by_parts``: whether further rows may follow, among which a y that is constant here may vary in any unit.
+    ``by_parts``: whether further rows may follow; a y that is constant so far may vary in them.
     """
     affine = normalize_X != "quantile"
     if isinstance(table, LongTable):
