@@ -121,9 +121,6 @@ def test_files_classes_and_functions_are_short():
             # A signature with types takes a line for each argument.
             begins = node.body[0].lineno if isinstance(node, ast.FunctionDef) else getattr(node, "lineno", 0)
             n_lines = getattr(node, "end_lineno", 0) - begins + 1
-            if path.parent.name == "estimators" and getattr(node, "name", None) == "__init__":
-                # scikit-learn asks for a line to store each argument, and for nothing else.
-                n_lines -= len(node.args.kwonlyargs)
             assert n_lines <= limits.get(type(node), n_lines), f"{path}: {node.name} has {n_lines} lines"
 
 

@@ -1,5 +1,6 @@
 """The public interface: each name is on the page of the API, with a docstring of numpydoc's form and with types."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -9,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, objectives
-from skgp_natgrad._backend import types
 from skgp_natgrad._backend.device import DEVICES, DTYPES
-from skgp_natgrad.estimators.arguments import types as of_arguments
 from skgp_natgrad.svgp import BASES, INDUCING_INITS, MEAN_SOLVERS, OPTIMIZERS, PARAMETERIZATIONS, SOLVERS
 from skgp_natgrad.training import schedules
 
@@ -165,24 +164,32 @@ def test_types_can_be_evaluated(cls):
 
 
 @pytest.mark.parametrize(
-    ("alias", "names"),
+    ("argument", "names"),
     [
-        (of_arguments.Basis, BASES),
-        (of_arguments.InducingInit, ["auto", *INDUCING_INITS]),
-        (of_arguments.MeanSolver, ["auto", *MEAN_SOLVERS]),
-        (of_arguments.ObjectiveLike, objectives.names()),
-        (of_arguments.Optimizer, OPTIMIZERS),
-        (of_arguments.Parameterization, PARAMETERIZATIONS),
-        (of_arguments.Solver, ["auto", *SOLVERS]),
-        (of_arguments.Steps, set(schedules.names()) - {"auto"}),
-        (of_arguments.DType, DTYPES),
-        (types.Device, DEVICES),
+        ("basis", BASES),
+        ("inducing_init", ["auto", *INDUCING_INITS]),
+        ("mean_solver", ["auto", *MEAN_SOLVERS]),
+        ("objective", objectives.names()),
+        ("optimizer", OPTIMIZERS),
+        ("parameterization", PARAMETERIZATIONS),
+        ("solver", ["auto", *SOLVERS]),
+        ("gamma_schedule", schedules.names()),
+        ("learning_rate", set(schedules.names()) - {"auto"}),
+        ("dtype", DTYPES),
+        ("device", DEVICES),
     ],
 )
-def test_types_list_the_names_that_there_are(alias, names):
-    literals = [alias] if typing.get_origin(alias) is typing.Literal else typing.get_args(alias)
+def test_types_list_the_names_that_there_are(argument, names):
+    kind = typing.get_type_hints(NGDSVGPRegressor.__init__)[argument]
+    literals = [kind] if typing.get_origin(kind) is typing.Literal else typing.get_args(kind)
     found = {name for each in literals if typing.get_origin(each) is typing.Literal for name in typing.get_args(each)}
     assert found == set(names)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_documented_defaults_are_those_of_the_table(cls):
+    said = dict(re.findall(r"^(\w+) : .*, default=(.*)$", sections(cls.__doc__)["Parameters"], flags=re.MULTILINE))
+    assert {name: ast.literal_eval(text) for name, text in said.items()} == cls().get_params()
 
 
 def test_the_package_says_that_it_has_types():

@@ -16,7 +16,7 @@ from .. import svgp
 from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
-from .arguments import checks, reading
+from .arguments import checks, constructor
 from .arguments.clones import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
@@ -31,7 +31,77 @@ from .rows import inputs
 class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
-    The subclasses define the targets; this class fits latent functions to them.
+    The subclasses define the arguments and the targets; this class fits latent functions to them.
+
+    Attributes
+    ----------
+    kernel_ : sklearn.gaussian_process kernel or list of kernels
+        The kernel with the trained hyperparameters, in the units in which
+        ``kernel`` has them; a list where ``kernel`` is one.
+    likelihood_ : likelihood
+        The likelihood with the trained parameters; the parameters of "gaussian"
+        and "student_t" are on the scale of the standardised y.
+    inducing_points_ : ndarray of shape (M, n_features)
+        In the units of X.
+    mean_inducing_points_ : ndarray of shape (G, n_features)
+        In the units of X; for ``basis="decoupled"`` the mean's copy of the
+        inducing points comes last. With ``basis="solve"`` they carry a
+        covariance too.
+    elbo_ : float
+        The bound, or the value of another ``objective``, at the solution, in
+        nats, for y on the scale of ``likelihood_``; with priors on hyperparameters it
+        includes ``log_prior_``. It is evaluated exactly on the
+        full batch, and is the average of the last estimates with minibatches.
+        With ``mean_solver="exact"`` it is evaluated on all rows. After a later
+        call of ``partial_fit`` it is conditional on the rows of earlier calls.
+    elbo_curve_ : ndarray of shape (n_iter,)
+        The bound before each iteration (with "lbfgs" and "evidence" after it); with minibatches
+        an unbiased estimate.
+    log_prior_ : float
+        The log density of the hyperparameters under ``hyperparameter_prior``, which
+        ``elbo_`` includes, with "predictive" times its ``kl_weight``; zero without.
+    n_iter_ : int
+        Number of iterations.
+    step_sizes_ : ndarray of shape (n_iter,)
+        The step size of q that each iteration finally used, after a line search
+        or halving. Zero where q stayed, and throughout with "lbfgs".
+    n_rejected_steps_ : int
+        Number of iterations in which a step was changed: the step of q was
+        shortened, to keep the covariance positive definite or because it lowered
+        the bound of its own batch; the optimizer's step was skipped because a
+        gradient was not finite; the iteration was undone, because the bound of
+        the full batch had fallen, or because the bound of some minibatch among
+        the same twenty iterations was not finite; or the line search found no
+        larger bound.
+    n_clipped_steps_ : int
+        Number of these in which the shortened step ignored the negative
+        curvature of a likelihood that is not log-concave.
+    jitter_ : float
+        The value added to the covariance's diagonal.
+    plan_ : str
+        The solver, kernel, scaling and sizes that were used, in one paragraph.
+    feature_importances_ : ndarray of shape (n_features,)
+        Relevance of each column, summing to one: mean squared derivatives of the latent functions.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns of X, if they are all strings.
+
+    References
+    ----------
+    .. [1] H. Salimbeni, S. Eleftheriadis, J. Hensman (2018). "Natural Gradients
+       in Practice: Non-Conjugate Variational Inference in Gaussian Process
+       Models." AISTATS.
+    .. [2] H. Salimbeni, C.-A. Cheng, B. Boots, M. Deisenroth (2018).
+       "Orthogonally Decoupled Variational Gaussian Processes." NeurIPS.
+    .. [3] D. Burt, C. Rasmussen, M. van der Wilk (2020). "Convergence of Sparse
+       Variational Inference in Gaussian Process Regression." JMLR.
+    .. [4] M. Titsias (2025). "New Bounds for Sparse Variational Gaussian
+       Processes." ICML.
+    .. [5] M. Jankowiak, G. Pleiss, J. Gardner (2020). "Parametric Gaussian
+       Process Regressors." ICML.
+    .. [6] J. Shi, M. Titsias, A. Mnih (2020). "Sparse Orthogonal Variational
+       Inference for Gaussian Processes." AISTATS.
     """
 
     _task = None
@@ -52,79 +122,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        likelihood="gaussian",
-        objective="elbo",
-        hyperparameter_prior=None,
-        n_restarts_optimizer="auto",
-        calibrate=True,
-        normalize_X="auto",
-        normalize_y=True,
-        n_inducing="auto",
-        n_mean_inducing="auto",
-        basis="orthogonal",
-        inducing_init="auto",
-        train_inducing_points=True,
-        solver="auto",
-        parameterization="natural",
-        gamma_schedule="auto",
-        optimizer="adam",
-        learning_rate=0.02,
-        mean_solver="auto",
-        mean_columns="auto",
-        batch_size="auto",
-        max_iter="auto",
-        tol=1e-3,
-        n_iter_no_change=50,
-        warm_start=False,
-        random_state=None,
-        jitter="auto",
-        device="auto",
-        n_devices=None,
-        dtype="float64",
-        verbose=0,
-        callback=None,
-        checkpoint=None,
-        checkpoint_every=5.0,
-    ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.objective = objective
-        self.hyperparameter_prior = hyperparameter_prior
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.calibrate = calibrate
-        self.normalize_X = normalize_X
-        self.normalize_y = normalize_y
-        self.n_inducing = n_inducing
-        self.n_mean_inducing = n_mean_inducing
-        self.basis = basis
-        self.inducing_init = inducing_init
-        self.train_inducing_points = train_inducing_points
-        self.solver = solver
-        self.parameterization = parameterization
-        self.gamma_schedule = gamma_schedule
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.mean_solver = mean_solver
-        self.mean_columns = mean_columns
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.jitter = jitter
-        self.device = device
-        self.n_devices = n_devices
-        self.dtype = dtype
-        self.verbose = verbose
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-
     def set_params(self, **params: Any) -> Self:
         """Set parameters; nested ones are named ``<argument>__<parameter>``.
 
@@ -143,7 +140,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         >>> NGDSVGPRegressor().set_params(n_inducing=20, likelihood="poisson")
         NGDSVGPRegressor(likelihood='poisson', n_inducing=20)
         """
-        reading.check_names(self, params)
+        constructor.check_names(self, params)
         return super().set_params(**params)
 
     # -- fitting -------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -11,71 +10,32 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._backend.labels import positions
-from .._backend.types import ArrayLike, Device, Devices, NDArray, Seed
-from ..likelihoods import Likelihood
+from .._backend.types import ArrayLike, PerRow
+from .arguments.constructor import suggesting
 from .arguments.documentation import documented
-from .arguments.misspelled import suggesting
 from .arguments.streams import streaming
-from .arguments.task import CLASSIFICATION
-from .arguments.types import (
-    Basis,
-    Callback,
-    DType,
-    HyperparameterPrior,
-    InducingInit,
-    Kernels,
-    MeanSolver,
-    NormalizeX,
-    ObjectiveLike,
-    Optimizer,
-    Parameterization,
-    Path,
-    PerRow,
-    Solver,
-    Steps,
-)
+from .arguments.task import CLASSIFICATION, ClassifierArguments
 from .base import BaseNGDSVGP
 from .fitted.calibration import calibration_of
 from .predictions.class_distribution import ClassDistribution
 from .rows import class_labels, inputs, long_tables, order_of_levels
 from .rows.targets import Targets
 
-# Names in the constructor's scope that are not arguments shared with the regressor.
-_NOT_SHARED = ("self", "__class__", "class_weight")
-
 
 @suggesting
 @documented
-class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
+class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
     standardised internally.
 
-    Parameters
-    ----------
-    likelihood : {"auto", "bernoulli", "softmax", "robust_max", "ordinal"} or object, default="auto"
-        Distribution of y given the latent functions. An object of
-        :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
-        latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
-        classes and "softmax" for more. "ordinal" treats the labels as ordered levels: see
-        :class:`~skgp_natgrad.likelihoods.Ordinal` for how to give their order.
-    normalize_y : bool, default=True
-        Not used; it is here because the regressor has it. Labels are never scaled.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, which multiply ``sample_weight``.
-    calibrate : bool, default=True
-        Whether to calibrate class probabilities and drawn labels: the latent mean and the latent standard deviation are
-        each multiplied by a number. The two numbers maximise the log density of held-out labels
-        (``solver="evidence"``), or of training labels that are each predicted from all others. ``partial_fit`` finds
-        them from the rows of its last call. With ``objective="predictive"``, which trains this density, both are one.
-
     Attributes
     ----------
-    calibration_ : tuple of float
-        Factors of the latent mean and standard deviation; ones without ``calibrate``.
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted; with ``likelihood="ordinal"`` the levels from the lowest to the highest.
+    calibration_ : tuple of float
+        Factors of the latent mean and standard deviation; ones without ``calibrate``.
 
     Examples
     --------
@@ -90,50 +50,6 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, BaseNGDSVGP):
     """
 
     _task = CLASSIFICATION
-    classes_: NDArray[Any]
-
-    def __init__(
-        self,
-        kernel: Kernels = None,
-        *,
-        likelihood: str | Likelihood = "auto",
-        objective: ObjectiveLike = "elbo",
-        hyperparameter_prior: HyperparameterPrior = None,
-        n_restarts_optimizer: int | Literal["auto"] = "auto",
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        calibrate: bool = True,
-        normalize_X: NormalizeX = "auto",
-        normalize_y: bool = True,
-        n_inducing: int | Literal["auto", "all"] | None = "auto",
-        n_mean_inducing: int | Literal["auto"] = "auto",
-        basis: Basis = "orthogonal",
-        inducing_init: InducingInit = "auto",
-        train_inducing_points: bool = True,
-        solver: Solver = "auto",
-        parameterization: Parameterization = "natural",
-        gamma_schedule: Steps | Literal["auto"] = "auto",
-        optimizer: Optimizer = "adam",
-        learning_rate: Steps = 0.02,
-        mean_solver: MeanSolver = "auto",
-        mean_columns: int | Literal["auto"] = "auto",
-        batch_size: int | Literal["auto"] | None = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-3,
-        n_iter_no_change: int = 50,
-        warm_start: bool = False,
-        random_state: Seed = None,
-        jitter: float | Literal["auto"] = "auto",
-        device: Device = "auto",
-        n_devices: Devices = None,
-        dtype: DType = "float64",
-        verbose: int = 0,
-        callback: Callback = None,
-        checkpoint: Path = None,
-        checkpoint_every: float = 5.0,
-    ) -> None:
-        shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
-        super().__init__(**shared)
-        self.class_weight = class_weight
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: PerRow = None) -> Self:
         """Fit the Gaussian process.

@@ -2,83 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
-from .._backend.types import ArrayLike, Device, Devices, Floats, Seed
-from ..likelihoods import Likelihood
+from .._backend.types import ArrayLike, Floats, PerRow
+from .arguments.constructor import suggesting
 from .arguments.documentation import documented
-from .arguments.misspelled import suggesting
 from .arguments.streams import streaming
-from .arguments.task import REGRESSION
-from .arguments.types import (
-    Basis,
-    Callback,
-    DType,
-    HyperparameterPrior,
-    InducingInit,
-    Kernels,
-    MeanFunction,
-    MeanSolver,
-    NormalizeX,
-    ObjectiveLike,
-    Optimizer,
-    Parameterization,
-    Path,
-    PerRow,
-    Solver,
-    Steps,
-)
+from .arguments.task import REGRESSION, RegressorArguments
 from .base import BaseNGDSVGP
 from .predictions.moments import TargetMoments
 from .rows import numbers
 
-# Names in the constructor's scope that are not arguments shared with the classifier.
-_NOT_SHARED = ("self", "__class__", "mean_function", "missing_targets")
-
 
 @suggesting
 @documented
-class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
+class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
     standardised internally, and so is y where the likelihood allows it.
-
-    Parameters
-    ----------
-    likelihood : str or object, default="gaussian"
-        Distribution of y given the latent functions: "gaussian", "student_t",
-        "heteroscedastic_gaussian", "censored", "poisson", "negative_binomial",
-        "zero_inflated_poisson", "binomial", "gamma", "lognormal", "exponential",
-        "tweedie", "beta", "chained_beta" or "ordinal"; "auto" is "gaussian". An
-        object of :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
-        ``likelihood__...``; the noise of "gaussian", "student_t" and "censored"
-        is on the scale of the standardised y.
-    normalize_y : bool or "center", default=True
-        Standardise each column of y. "center" only subtracts its mean: then noise and amplitudes are given in the
-        (squared) units of y, and with ``normalize_X=False`` lengthscales in the units of X. False leaves y as it is,
-        with a prior mean of zero. Used only by the likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
-        "censored"; the others see y on its original scale, and their prior mean is chosen from the data.
-    calibrate : bool or "auto", default="auto"
-        Whether to correct the predicted standard deviation, with ``likelihood="gaussian"``. Each row is predicted from
-        all others. If the size of these errors varies with X, or their tails are heavy, a second process multiplies the
-        variances of y and of the latent function, and the errors are Student-t. With fewer than 100 rows and the
-        default kernel it is one factor, which allows for hyperparameters that so few rows do not determine. The mean
-        and :meth:`score` do not change. "auto": with ``solver="evidence"``, unless the noise is "fixed". Not available
-        with ``alpha``.
-    mean_function : callable, regressor, "linear" or None, default=None
-        The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X, returns one
-        value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
-        :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
-        residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
-    missing_targets : {"error", "ignore"}, default="error"
-        What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
-        targets of the row are used, and a row without any target is left out.
 
     Attributes
     ----------
@@ -111,51 +58,6 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, BaseNGDSVGP):
     """
 
     _task = REGRESSION
-
-    def __init__(
-        self,
-        kernel: Kernels = None,
-        *,
-        likelihood: str | Likelihood = "gaussian",
-        objective: ObjectiveLike = "elbo",
-        hyperparameter_prior: HyperparameterPrior = None,
-        n_restarts_optimizer: int | Literal["auto"] = "auto",
-        calibrate: bool | Literal["auto"] = "auto",
-        mean_function: MeanFunction = None,
-        normalize_X: NormalizeX = "auto",
-        normalize_y: bool | Literal["center"] = True,
-        missing_targets: Literal["error", "ignore"] = "error",
-        n_inducing: int | Literal["auto", "all"] | None = "auto",
-        n_mean_inducing: int | Literal["auto"] = "auto",
-        basis: Basis = "orthogonal",
-        inducing_init: InducingInit = "auto",
-        train_inducing_points: bool = True,
-        solver: Solver = "auto",
-        parameterization: Parameterization = "natural",
-        gamma_schedule: Steps | Literal["auto"] = "auto",
-        optimizer: Optimizer = "adam",
-        learning_rate: Steps = 0.02,
-        mean_solver: MeanSolver = "auto",
-        mean_columns: int | Literal["auto"] = "auto",
-        batch_size: int | Literal["auto"] | None = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-3,
-        n_iter_no_change: int = 50,
-        warm_start: bool = False,
-        random_state: Seed = None,
-        jitter: float | Literal["auto"] = "auto",
-        device: Device = "auto",
-        n_devices: Devices = None,
-        dtype: DType = "float64",
-        verbose: int = 0,
-        callback: Callback = None,
-        checkpoint: Path = None,
-        checkpoint_every: float = 5.0,
-    ) -> None:
-        shared = {name: value for name, value in locals().items() if name not in _NOT_SHARED}
-        super().__init__(**shared)
-        self.mean_function = mean_function
-        self.missing_targets = missing_targets
 
     def fit(
         self,

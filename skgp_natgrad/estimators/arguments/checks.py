@@ -2,84 +2,86 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import difflib
 import numbers
 import os
+import types
+import typing
 from pathlib import Path
 
 import numpy as np
 
+from ... import objectives
+from ..._backend.device import DTYPES
+from ...priors import Prior
 from ...training import schedules
 from ...training.checkpoint import is_folder
 
 # Beyond the square root of the largest number a kernel that grows with X overflows; and rows that an error names.
 _OVERFLOWS, _MOST_SHOWN = 1e150, 5
-# Other words for names, in the order in which they are suggested.
+# Other words for names; of a word with several meanings the first that is allowed is suggested.
 _MEANT = {
-    "normal": ("gaussian",),
-    "norm": ("gaussian",),
-    "gauss": ("gaussian",),
-    "mse": ("gaussian",),
-    "squared_error": ("gaussian",),
-    "least_squares": ("gaussian",),
-    "t": ("student_t",),
-    "robust": ("student_t", "robust_max"),
-    "huber": ("student_t",),
-    "laplace": ("student_t",),
-    "heteroscedastic": ("heteroscedastic_gaussian",),
-    "censored_gaussian": ("censored",),
-    "censored_normal": ("censored",),
-    "inverse_gaussian": ("gamma",),
-    "successes": ("binomial", "bernoulli"),
-    "binomial": ("bernoulli",),
-    "proportions": ("binomial", "beta"),
-    "binary": ("bernoulli",),
-    "logistic": ("bernoulli",),
-    "logit": ("bernoulli",),
-    "probit": ("bernoulli",),
-    "categorical": ("softmax",),
-    "multinomial": ("softmax",),
-    "multiclass": ("softmax",),
-    "nb": ("negative_binomial",),
-    "negbin": ("negative_binomial",),
-    "nb2": ("negative_binomial",),
-    "zip": ("zero_inflated_poisson",),
-    "count": ("poisson",),
-    "counts": ("poisson",),
-    "log_normal": ("lognormal",),
-    "compound_poisson": ("tweedie",),
-    "tobit": ("censored",),
-    "truncated": ("censored",),
-    "ordered": ("ordinal",),
-    "cumulative": ("ordinal",),
-    "sgd": ("gd", "adam"),
-    "gradient_descent": ("gd",),
-    "natural": ("ngd",),
-    "natural_gradient": ("ngd",),
-    "exact": ("evidence",),
-    "l_bfgs": ("lbfgs",),
-    "l_bfgs_b": ("lbfgs",),
-    "fmin_l_bfgs_b": ("lbfgs",),
-    "adamw": ("adam",),
-    "kmeans": ("k-means",),
-    "k_means++": ("k-means",),
-    "cuda": ("gpu",),
-    "cuda:0": ("gpu",),
-    "single": ("float32",),
-    "float16": ("float32",),
-    "vfe": ("elbo",),
-    "ppgpr": ("predictive",),
-    "fixed": ("constant",),
+    "gaussian": "normal norm gauss mse squared_error least_squares",
+    "student_t": "t robust huber laplace",
+    "robust_max": "robust",
+    "heteroscedastic_gaussian": "heteroscedastic",
+    "censored": "censored_gaussian censored_normal tobit truncated",
+    "gamma": "inverse_gaussian",
+    "binomial": "successes proportions",
+    "bernoulli": "successes binomial binary logistic logit probit",
+    "beta": "proportions",
+    "softmax": "categorical multinomial multiclass",
+    "negative_binomial": "nb negbin nb2",
+    "zero_inflated_poisson": "zip",
+    "poisson": "count counts",
+    "lognormal": "log_normal",
+    "tweedie": "compound_poisson",
+    "ordinal": "ordered cumulative",
+    "gd": "sgd gradient_descent",
+    "ngd": "natural natural_gradient",
+    "evidence": "exact",
+    "lbfgs": "l_bfgs l_bfgs_b fmin_l_bfgs_b",
+    "adam": "sgd adamw",
+    "k-means": "kmeans k_means++",
+    "gpu": "cuda cuda:0",
+    "float32": "single float16",
+    "elbo": "vfe",
+    "predictive": "ppgpr",
+    "constant": "fixed",
 }
+
+
+def of_type(name, value, kind, **limits):
+    """Return ``value`` if the type ``kind`` allows it, and a number if it is within the limits of `number`.
+
+    The type is a union of names (``Literal``), None, bool, int, float, other classes, and functions.
+    """
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    words = [True, False] if bool in kinds else []
+    words += [word for each in kinds if typing.get_origin(each) is typing.Literal for word in typing.get_args(each)]
+    words += [None] if type(None) in kinds else []
+    classes = tuple(each for each in kinds if isinstance(each, type) and each not in (bool, int, float))
+    if is_one_of(value, words) or isinstance(value, classes):
+        return value
+    if int in kinds or float in kinds:
+        return (integer if int in kinds else number)(name, value, words=words, **limits)
+    if collections.abc.Callable in map(typing.get_origin, kinds):
+        return function(name, value)
+    return boolean(name, value) if kind is bool else choice(name, value, words)
 
 
 def choice(name, value, allowed):
     """Return ``value`` if it is one of ``allowed``; otherwise raise, and suggest the nearest one."""
-    value = bool(value) if isinstance(value, np.bool_) else value
-    if any(value is option or (isinstance(value, str) and value == option) for option in allowed):
-        return value
-    raise ValueError(unknown(name, value, allowed))
+    if not is_one_of(value, allowed):
+        raise ValueError(unknown(name, value, allowed))
+    return value
+
+
+def is_one_of(value, allowed):
+    """Whether ``value`` is one of names, booleans and None; no number is a boolean here."""
+    return any(value is option or (isinstance(value, str) and value == option) for option in allowed)
 
 
 def unknown(name, value, allowed):
@@ -95,8 +97,8 @@ def question(found, whose=""):
 
 def meant(value, allowed):
     """Return the one of ``allowed`` that ``value`` is another word for, or None."""
-    names = _MEANT.get(str(value).lower().replace("-", "_").replace(" ", "_"), ())
-    return next((name for name in names if name in allowed), None)
+    word = str(value).lower().replace("-", "_").replace(" ", "_")
+    return next((name for name, words in _MEANT.items() if word in words.split() and name in allowed), None)
 
 
 def closest(value, allowed, alike=0.6):
@@ -106,29 +108,26 @@ def closest(value, allowed, alike=0.6):
     return names[found[0]] if found else None
 
 
-def integer(name, value, minimum, word=None):
-    """Return ``value`` as an int of at least ``minimum``; the message names the ``word`` that is allowed as well."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < minimum:
-        others = "" if word is None else f", or {word!r}"
-        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}{others}.")
+def integer(name, value, least, words=()):
+    """Return ``value`` as an int of at least ``least``; the message names the ``words`` that are allowed as well."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {least}{_or(words, value)}")
     return int(value)
 
 
-def n_devices(name, value):
-    """Refuse what is no number of devices."""
-    if isinstance(value, str):
-        choice(name, value, ("all",))
-    elif value is not None:
-        integer(name, value, 1)
-
-
-def number(name, value, minimum=0.0, strict=True):
-    """Return ``value`` as a finite float above (``strict``) or at least ``minimum``."""
+def number(name, value, least=None, above=None, words=()):
+    """Return ``value`` as a finite float of at least ``least``, or ``above`` a number; ``words`` as in `integer`."""
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
-    if not valid or value < minimum or (strict and value == minimum):
-        relation = "above" if strict else "at least"
-        raise ValueError(f"{name}={value!r} must be a finite number {relation} {minimum:g}.")
+    if not valid or (value < least if above is None else value <= above):
+        relation = f"at least {least:g}" if above is None else f"above {above:g}"
+        raise ValueError(f"{name}={value!r} must be a finite number {relation}{_or(words, value)}")
     return float(value)
+
+
+def _or(words, value):
+    """The end of a sentence, which names further words that are allowed, and suggests the one that is meant."""
+    more = ", ".join(["", *map(repr, words[:-1]), *(f"or {word!r}" for word in words[-1:])])
+    return f"{more}.{question(closest(value, words)) if isinstance(value, str) else ''}"
 
 
 def levels(name, value, several=True):
@@ -162,12 +161,48 @@ def path(name, value):
     return Path(text)
 
 
-def dtype(name, value, allowed):
-    """Return the name of the floating type ``value`` if it is one of ``allowed``."""
+def dtype(name, value, kind):
+    """Return the name of the floating type ``value``."""
     with contextlib.suppress(TypeError):
         # NumPy would read None as a type.
         value = value if value is None else np.dtype(value).name
-    return choice(name, value, allowed)
+    return choice(name, value, DTYPES)
+
+
+def basis(name, value, kind):
+    """Return ``value`` if it is the name of a basis; the coupled one is no other."""
+    if isinstance(value, str) and value == "coupled":
+        raise ValueError(
+            "basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same."
+        )
+    return of_type(name, value, kind)
+
+
+def objective(name, value, kind):
+    """Return the objective that ``value`` is, or that has this name; a user's own may have one."""
+    if isinstance(value, objectives.Objective):
+        return value
+    return objectives.by_name(choice(name, value, tuple(objectives.names())))
+
+
+def hyperparameter_prior(name, value, kind):
+    """Return ``value`` if it is a prior or has some; names of hyperparameters are compared with the kernel's later."""
+    if isinstance(value, str):
+        return choice(name, value, ("weak",))
+    each = value.values() if isinstance(value, collections.abc.Mapping) else [value]
+    if value is not None and not all(isinstance(prior, Prior) for prior in each):
+        raise ValueError(
+            f"{name}={value!r} must be None, 'weak', a prior of skgp_natgrad.priors such as "
+            "LogNormal(2.0, 0.5), or a dict of these by the names of hyperparameters."
+        )
+    return value
+
+
+def function(name, value):
+    """Return ``value`` if it is a function or None."""
+    if value is not None and not callable(value):
+        raise ValueError(f"{name}={value!r} must be callable, or None.")
+    return value
 
 
 def boolean(name, value):

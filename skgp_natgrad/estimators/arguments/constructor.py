@@ -1,21 +1,194 @@
-"""The arguments of the constructor, also of a user's subclass whose own constructor has fewer of them, or others.
+"""The rows of the table of arguments, and the constructors that are made from them.
 
-By scikit-learn's conventions such a class calls the constructor of its base, which stores them all.
+scikit-learn reads an estimator's arguments from the signature of its constructor, and type checkers from the rows,
+which they know as fields of a dataclass. A user's subclass may have a constructor of its own, with fewer arguments or
+others: by scikit-learn's conventions it calls the constructor of its base, which stores them all.
 """
 
 from __future__ import annotations
 
-from inspect import signature
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-_PACKAGE = __name__.split(".", maxsplit=1)[0]
+import numpy as np
+
+from . import checks
+
+_Class = TypeVar("_Class", bound=type)
+
+# Arguments of other estimators' constructors, and where to give here what they hold; and those of regressors alone.
+_ELSEWHERE = {
+    "inducing_points": "Give them as inducing_init.",
+    "lengthscale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
+    "length_scale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
+}
+_OF_NOISE = {
+    "alpha": "Known variances of the noise are given to fit, as in fit(X, y, alpha=...); its initial value is the "
+    "likelihood's, as in likelihood=Gaussian(0.1).",
+    "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
+}
+_ESTIMATORS = __package__.rpartition(".")[0]
+# Least similarity of an argument that is suggested.
+_ALIKE = 0.75
 
 
-def defaults(cls):
-    """The default of each argument by name, of the first class of this package that ``cls`` is or inherits from."""
-    own = next(each for each in cls.__mro__ if each.__module__.split(".", maxsplit=1)[0] == _PACKAGE)
-    return {name: each.default for name, each in signature(own).parameters.items()}
+class Row(NamedTuple):
+    """A row of the table; see `argument`."""
+
+    default: Any
+    check: Callable | None
+    limits: dict
+    needs: tuple
+    asks_for_steps: bool
+    kind: Any
+    type: Any = None
+    written_type: str = ""
+
+    def read(self, name, value):
+        """Return what ``value`` stands for; raise ValueError if it is not allowed."""
+        value = value.item() if isinstance(value, np.generic) else value
+        return value if self.check is None else self.check(name, value, self.type, **self.limits)
 
 
-def arguments(estimator):
+def argument(
+    *,
+    default: Any,
+    check: Callable[..., Any] | None = checks.of_type,
+    needs: tuple[Callable[..., str | None], ...] = (),
+    asks_for_steps: bool = False,
+    kw_only: bool = True,
+    **limits: float,
+) -> Any:
+    """Return a row of the table: an argument, whose name and type stand on its left.
+
+    Parameters
+    ----------
+    default : object
+    check : callable or None
+        Is called with the name, the value and the type, and returns what the value stands for, or raises ValueError.
+        By default it is the type that says which values are allowed; None leaves the check to the place of use.
+    needs : tuple of callable
+        What the argument needs to have an effect: functions of `inert`.
+    asks_for_steps : bool
+        Whether ``solver="auto"`` trains by steps where it is set, although one step would use it.
+    kw_only : bool
+    **limits : float
+        ``least``, the smallest number that is allowed, or ``above``, below which none is.
+    """
+    kind = Parameter.KEYWORD_ONLY if kw_only else Parameter.POSITIONAL_OR_KEYWORD
+    return Row(default, check, limits, needs, asks_for_steps, kind)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(argument,))
+def arguments(cls: _Class) -> _Class:
+    """Make the constructor of a class from its rows and those of its bases; its own follow the first group."""
+    types, written = inspect.get_annotations(cls, eval_str=True), inspect.get_annotations(cls)
+    own = {
+        name: row._replace(type=types[name], written_type=written[name])
+        for name, row in vars(cls).items()
+        if isinstance(row, Row)
+    }
+    for name in own:
+        # An instance without a value has no attribute, as in any other class.
+        delattr(cls, name)
+    cls._groups = [base for base in cls.__bases__ if hasattr(base, "_arguments")]
+    first, *others = [base._arguments for base in cls._groups] or [{}]
+    cls._arguments = functools.reduce(operator.or_, [first, own, *others, own])
+    cls.__init__ = _constructor(cls._arguments)
+    return cls
+
+
+def _constructor(table):
+    itself = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    each = [Parameter(name, row.kind, default=row.default, annotation=row.written_type) for name, row in table.items()]
+    shape = Signature([itself, *each], return_annotation="None")
+
+    def __init__(self, *given, **options):
+        bound = shape.bind(self, *given, **options)
+        bound.apply_defaults()
+        for name in table:
+            setattr(self, name, bound.arguments[name])
+
+    __init__.__signature__ = shape
+    __init__.__annotations__ = {name: row.type for name, row in table.items()} | {"return": None}
+    return __init__
+
+
+def values(estimator):
     """The values of all arguments by name, those of a subclass as well."""
-    return {name: getattr(estimator, name) for name in defaults(type(estimator))} | estimator.get_params(deep=False)
+    return {name: getattr(estimator, name) for name in estimator._arguments} | estimator.get_params(deep=False)
+
+
+def read(estimator):
+    """What the arguments' values stand for, by name; raise ValueError for the first value that is not allowed."""
+    rows = estimator._arguments.items()
+    return SimpleNamespace(**{name: row.read(name, getattr(estimator, name)) for name, row in rows})
+
+
+def is_default(estimator, name):
+    """Whether an argument has its default, under whatever name."""
+    row = estimator._arguments[name]
+    value, default = (row.read(name, each) for each in (getattr(estimator, name), row.default))
+    return value is default or repr(value) == repr(default)
+
+
+def check_names(estimator, params):
+    """Refuse names that ``set_params`` cannot set, and suggest the nearest one that it can."""
+    for key in params:
+        name, nested, _ = key.partition("__")
+        names = estimator._get_param_names()
+        if name not in names:
+            raise ValueError(checks.unknown(f"{type(estimator).__name__} parameter", name, names))
+        value = params.get(name, getattr(estimator, name, None))
+        if nested and not hasattr(value, "set_params"):
+            raise ValueError(
+                f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
+                "such as kernel=RBF(), likelihood=StudentT(), objective=Predictive(), gamma_schedule=LogLinear()."
+            )
+
+
+def suggesting(cls: _Class) -> _Class:
+    """Let the constructor and the inherited methods of a class suggest arguments in place of unknown ones.
+
+    Python's own errors name the class in which a method is defined, which a user does not know.
+    """
+    for name in dir(cls):
+        method = inspect.getattr_static(cls, name)
+        is_ours = inspect.isfunction(method) and method.__module__.startswith(_ESTIMATORS)
+        if is_ours and (name == "__init__" or not (name.startswith("_") or name in vars(cls))):
+            setattr(cls, name, _suggesting(cls, name, method))
+    return cls
+
+
+def _suggesting(cls, name, method):
+    shape, place = inspect.signature(method), f"{cls.__name__}.{name}"
+
+    @functools.wraps(method)
+    def called(self, *arguments, **options):
+        try:
+            shape.bind(self, *arguments, **options)
+        except TypeError as error:
+            unknown = next((each for each in options if each not in shape.parameters), None)
+            if unknown is None:
+                raise TypeError(f"{place}(): {error}") from None
+            hint = _hint(cls, name, unknown, list(shape.parameters)[1:])
+            raise TypeError(f"{place}() got an unexpected keyword argument {unknown!r}.{hint}") from None
+        return method(self, *arguments, **options)
+
+    # By these a method is pickled.
+    called.__qualname__, called.__module__ = place, cls.__module__
+    return called
+
+
+def _hint(cls, method, name, allowed):
+    if method == "__init__":
+        has_noise = "alpha" in inspect.signature(cls.fit).parameters
+        elsewhere = _ELSEWHERE | (_OF_NOISE if has_noise else {})
+        if name in elsewhere:
+            return f" {elsewhere[name]}"
+    return checks.question(checks.closest(name, allowed, _ALIKE))

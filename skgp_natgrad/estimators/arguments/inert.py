@@ -1,4 +1,7 @@
-"""Arguments that have no effect with the others given: one warning names them all."""
+"""What arguments need to have an effect: one warning names those that were set and have none.
+
+A row of the table names its needs; each is a function that returns why the argument has no effect, or None.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,13 @@ def warn_of_inert(estimator, fit, stacklevel):
     stacklevel : int
         Of the warning, counted from the caller.
     """
-    defaults = constructor.defaults(type(estimator))
-    found = [
-        f"{name}={getattr(estimator, name)!r} ({reason})"
-        for name, reason in _reasons(fit.plan, fit.table.has_known)
-        if name in defaults and getattr(estimator, name) is not defaults[name]
+    found = []
+    for name, row in estimator._arguments.items():
+        value = getattr(estimator, name)
+        reason = next(filter(None, (need(fit, estimator) for need in row.needs)), None)
         # A rung is the search's.
-        if getattr(estimator, name) != defaults[name] and not isinstance(getattr(estimator, name), Rung)
-    ]
+        if reason and not constructor.is_default(estimator, name) and not isinstance(value, Rung):
+            found.append(f"{name}={value!r} ({reason})")
     if found:
         warnings.warn(
             f"Without effect here: {'; '.join(found)}. Leave each at its default, or change what it depends on.",
@@ -54,39 +56,105 @@ def warn_of_units(estimator, fit, stacklevel):
         )
 
 
-def _reasons(plan, has_known):
-    """Pairs of an argument and the reason why it has no effect under this plan; what is known of rows says more."""
-    algorithm = plan.settings.algorithm
-    if plan.calibrate and not plan.n_classes:
-        if not plan.likelihood.conjugate:
-            yield "calibrate", 'only of likelihood="gaussian" the deviations of numbers are calibrated'
-        elif not plan.objective.closed_form:
-            yield "calibrate", "this objective trains the predicted density itself"
-        elif has_known:
-            yield "calibrate", "alpha says how the deviation varies"
-    solver, here = SOLVERS[algorithm.solver], f"solver={algorithm.solver!r}"
-    if plan.route.unread:
-        yield from ((name, f"{here} takes one step of size one on all rows") for name in plan.route.unread)
-        return
-    if not solver.natural:
-        yield "gamma_schedule", f"{here} takes no natural gradient steps"
-    if not solver.optimizes and algorithm.optimizer is not None:
-        yield "optimizer", f"{here} has steps of its own"
-    if "learning_rate" not in solver.step_sizes:
-        yield "learning_rate", f"{here} finds its step sizes"
-    elif algorithm.optimizer is None and not plan.n_mean_inducing and solver.natural:
-        yield "learning_rate", "optimizer=None updates nothing"
+def _solver(fit):
+    return SOLVERS[fit.plan.settings.algorithm.solver]
+
+
+def _here(fit):
+    return f"solver={fit.plan.settings.algorithm.solver!r}"
+
+
+def steps(fit, _):
+    """A route of many steps."""
+    return None if fit.plan.route.trains else f"{_here(fit)} takes one step of size one on all rows"
+
+
+def iterations(fit, _):
+    """A route that can be interrupted."""
+    return None if fit.plan.route.trains else f"{_here(fit)} has no iterations to continue from"
+
+
+def natural_steps(fit, _):
+    """A solver that takes natural gradient steps."""
+    return None if _solver(fit).natural else f"{_here(fit)} takes no natural gradient steps"
+
+
+def optimizer(fit, _):
+    """A solver that updates something by an optimizer."""
+    algorithm = fit.plan.settings.algorithm
+    own = not _solver(fit).optimizes and algorithm.optimizer is not None
+    return f"{_here(fit)} has steps of its own" if own else None
+
+
+def rate(fit, _):
+    """Something that is updated with a step size."""
+    plan = fit.plan
+    if "learning_rate" not in _solver(fit).step_sizes:
+        return f"{_here(fit)} finds its step sizes"
+    nothing = plan.settings.algorithm.optimizer is None and not plan.n_mean_inducing and _solver(fit).natural
+    return "optimizer=None updates nothing" if nothing else None
+
+
+def coordinates(fit, _):
+    """A distribution q that moves in one of several coordinates."""
+    plan, algorithm = fit.plan, fit.plan.settings.algorithm
     if not BASES[algorithm.basis].natural:
-        yield "parameterization", f"basis={algorithm.basis!r} has no natural parameters"
-    elif is_collapsed(algorithm, plan.likelihood.conjugate and plan.objective.closed_form):
-        yield "parameterization", f"{here} computes the best q in closed form here"
-    # An array is not named: it is refused, or belongs to an earlier call of partial_fit.
-    if plan.n_inducing is None and isinstance(plan.inducing_init, str):
-        yield "inducing_init", "n_inducing puts a point at every row"
-    if not plan.n_mean_inducing:
-        # The decoupled basis differs even then: its mean rests on a copy of the inducing points.
-        if BASES[algorithm.basis].natural:
-            yield "basis", "there are no mean-only points"
-        yield "mean_columns", "there are no mean-only points"
-        if algorithm.mean_solver in NATURAL_MEAN_SOLVERS:
-            yield "mean_solver", "there are no mean-only points"
+        return f"basis={algorithm.basis!r} has no natural parameters"
+    best = is_collapsed(algorithm, plan.likelihood.conjugate and plan.objective.closed_form)
+    return f"{_here(fit)} computes the best q in closed form here" if best else None
+
+
+def places(fit, _):
+    """Points that are fewer than the rows; an array is refused, or belongs to an earlier call of partial_fit."""
+    every_row = fit.plan.n_inducing is None and isinstance(fit.plan.inducing_init, str)
+    return "n_inducing puts a point at every row" if every_row and fit.plan.route.trains else None
+
+
+def mean_points(fit, _):
+    """Points for the mean alone."""
+    return "there are no mean-only points" if fit.plan.route.trains and not fit.plan.n_mean_inducing else None
+
+
+def mean_basis(fit, _):
+    """Points for the mean alone, or the decoupled basis, whose mean rests on a copy of the inducing points."""
+    return mean_points(fit, _) if BASES[fit.plan.basis].natural else None
+
+
+def mean_steps(fit, _):
+    """Points for the mean alone, whose weights have steps of their own."""
+    return mean_points(fit, _) if fit.plan.settings.algorithm.mean_solver in NATURAL_MEAN_SOLVERS else None
+
+
+def deviations(fit, _):
+    """A predicted deviation of numbers that can be calibrated; without it there is nothing to say."""
+    plan = fit.plan
+    if not plan.calibrate:
+        return None
+    if not plan.likelihood.conjugate:
+        return 'only of likelihood="gaussian" the deviations of numbers are calibrated'
+    if not plan.objective.closed_form:
+        return "this objective trains the predicted density itself"
+    return "alpha says how the deviation varies" if fit.table.has_known else None
+
+
+def kernel_search(fit, estimator):
+    """A search for the hyperparameters of a given kernel; a fit that goes on had it before."""
+    plan, search = fit.plan, fit.plan.route.search
+    if fit.previous is not None:
+        return None
+    if estimator.kernel is None and plan.hyperparameter_prior is None:
+        return "the default kernel has a search of its own"
+    if search == "bound":
+        return "of counts the search has one start"
+    if search == "restarts" and plan.settings.algorithm.optimizer is None:
+        return "optimizer=None keeps the kernel's hyperparameters"
+    several = len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != fit.table.n_targets)
+    if search == "restarts" and several:
+        return "no target tells of one kernel of the list alone"
+    finds_noise = search == "evidence" and not _is_fixed(plan.likelihood)
+    is_free = finds_noise or not all(each.fixed for kernel in plan.kernels for each in kernel.hyperparameters)
+    return None if is_free else "all that it would search for is fixed"
+
+
+def _is_fixed(likelihood):
+    return any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)

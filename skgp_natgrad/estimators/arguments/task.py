@@ -1,11 +1,21 @@
-"""The two tasks, regression and classification, and the likelihoods that are made for each."""
+"""The two tasks, regression and classification: the arguments of their estimators, and the likelihoods for each.
+
+Type checkers read an estimator's arguments from a class that inherits nothing from scikit-learn: scikit-learn has no
+types, and a class with an unknown base would be allowed all arguments.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from sklearn.base import RegressorMixin
 
 from ... import likelihoods
-from . import checks
+from ...likelihoods import Likelihood
+from . import checks, inert
+from .constructor import argument, arguments
+from .table import Model, Monitoring, Numerics, Points, Training
 
 
 class Task(NamedTuple):
@@ -24,6 +34,76 @@ class Task(NamedTuple):
 REGRESSION = Task("regression", "NGDSVGPRegressor")
 CLASSIFICATION = Task("classification", "NGDSVGPClassifier")
 _TASKS = (REGRESSION, CLASSIFICATION)
+
+
+@arguments
+class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
+    """The arguments of the regressor: those of the table and its own.
+
+    Parameters
+    ----------
+    likelihood : str or object, default="gaussian"
+        Distribution of y given the latent functions: "gaussian", "student_t",
+        "heteroscedastic_gaussian", "censored", "poisson", "negative_binomial",
+        "zero_inflated_poisson", "binomial", "gamma", "lognormal", "exponential",
+        "tweedie", "beta", "chained_beta" or "ordinal"; "auto" is "gaussian". An
+        object of :mod:`skgp_natgrad.likelihoods` holds initial values, tunable as
+        ``likelihood__...``; the noise of "gaussian", "student_t" and "censored"
+        is on the scale of the standardised y.
+    normalize_y : bool or "center", default=True
+        Standardise each column of y. "center" only subtracts its mean: then noise and amplitudes are given in the
+        (squared) units of y, and with ``normalize_X=False`` lengthscales in the units of X. False leaves y as it is,
+        with a prior mean of zero. Used only by the likelihoods "gaussian", "student_t", "heteroscedastic_gaussian" and
+        "censored"; the others see y on its original scale, and their prior mean is chosen from the data.
+    calibrate : bool or "auto", default="auto"
+        Whether to correct the predicted standard deviation, with ``likelihood="gaussian"``. Each row is predicted from
+        all others. If the size of these errors varies with X, or their tails are heavy, a second process multiplies the
+        variances of y and of the latent function, and the errors are Student-t. With fewer than 100 rows and the
+        default kernel it is one factor, which allows for hyperparameters that so few rows do not determine. The mean
+        and :meth:`score` do not change. "auto": with ``solver="evidence"``, unless the noise is "fixed". Not available
+        with ``alpha``.
+    mean_function : callable, regressor, "linear" or None, default=None
+        The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X, returns one
+        value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
+        :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
+        residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
+    missing_targets : {"error", "ignore"}, default="error"
+        What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
+        targets of the row are used, and a row without any target is left out.
+    """
+
+    likelihood: str | Likelihood = argument(default="gaussian", check=None)
+    calibrate: bool | Literal["auto"] = argument(default="auto", needs=(inert.deviations,))
+    mean_function: Callable[[Any], Any] | RegressorMixin | Literal["linear"] | None = argument(default=None, check=None)
+    missing_targets: Literal["error", "ignore"] = argument(default="error")
+
+
+@arguments
+class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
+    """The arguments of the classifier: those of the table and its own.
+
+    Parameters
+    ----------
+    likelihood : {"auto", "bernoulli", "softmax", "robust_max", "ordinal"} or object, default="auto"
+        Distribution of y given the latent functions. An object of
+        :mod:`skgp_natgrad.likelihoods` holds initial values on the scale of the
+        latent functions, tunable as ``likelihood__...``. "auto" is "bernoulli" for two
+        classes and "softmax" for more. "ordinal" treats the labels as ordered levels: see
+        :class:`~skgp_natgrad.likelihoods.Ordinal` for how to give their order.
+    normalize_y : bool, default=True
+        Not used; it is here because the regressor has it. Labels are never scaled.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply ``sample_weight``.
+    calibrate : bool, default=True
+        Whether to calibrate class probabilities and drawn labels: the latent mean and the latent standard deviation are
+        each multiplied by a number. The two numbers maximise the log density of held-out labels
+        (``solver="evidence"``), or of training labels that are each predicted from all others. ``partial_fit`` finds
+        them from the rows of its last call. With ``objective="predictive"``, which trains this density, both are one.
+    """
+
+    likelihood: str | Likelihood = argument(default="auto", check=None)
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = argument(default=None, check=None)
+    calibrate: bool = argument(default=True)
 
 
 def _no_likelihood(task, argument):

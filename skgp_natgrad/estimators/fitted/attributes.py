@@ -212,7 +212,7 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
     """
     if not isinstance(plan.inducing_init, str):
         return
-    asks = estimator.n_inducing != constructor.defaults(type(estimator))["n_inducing"]
+    asks = not constructor.is_default(estimator, "n_inducing")
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
     # With "auto" the number is an upper limit.
     n_mean = plan.n_mean_inducing if plan.route.takes_further and estimator.n_mean_inducing != "auto" else 0

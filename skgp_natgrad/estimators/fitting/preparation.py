@@ -22,15 +22,16 @@ from ...training.shared_checkpoint import SharedCheckpoint
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
 from ..arguments.reading import by_position, one_or_each
+from ..arguments.table import Monitoring
 from ..fitted.units import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, training_table
 from ..rows.given_points import with_points
 from . import following, warm_start
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
-_WITHOUT_EFFECT = ("verbose", "callback", "checkpoint", "checkpoint_every", "warm_start")
+_WITHOUT_EFFECT = (*Monitoring._arguments, "warm_start")
 # What may differ between the processes of a common fit: where nothing depends on it, and what the first one decides.
-_OF_A_PROCESS = ("verbose", "callback", "checkpoint", "checkpoint_every", "random_state")
+_OF_A_PROCESS = (*Monitoring._arguments, "random_state")
 # Of a stream that goes on from a fit, where the user leaves their number open.
 _FEWEST_POINTS, _MOST_POINTS = 100, 1000
 
@@ -111,7 +112,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     _check_rows(plan.likelihood, table)
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
-    arguments = constructor.arguments(estimator)
+    arguments = constructor.values(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
     trained_with = warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
@@ -185,7 +186,7 @@ def _in_units(plan, table, normalize_y, with_values=True, before=None):
 
 def _refuse_other_arguments(estimator):
     """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
-    arguments = constructor.arguments(estimator).items()
+    arguments = constructor.values(estimator).items()
     found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
     differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
     if differ:
@@ -263,7 +264,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     given = estimator.checkpoint if n_processes == 1 else processes.of_first(estimator.checkpoint)
     if given is None:
         return None
-    arguments = {k: v for k, v in constructor.arguments(estimator).items() if k not in _WITHOUT_EFFECT}
+    arguments = {k: v for k, v in constructor.values(estimator).items() if k not in _WITHOUT_EFFECT}
     identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
     identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
     identity |= _of_functions(plan.settings)

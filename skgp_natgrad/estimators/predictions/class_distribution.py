@@ -16,6 +16,9 @@ from .latent import LatentDistribution
 class ClassDistribution(LatentDistribution):
     """Predictions of the distribution of labels: of classifiers."""
 
+    # Set by `fit`; here for readers and type checkers.
+    classes_: NDArray[Any]
+
     @by_blocks()
     def predict(self, X: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Predict the most probable class.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ... import svgp
-from ..._backend.types import ArrayLike, Floats, Seed
+from ..._backend.types import ArrayLike, Floats, PerRow, Seed
 from ..arguments import checks
-from ..arguments.types import PerRow
 from ..fitted import attributes
 from ..rows.mean_function import with_mean_function
 from .by_blocks import by_blocks

@@ -10,8 +10,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import r2_score
 
 from ... import svgp
-from ..._backend.types import ArrayLike, Floats, NDArray
-from ..arguments.types import PerRow
+from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
 from ..rows import inputs, mean_function
 from ..rows.mean_function import with_mean_function

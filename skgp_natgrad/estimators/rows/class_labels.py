@@ -99,9 +99,7 @@ def weights(given, classes, position, weight):
         return np.divide(weight.sum(), n_present * total, out=np.zeros(len(classes)), where=total > 0)
     if not isinstance(given, Mapping):
         raise ValueError(f'class_weight={given!r} must be a dict of label to weight, "balanced" or None.')
-    factors = np.array(
-        [checks.number(f"class_weight[{c!r}]", given.get(c, 1.0), strict=False) for c in classes.tolist()]
-    )
+    factors = np.array([checks.number(f"class_weight[{c!r}]", given.get(c, 1.0), least=0.0) for c in classes.tolist()])
     # As in scikit-learn: class_weight may name classes that a fold lacks, if it names all classes of the fold.
     unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
     if unknown and missing:

@@ -32,10 +32,6 @@ class OneStep(Steps):
     n_mean_inducing = "auto"
     # Batches only bound the size of a table whose equal rows are merged.
     batch_size, device = 100_000, HOST
-    unread = (
-        *("parameterization", "gamma_schedule", "optimizer", "learning_rate", "mean_solver", "mean_columns"),
-        *("batch_size", "max_iter", "tol", "n_iter_no_change", "dtype", "checkpoint", "checkpoint_every"),
-    )
     remedy = "give another kernel, or train it with solver='ngd'"
 
     def check(self, plan, table):

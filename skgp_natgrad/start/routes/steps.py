@@ -49,8 +49,6 @@ class Steps:
         The prior variance at the start of latent functions that have no Gaussian noise.
     finds_noise : bool
         Whether held-out rows determine the noise, so that next to none can be right.
-    unread : tuple of str
-        The estimators' arguments that have no effect.
     remedy : str or None
         What the user can change if predictions are worse than none; None if that depends on the fit.
     """
@@ -65,7 +63,6 @@ class Steps:
     device: Device = "auto"
     finds_noise = False
     variance = 1.0
-    unread: tuple[str, ...] = ()
     remedy: str | None = None
 
     def check(self, plan, table):

@@ -1,0 +1,353 @@
+"""The table of arguments: a row for each, with its type, its default, its check, and what it needs to have an effect.
+
+The constructors, the checks of values, the warnings of arguments without effect, the choice of ``solver="auto"``, the
+suggestions for misspelled names and the estimators' docstrings are derived from these rows; `constructor.argument` says
+what a row holds. Arguments that only one estimator has, or whose default or meaning differs, have their rows there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import optax
+from sklearn.gaussian_process.kernels import Kernel
+
+from ..._backend.types import ArrayLike, Device, Devices, Seed
+from ...likelihoods import Likelihood
+from ...objectives import Objective
+from ...priors import Prior
+from ...training.schedules import Schedule
+from . import checks, inert
+from .constructor import argument, arguments
+
+Steps: TypeAlias = (
+    float | Schedule | Callable[[int], float] | Literal["constant", "linear", "log_linear", "cosine", "line_search"]
+)
+
+
+@arguments
+class Model:
+    """What is fitted.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process kernel, list of kernels or None, default=None
+        Prior covariance of the latent functions: ConstantKernel, RBF, Matern,
+        RationalQuadratic, ExpSineSquared, DotProduct,
+        :class:`~skgp_natgrad.kernels.Laplacian`, their sums, products and
+        powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
+        class added by :func:`skgp_natgrad.kernels.register`. Its
+        hyperparameters are initial values in the units of the standardised X, but
+        periods and fixed lengthscales are in those of X; their bounds hold. No
+        WhiteKernel: the likelihood models the noise. One kernel serves all latent functions; a
+        list holds one for each: one per column of y, or one per class for
+        "softmax" and "robust_max"; for a likelihood with two latent functions f
+        and g, first those of f and then those of g.
+        None chooses one from the data, with one lengthscale per column: Matern
+        5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function
+        (plus a periodic one, of up to three columns and a y with a season), or (with 2 to 64
+        columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at the maximum of the log marginal
+        likelihood of some hundreds of rows, compared by the density of rows outside these.
+    objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
+        What training maximises. "elbo": the evidence lower bound. "tightened": a
+        bound that is never looser, at the same cost, for Gaussian noise only [4]_.
+        "predictive": the log density of each row's own prediction, minus the
+        KL divergence, for calibrated predictions where the model is
+        wrong [5]_; an object :class:`~skgp_natgrad.objectives.Predictive` holds
+        the weight of the divergence, tunable as ``objective__kl_weight``.
+    hyperparameter_prior : "weak", prior, dict of str to prior, or None, default=None
+        Priors on the trained hyperparameters: objects of :mod:`skgp_natgrad.priors`,
+        whose log density training adds to the objective (MAP). A dict has them by
+        name: "kernel__k2__length_scale" is one, as in ``set_params``, and
+        "length_scale" all whose names end so. A prior alone is for each of them, and
+        "weak" is ``LogNormal(sigma=3)``, around the initial values. They are in
+        the units of the standardised X. ``solver="evidence"`` then keeps what has a prior at its
+        most probable value; class labels are trained by "ngd".
+    n_restarts_optimizer : int or "auto", default="auto"
+        Further starts of the search for a given kernel's hyperparameters, within
+        their bounds; one is taken where its log marginal likelihood is clearly
+        larger. "auto" tries long and short lengthscales, and the periods that y
+        shows along the columns of a periodic kernel; by steps, of such a kernel
+        alone. A number adds so many random starts, as in scikit-learn; 0 adds none.
+    normalize_X : bool, "quantile" or "auto", default="auto"
+        True standardises the columns of X; a constant column is left as it is.
+        "quantile" maps each column to normal scores by a monotone function, linear
+        beyond the training data, which suits columns with long tails. "auto" chooses
+        between the two together with the kernel, and of 48 columns or more also
+        takes one number for all of them, as suits the pixels of images; it is True
+        if ``kernel`` is given. A column
+        whose values span at most four units of rounding of its type counts as
+        constant, whether X is standardised or not.
+    """
+
+    kernel: Kernel | Sequence[Kernel] | None = argument(default=None, check=None, kw_only=False)
+    likelihood: str | Likelihood = argument(default="gaussian", check=None)
+    objective: Literal["elbo", "tightened", "predictive"] | Objective = argument(
+        default="elbo", check=checks.objective, asks_for_steps=True
+    )
+    hyperparameter_prior: Literal["weak"] | Prior | Mapping[str, Prior] | None = argument(
+        default=None, check=checks.hyperparameter_prior
+    )
+    n_restarts_optimizer: int | Literal["auto"] = argument(default="auto", least=0, needs=(inert.kernel_search,))
+    calibrate: bool | Literal["auto"] = argument(default="auto")
+    normalize_X: bool | Literal["auto", "quantile"] = argument(default="auto")
+    normalize_y: bool | Literal["center"] = argument(default=True)
+
+
+@arguments
+class Points:
+    r"""The points on which the process rests, and where they are.
+
+    Parameters
+    ----------
+    n_inducing : int, "auto", None or "all", default="auto"
+        Number of inducing points (the papers' \|beta\|), M: they carry mean and
+        covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
+        distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
+        steps, and with ``solver="evidence"`` as many random rows as half a
+        minute allows on two cores: for Gaussian noise all rows of a table of up
+        to 5000, for class labels of up to 2800. Where so few leave some of the
+        prior variance unexplained, there are further points for the means alone: all
+        rows of up to 45,000 for Gaussian noise (with 2000 inducing points then), and for
+        class labels, of some 25,000, those rows whose labels the inducing points leave
+        open. All these are fewer where memory is short: a
+        number gives the same model on every machine. None and
+        "all" put a point at every distinct row, where it stays: the full
+        variational Gaussian process, of order N^3 per iteration.
+    n_mean_inducing : int or "auto", default="auto"
+        Number of further points for the mean alone (the papers' \|gamma\|), at a
+        linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
+        the coupled basis. "auto" is zero for a solver of many steps, with anything
+        else than "auto" for ``n_inducing``, and with given points; otherwise it is
+        what ``n_inducing="auto"`` says. For class labels ``solver="evidence"`` puts them
+        at rows whose labels the inducing points leave open.
+    basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
+        How the mean-only points enter [2]_; without them all but "decoupled" are the
+        coupled basis. "orthogonal" removes from their part what the inducing
+        points explain; "hybrid" does not. In "decoupled" the mean rests on
+        the mean-only points and a copy of the inducing points, and the covariance
+        on the inducing points; it has no natural parameters and needs another
+        solver than "ngd". "solve" [6]_ gives the further points a covariance of
+        their own, separate from that of the inducing points, and trains both by
+        natural gradients; its bound and its cost lie between those of the coupled
+        basis on the inducing points and of the coupled basis on all points.
+    inducing_init : {"auto", "greedy_variance", "k-means", "random"} or array, default="auto"
+        Where the points start: by greedy conditional variance [3]_, at the
+        centres of clusters (trained mean-only points then at random rows), at random
+        rows, or at the given points of shape (n_points, n_features) in the units
+        of X: the inducing points, or, if there are ``n_inducing +
+        n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
+        the inducing points only. "auto" is "k-means" where training moves the points, and
+        with ``solver="evidence"`` "random", or "greedy_variance" for a number of points that is given.
+    train_inducing_points : bool, default=True
+        Whether the inducing and mean-only points move while training, with the
+        hyperparameters; False keeps them where they start. ``optimizer=None`` keeps
+        everything. Points do not move with ``solver="evidence"``.
+    """
+
+    n_inducing: int | Literal["auto", "all"] | None = argument(default="auto", least=1, asks_for_steps=True)
+    n_mean_inducing: int | Literal["auto"] = argument(default="auto", least=0, asks_for_steps=True)
+    basis: Literal["orthogonal", "hybrid", "decoupled", "solve"] = argument(
+        default="orthogonal", check=checks.basis, asks_for_steps=True, needs=(inert.mean_basis,)
+    )
+    inducing_init: Literal["auto", "greedy_variance", "k-means", "random"] | ArrayLike = argument(
+        default="auto", check=None, asks_for_steps=True, needs=(inert.places,)
+    )
+    train_inducing_points: bool = argument(default=True)
+
+
+@arguments
+class Training:
+    """How the best model is found.
+
+    Parameters
+    ----------
+    solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
+        "evidence": hyperparameters at the maximum of the exact log marginal
+        likelihood of up to 1000 random rows (a given ``kernel`` starts at its values
+        and keeps its bounds), then one natural gradient step of size one on all rows,
+        which for a Gaussian likelihood ends at the best q [1]_. The noise, and the
+        scale of kernel and noise together, have the largest density of rows that are
+        each predicted from all others. For class labels without parameters
+        ("bernoulli", "softmax") a few such steps of the covariance, which all latent
+        functions share, alternate with the best means, and the kernel's scale has the
+        largest density of held-out labels. For "poisson" Newton's method finds q, and
+        the hyperparameters have the largest bound of up to 2000 random rows. "auto"
+        is "evidence" for these likelihoods as long as no argument of the points or of
+        iterative training is set (``objective``, ``n_inducing`` to
+        ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
+        ``n_mean_inducing=0``, ``train_inducing_points`` and, for class labels,
+        ``n_mean_inducing`` with or without ``n_inducing``), and "ngd" otherwise, for
+        a list of kernels for classes, and for ``partial_fit``. "ngd": natural
+        gradient steps on the variational distribution q, and steps of ``optimizer``
+        on everything else. "adam": ``optimizer`` updates q too. "gd": gradient ascent
+        on everything. "lbfgs": L-BFGS on everything, for a table of at most
+        ``batch_size`` rows; with a Gaussian likelihood q is kept at its optimum (the
+        collapsed bound), with others the parameterization must end in sqrt or log.
+    parameterization : str, default="natural"
+        The coordinates of q in which a step is straight [1]_: "natural",
+        "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt" or
+        "mean_var_log".
+    gamma_schedule : float, schedule, callable or name, default="auto"
+        Step size of the natural gradient, in (0, 1], for ``solver="ngd"``.
+        "auto" adapts it while training (:class:`~skgp_natgrad.Auto`). Otherwise
+        a number for every iteration, an object such as
+        :class:`~skgp_natgrad.LogLinear`, tunable as
+        ``gamma_schedule__final``, any function of the iteration, or one of
+        "constant", "linear", "log_linear", "cosine" and "line_search" for a schedule
+        with its defaults; :class:`~skgp_natgrad.LineSearch` needs the full batch.
+    optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"}, optax object or None, default="adam"
+        Optimizer of the hyperparameters, the positions of all points and the
+        mean-only weights, and with ``solver="adam"`` of q. None keeps
+        hyperparameters and positions at their initial values, and trains only q
+        and the mean-only weights. An ``optax.GradientTransformation``, such as
+        ``optax.adamw(0.01)``, has its own step sizes; it updates one flat vector
+        of all these.
+    learning_rate : float, schedule, callable or name, default=0.02
+        Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
+        A number decays to zero along a cosine over ``max_iter`` iterations;
+        ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
+        for ``solver`` "adam" and "gd" on the full batch.
+    mean_solver : {"auto", "adam", "natural", "diagonal", "exact"}, default="auto"
+        How the mean-only weights are found. "auto" is "adam" for a solver of
+        many steps; in one step they have their best values. "adam": by ``optimizer``, in
+        coordinates scaled by their conditional prior variance. "natural": by
+        natural gradient steps (eq. 15a of [2]_) of at most size
+        ``gamma_schedule``. "diagonal": the same with the diagonal of the metric
+        (eq. 16). "exact": training uses the inducing points alone; then the
+        mean-only points are placed at random rows, and a linear system gives the
+        mean on all points. The likelihood's parameters are estimated anew from
+        leave-one-out predictions. The last three need
+        ``basis="orthogonal"``; "natural" and "diagonal" need ``solver="ngd"``.
+    mean_columns : int or "auto", default="auto"
+        Columns of the mean-only points' covariance that are drawn for each
+        minibatch, to estimate the mean's part of the divergence without bias.
+        "auto" is all of them, but at most ``batch_size``. The full batch, and
+        the mean solvers "natural" and "diagonal", use all.
+    batch_size : int, "auto" or None, default="auto"
+        Number of rows in a minibatch. A table with at most this many rows is used
+        whole. "auto" is 1024; None uses every table whole.
+    max_iter : int or "auto", default="auto"
+        Largest number of iterations. "auto" is 1000.
+    tol : float, default=1e-3
+        Training stops when the ELBO, averaged over ``n_iter_no_change``
+        iterations, has risen by less than ``tol`` nats per row since the
+        average before. On minibatches the rise must be below ``tol`` by two
+        standard errors, so that noise does not stop a fit.
+    n_iter_no_change : int, default=50
+        Number of iterations in each of the two averages.
+    warm_start : bool, default=False
+        Continue from the previous fit's solution, in its scaling of X and y.
+        Hyperparameters that are fixed, or whose initial values have changed since
+        the previous fit, start at these values; the others continue from their
+        trained values, within their bounds. The structure of the model cannot
+        change: the points and their numbers, the basis, the form of kernel and
+        likelihood, the normalisation. A ValueError names an argument that has
+        changed.
+    random_state : int, RandomState instance or None, default=None
+        Draws the rows from which kernel and hyperparameters are chosen, minibatches
+        and their columns, and random points; for large tables also the candidates
+        for the points, and the rows for leave-one-out predictions.
+    """
+
+    solver: Literal["auto", "evidence", "ngd", "adam", "gd", "lbfgs"] = argument(default="auto")
+    parameterization: Literal["natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log"] = (
+        argument(default="natural", needs=(inert.steps, inert.coordinates))
+    )
+    gamma_schedule: Steps | Literal["auto"] = argument(
+        default="auto", check=None, needs=(inert.steps, inert.natural_steps)
+    )
+    optimizer: (
+        Literal["adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"] | optax.GradientTransformation | None
+    ) = argument(default="adam", needs=(inert.steps, inert.optimizer))
+    learning_rate: Steps = argument(default=0.02, check=None, needs=(inert.steps, inert.rate))
+    mean_solver: Literal["auto", "adam", "natural", "diagonal", "exact"] = argument(
+        default="auto", needs=(inert.steps, inert.mean_steps)
+    )
+    mean_columns: int | Literal["auto"] = argument(default="auto", least=1, needs=(inert.steps, inert.mean_points))
+    batch_size: int | Literal["auto"] | None = argument(default="auto", least=1, needs=(inert.steps,))
+    max_iter: int | Literal["auto"] = argument(default="auto", least=1, needs=(inert.steps,))
+    tol: float = argument(default=1e-3, least=0.0, needs=(inert.steps,))
+    n_iter_no_change: int = argument(default=50, least=1, needs=(inert.steps,))
+    warm_start: bool = argument(default=False, asks_for_steps=True)
+    random_state: Seed = argument(default=None, check=None)
+
+
+@arguments
+class Numerics:
+    """Where, and in which precision, is computed.
+
+    Parameters
+    ----------
+    jitter : float or "auto", default="auto"
+        Added to the diagonal of the inducing points' covariance, relative to
+        its mean; raised if the factorisation needs more. "auto" is 1e-8, and
+        1e-10 for a regression that is solved in one step: what jitter adds is
+        unexplained, which matters where there is hardly any noise.
+    device : {"auto", "cpu", "gpu"}, default="auto"
+        Where to compute; "auto" is JAX's default, a GPU where there is one.
+        Solutions in one step (``solver="evidence"``, which "auto" is with
+        nothing set) then still stay on the CPU, unless ``n_devices`` is given:
+        only there their means rest on all rows.
+    n_devices : int, "all" or None, default=None
+        Devices of this kind that share the rows, in training, in closed form
+        for Gaussian noise, in the mean solver "exact" and in predictions: each
+        computes with its part of every batch, and sums are added up. Results are
+        those of one device up to rounding. None is one device. A CPU counts as
+        several only if JAX is told so. With ``jax.distributed``, "all" also
+        means the devices of all processes, each of which fits its own part of
+        the rows, and None and an integer mean those of this process alone; see
+        the documentation's page on several devices.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision, while training, of the arrays that grow with the batch: with
+        "float32" the covariances of rows and points, and products with them, are
+        in single precision. Everything that involves only the points, the mean
+        solver "exact", and predictions are computed in double precision; the
+        jitter is at least 1e-6, and X should be standardised. "float32" is faster
+        on hardware that is faster in single precision; the documentation's page
+        of benchmarks shows its cost in accuracy.
+    """
+
+    jitter: float | Literal["auto"] = argument(default="auto", above=0.0)
+    device: Device = argument(default="auto")
+    n_devices: Devices = argument(default=None, least=1)
+    dtype: Literal["float64", "float32"] | type = argument(default="float64", check=checks.dtype, needs=(inert.steps,))
+
+
+@arguments
+class Monitoring:
+    """What is told and kept of a fit; the result does not depend on it.
+
+    Parameters
+    ----------
+    verbose : int, default=0
+        1 shows a progress bar (extra "progress") or a line now and then, 2 a
+        line every 20 iterations. With ``solver="evidence"`` there is one line, at
+        the end.
+    callback : callable or None, default=None
+        Called as ``callback(n_iter, model)`` after every 20 iterations (after
+        every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of
+        the estimator at that iteration. If it returns True, training ends there.
+        A fitted estimator is saved (pickle, joblib, skops) without it, since other
+        programs may not have the function; copies keep it.
+    checkpoint : str, os.PathLike or None, default=None
+        Where the state of the fit is kept while training. After an interrupted
+        fit, ``fit`` with the same data and arguments continues from there, to the
+        same bits. A folder (one that exists, or a name that ends in a separator)
+        holds a file for each fit, named by the digest of data and arguments: for
+        searches, cross-validation and fits at the same time. A file is for one
+        fit; ``fit`` with other data or arguments raises an error. A completed fit
+        deletes its file. A write that fails is warned of, and the fit goes on. Not
+        for ``solver="lbfgs"``; without effect on "evidence", which has no
+        iterations.
+    checkpoint_every : float, default=5.0
+        Smallest number of seconds between two writes of ``checkpoint``; at least
+        twenty times as long as the last write took.
+    """
+
+    verbose: bool | int = argument(default=0, least=0)
+    callback: Callable[[int, Any], Any] | None = argument(default=None)
+    checkpoint: str | os.PathLike[str] | None = argument(default=None, check=None, needs=(inert.iterations,))
+    checkpoint_every: float = argument(default=5.0, least=0.0, needs=(inert.iterations,))
