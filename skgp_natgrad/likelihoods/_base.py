@@ -58,11 +58,11 @@ class Likelihood(KnownRows, BaseEstimator):
         The allowed values by the name of the parameter: `positive`, `unit_interval` or
         `unconstrained`. A parameter that is not listed is positive.
     powers : dict of int
-        The power of the unit of y that a parameter has: see `in_units`.
+        The power of the unit of y in the unit of a parameter: see `in_units`.
     options : tuple of str
         Arguments that select a formula, which is compiled in.
     tasks : tuple of {"regression", "classification"}
-        The estimators that the likelihood belongs to.
+        The estimators that take the likelihood.
     standardises : bool
         Whether y may be shifted and scaled before the likelihood sees it.
     additive_noise : bool
@@ -140,7 +140,7 @@ class Likelihood(KnownRows, BaseEstimator):
         """Raise ValueError if an element of ``y`` (T, N) is impossible under the likelihood."""
 
     def _refuse(self, y, allowed, range_, remedy):
-        """Raise for the first element of ``y`` that is not ``allowed``."""
+        """Raise ValueError for the first element of ``y`` that is not ``allowed``."""
         bad = np.asarray(y)[~allowed]
         if bad.size:
             raise ValueError(
@@ -162,7 +162,7 @@ class Likelihood(KnownRows, BaseEstimator):
     def best_constant(self, y: Floats, weight: Floats, lower: Likelihood, upper: Likelihood) -> float | None:
         """The largest mean log-likelihood, per unit of weight, of constant latent functions.
 
-        None if there is no closed form: then a search finds it.
+        None if there is no closed form: it is then found by a search.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class RegressionLikelihood(ScalarLikelihood):
 
 
 class LocationLikelihood(RegressionLikelihood):
-    """y = f + noise: the mean of y is that of f, the variances add."""
+    """y = f + noise: y has the mean of f, and the variances add."""
 
     standardises = True
     additive_noise = True

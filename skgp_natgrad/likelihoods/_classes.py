@@ -19,14 +19,14 @@ class ClassLikelihood(Likelihood):
     Attributes
     ----------
     ordered : bool
-        Whether the classes are levels in an order: that of the argument ``levels`` if there is one, or of y's type.
+        Whether the classes are ordered levels; the argument ``levels``, if given, or the type of y sets the order.
     """
 
     tasks = ("classification",)
     ordered: ClassVar[bool] = False
 
     def coarser(self) -> ClassLikelihood:
-        """A likelihood that takes less time and is nearly the same, for values that need not be exact."""
+        """A faster approximation of the likelihood, for values that need not be exact."""
         return self
 
     def _entropy(self, y, weight):
@@ -35,11 +35,11 @@ class ClassLikelihood(Likelihood):
         return float(xlogy(p, p).sum())
 
     def latent_of_base_rates(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
-        """Prior means (K,) under which the classes are as probable as they are frequent; each counts one further row.
+        """Prior means (K,) under which the class probabilities are the class frequencies, with one extra row per class.
 
-        They spare the kernel the large amplitude by which it would know that a rare class is rare everywhere. They are
-        those of functions that vary little: under a wide prior they say little, and classes that hardly overlap are not
-        drawn to the frequent one, as they would be by means that grew with the deviation.
+        Without them a rare class would need a kernel of large amplitude. They assume latent functions of small
+        variance. Under a wide prior they have little effect, so classes that hardly overlap are not pulled towards the
+        frequent one, as with means that grow with the prior standard deviation.
 
         Parameters
         ----------

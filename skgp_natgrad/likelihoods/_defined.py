@@ -47,7 +47,7 @@ def undefined_method(likelihood: Likelihood, task: Literal["regression", "classi
     except NotImplementedError as error:
         return _where(error)
     except Exception:
-        # It cannot be asked before it has seen the data: training will tell.
+        # It needs the data first: a missing method shows in training.
         return None
     for name in _NEEDED[task]:
         arguments = (moments, moments, y)[: 3 if name == "expected_log_prob" else 2]

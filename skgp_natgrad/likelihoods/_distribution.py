@@ -41,11 +41,11 @@ def _legendre():
 def expected(function, mean, deviation):
     """E[function(f)] under N(mean, deviation^2), for a function that is monotone in f.
 
-    A distribution function P(Y <= y | f) is a step in f, as sharp as the noise is small compared with the
-    deviation of f, and may have heavy tails beside it. The step is searched for first. The nodes are then
-    z = c + w sinh(u), for Gauss-Legendre nodes u: as dense as the step of width w at its place c, and ever wider
-    apart towards the tails. Exact to 1e-9 where the noise is a hundredth of the deviation or more, and to 1e-7
-    where it is a thousandth, under Cauchy noise to 1e-7 and 3e-7.
+    A distribution function P(Y <= y | f) is a step in f. The smaller the noise is compared with the standard deviation
+    of f, the sharper is the step, and it may have heavy tails. The step is searched for first. The nodes are then z = c
+    + w sinh(u), for Gauss-Legendre nodes u: as dense as the step of width w at its place c, and ever wider apart
+    towards the tails. Exact to 1e-9 where the noise is a hundredth of the deviation or more, and to 1e-7 where it is a
+    thousandth, under Cauchy noise to 1e-7 and 3e-7.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def expected(function, mean, deviation):
     z = centre + width * np.sinh(u)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     weights = density * width * np.cosh(u) * weights * 0.5 * (high - low)
-    # Of weights that add up to one the mean of values in [0, 1] is there, too.
+    # The weights sum to one, so the mean of values in [0, 1] lies there as well.
     return (at(z) * weights).sum(-1) / weights.sum(-1)
 
 

@@ -10,7 +10,7 @@ from .._backend.types import Array, ArrayLike, Floats, NDArray
 
 
 class KnownRows:
-    """The part of a likelihood that is for rows of which something is known; by default nothing is.
+    """The part of a likelihood that uses known values of rows; by default there are none.
 
     Attributes
     ----------
@@ -24,12 +24,12 @@ class KnownRows:
     rows = None
 
     def given(self, known: Array | None) -> Self:
-        """Return the likelihood at rows of which something is known.
+        """Return the likelihood at rows with known values.
 
         Parameters
         ----------
         known : array of shape (P T, B) or (P T, 1), or None
-            In the units of the model, the P quantities of ``known`` one after the other; nothing is known with None.
+            In the units of the model, the P quantities of ``known`` one after the other; None if nothing is known.
         """
         if known is None:
             return self
@@ -39,7 +39,7 @@ class KnownRows:
         return found
 
     def known_everywhere(self, n_targets: int) -> Floats | None:
-        """What is known of all rows, unless it is given for each: (P T, 1) in the units of y, or None."""
+        """Default known values of all rows: (P T, 1) in the units of y, or None."""
 
     def known_in_units(self, known: Floats, offset: Floats, scale: Floats) -> Floats:
         """``known`` (P T, B) in the units of the model, from those of y, which ``offset`` and ``scale`` (T,) map."""
@@ -57,12 +57,12 @@ class KnownRows:
         return np.zeros(np.shape(y), bool)
 
     def without_offset(self, y: Floats, weight: Floats, offset: Floats) -> tuple[Floats, Floats]:
-        """Targets and weights as they might be if nothing were known of the rows, to start from.
+        """Targets and weights without offsets and known values, for initial values.
 
         Parameters
         ----------
         y, weight : ndarray of shape (T, N)
         offset : ndarray of shape (K, N)
-            Added to the latent functions. What else is known is in ``rows``.
+            Added to the latent functions. Other known values are in ``rows``.
         """
         return y, weight

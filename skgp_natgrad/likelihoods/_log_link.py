@@ -31,7 +31,7 @@ class LogLinkLikelihood(RegressionLikelihood):
         return np.log(np.where(mean > 0.0, mean, 0.5 / weight.sum(-1)))
 
     def without_offset(self, y, weight, offset):
-        # Rates, whose average weighted by the exposure is the number of all events for all exposure.
+        # Rates: their average, weighted by the exposure, is the total number of events over the total exposure.
         exposure = _distribution.bounded_exp(offset)
         return y / exposure, weight * exposure
 

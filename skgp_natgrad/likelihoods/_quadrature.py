@@ -29,9 +29,8 @@ _NODES_PER_DEVIATION = 18.5
 def expectation(function, mean, deviation):
     """E[function(f)] under N(mean, deviation^2), elementwise, for a function that is smooth on the scale of one.
 
-    The number of nodes depends on the largest deviation: a posterior is mostly narrower
-    than the function, and then needs a quarter of the nodes of a wide one. Value and
-    derivatives come from the same nodes.
+    The number of nodes depends on the largest standard deviation: a narrow posterior, the usual case, needs a quarter
+    of the nodes of a wide one. Value and derivatives use the same nodes.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def _(function, primals, tangents):
 def _weighted_sums(integrands, n_integrands, mean, deviation):
     """The expectations of ``integrands(f, u)`` for f = mean + deviation u, of a standard normal u."""
     needed = _NODES_PER_DEVIATION * deviation.max()
-    # Negated, so that a deviation of NaN gives the most blocks: the other rows must not lose nodes by it.
+    # Negated, so that a NaN gives the most blocks: the other rows must not lose nodes because of it.
     n_blocks = 1 + (~(needed <= _BLOCK * np.arange(1, _MOST_BLOCKS))).sum()
     spacing = _WIDTH / (n_blocks * _BLOCK - 1)
 
@@ -73,11 +72,10 @@ def log_expectation(log_function, mean, var, n_nodes=N_NODES):
     """log E[exp(log_function(f))] under N(mean, var), elementwise.
 
     The integrand has a peak that may be far from the mean and much narrower than the
-    normal density (a count of 10^4 says more about its rate than the latent function
-    does), which fixed nodes miss. A grid is shrunk, a few times, to where the
-    integrand is not negligible; there the trapezoidal rule converges geometrically
-    (Trefethen and Weideman 2014). Derivatives are those of the sum over the last grid: the
-    integral does not depend on where its nodes are.
+    normal density (a count of 10^4 determines its rate more precisely than the latent function does). Fixed nodes miss
+    this peak. So a grid is shrunk a few times to the interval where the integrand is not negligible, and there the
+    trapezoidal rule converges geometrically (Trefethen and Weideman 2014). Derivatives are those of the sum over the
+    last grid, since the integral does not depend on the place of its nodes.
 
     Parameters
     ----------

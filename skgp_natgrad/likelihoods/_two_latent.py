@@ -27,9 +27,9 @@ _TRAINING_DENSITY_NODES = 24
 def hermite_nodes(n_nodes):
     """Gauss-Hermite nodes and weights for the standard normal density.
 
-    With so few nodes as a training step can afford along each of two axes, they beat the
-    evenly spaced ones of `normal_nodes`: for a Beta density of two latent functions, twenty
-    have a relative error of 1e-10 at a latent variance of one, and of 1e-7 at four.
+    A training step can afford only few nodes along each of two axes. With so few they are more accurate than the evenly
+    spaced ones of `normal_nodes`: for a Beta density of two latent functions, twenty have a relative error of 1e-10 at
+    a latent variance of one, and of 1e-7 at four.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return nodes, weights / weights.sum()
@@ -102,7 +102,7 @@ class TwoLatentLikelihood(RegressionLikelihood):
         return expected(lambda f: likelihood.conditional_cdf(f, g[..., None], y), *f_moments) @ weights
 
     def latent_units(self, offset, scale):
-        """Those of f; g is not a location, and keeps its own."""
+        """The units of f; g is not a location, and keeps its own units."""
         f_offset, f_scale = (np.broadcast_to(x, np.shape(scale)) for x in super().latent_units(offset, scale))
         return np.concatenate([f_offset, 0.0 * f_offset]), np.concatenate([f_scale, np.ones_like(f_scale)])
 

@@ -11,9 +11,9 @@ from ._base import Likelihood
 
 
 def in_units(likelihood: Likelihood, deviation: Floats, with_values: bool = True) -> Likelihood:
-    """The likelihood with default bounds, and trained values at their defaults, for targets that are not scaled.
+    """The likelihood for targets that are not scaled: default bounds and default initial values are put in units of y.
 
-    What differs from its default, and what is fixed, was given in the units of y and stays.
+    Values and bounds that differ from the defaults, and fixed values, are given in the units of y and do not change.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def in_units(likelihood: Likelihood, deviation: Floats, with_values: bool = True
 
 
 def in_units_of(likelihood: Likelihood, before: Likelihood) -> Likelihood:
-    """The likelihood with default bounds in the units that those of a fit before had: rows of a part have others.
+    """The likelihood with default bounds in the units of the previous fit, since the new rows would give other units.
 
     Parameters
     ----------

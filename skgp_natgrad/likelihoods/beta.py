@@ -45,7 +45,7 @@ def log_gamma_1p(x):
 
 
 def log_beta_density(log_a, log_b, total, y):
-    """Log density of Beta(a, b) from the logarithms of a and b, and a + b."""
+    """Log density of Beta(a, b), from log(a), log(b) and a + b."""
     # By way of Gamma(x + 1), which has no pole where x is tiny.
     a, b = bounded_exp(log_a), bounded_exp(log_b)
     normaliser = log_gamma_1p(total) - jnp.log(total) - log_gamma_1p(a) + log_a - log_gamma_1p(b) + log_b
@@ -72,8 +72,7 @@ class Beta(RegressionLikelihood):
     """Fractions with a Beta density of mean m = sigmoid(f).
 
     The density is Beta(s m, s (1 - m)), s the concentration (Salimbeni, Eleftheriadis and
-    Hensman 2018, footnote 3); Var[y | f] = m (1 - m) / (s + 1). Where the spread
-    changes too, see `ChainedBeta`.
+    Hensman 2018, footnote 3); Var[y | f] = m (1 - m) / (s + 1). If the spread depends on X too, see `ChainedBeta`.
 
     Parameters
     ----------

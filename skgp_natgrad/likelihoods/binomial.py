@@ -21,7 +21,7 @@ class Binomial(RegressionLikelihood):
 
     Each row has its own n, the argument ``trials`` of `fit` and of the predictions; without it n is one. The mean of
     y given f is n link(f): without ``trials`` predictions are probabilities of success, with it counts. A row of n
-    trials says what n rows of `Bernoulli` say, and costs as much as one.
+    trials is equivalent to n rows of `Bernoulli`, at the cost of one.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Binomial(RegressionLikelihood):
         return log_ndtr(f) if self.link == "probit" else jax.nn.log_sigmoid(f)
 
     def _log_prob(self, y, success, failure):
-        """The log probability, from those of a success and a failure or from their expectations."""
+        """The log probability, from the log probabilities of success and failure or from their expectations."""
         n, rest = self.trials, self.trials - y
         ways = gammaln(n + 1.0) - gammaln(y + 1.0) - gammaln(rest + 1.0)
         return ways + y * success + rest * failure

@@ -19,12 +19,12 @@ _REACH = 40.0
 
 
 class Censored(RegressionLikelihood):
-    """y = f + noise with Gaussian noise, seen only between two limits (Tobin 1958).
+    """y = f + noise with Gaussian noise, observed only between two limits (Tobin 1958).
 
-    A y at or below ``lower`` says only that the value is not above it, and a y at or above ``upper`` that it is not
-    below: such as a concentration below the limit of detection, or a sale of the last item in stock. Predictions are
-    of what is seen, f + noise clipped to the limits, with a probability of being at each of them; `predict_latent` is
-    of f itself. With the limits ``-inf`` and ``inf`` it is `Gaussian`.
+    A y at or below ``lower`` only tells that the value is at most ``lower`` (a concentration below the limit of
+    detection). A y at or above ``upper`` only tells that the value is at least ``upper`` (sales of an item that was
+    sold out). Predictions are for the observed value, f + noise clipped to the limits, which has a probability at each
+    limit; `predict_latent` is for f itself. With the limits ``-inf`` and ``inf`` it is `Gaussian`.
 
     Parameters
     ----------
@@ -35,8 +35,7 @@ class Censored(RegressionLikelihood):
     variance : float or array of shape (n_outputs,), default=0.1
         Initial noise variance, in the squared units of the (normalised) target.
     variance_bounds : pair of floats or "fixed", default=(1e-6, 1e3)
-        Bounds of the variance while training. Where y is only centred, the default of both is multiplied by its
-        variance.
+        Bounds of the variance while training. If y is only centred, both defaults are multiplied by its variance.
 
     References
     ----------

@@ -16,8 +16,8 @@ from ._log_link import PositiveLikelihood, above_zero
 class Gamma(PositiveLikelihood):
     """Positive numbers of mean mu = exp(f) and of variance mu^2 / shape.
 
-    The noise is relative: its deviation is the same share of mu everywhere.
-    E[log p] is elementary, as E[exp(-f)] = exp(-m + v / 2).
+    The noise is relative: its standard deviation is the same share of mu everywhere. E[log p] is elementary, as
+    E[exp(-f)] = exp(-m + v / 2).
 
     Parameters
     ----------

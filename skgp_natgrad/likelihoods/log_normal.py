@@ -17,8 +17,8 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 class LogNormal(PositiveLikelihood):
     """Positive numbers whose logarithm is f plus Gaussian noise.
 
-    The noise is relative, as that of `Gamma`, with a longer tail of large values. The median of y given f is exp(f),
-    and its mean exp(f + variance / 2). All predictions are of y itself, not of its logarithm.
+    The noise is relative, as in `Gamma`, with a longer tail of large values. The median of y given f is exp(f), and its
+    mean exp(f + variance / 2). All predictions are of y itself, not of its logarithm.
 
     Parameters
     ----------

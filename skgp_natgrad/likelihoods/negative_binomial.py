@@ -15,7 +15,7 @@ from ._log_link import CountLikelihood, draw_counts
 
 
 class NegativeBinomial(CountLikelihood):
-    """Counts of mean mu = exp(f) that vary more than Poisson counts do.
+    """Counts of mean mu = exp(f) with a larger variance than Poisson counts.
 
     Var[y | f] = mu + dispersion mu^2, the form "NB2" of Cameron and Trivedi (1986); it
     is a Poisson count whose rate has a Gamma density, and at zero dispersion the

@@ -29,15 +29,14 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     The expectation is by quadrature, to 1e-9 where the latent deviation is at most five times the
     scale and to 1e-4 beyond; all predictions have closed forms.
 
-    In a regressor, y holds the integers and the prediction is the mean of y. In a classifier the labels are the
-    levels, in the order of
+    In a regressor, y holds the integers and the prediction is the mean of y. In a classifier the labels are the levels.
+    Their order is given by
 
-    - ``levels``, where they are given;
+    - ``levels``, if given;
     - otherwise the type of y, if it is an ordered Categorical of pandas or an Enum of Polars;
-    - otherwise the labels themselves, sorted. Numbers are in their order then; of strings the order of the alphabet is
-      seldom the one that is meant, so that a warning says which order was taken.
+    - otherwise the sorted labels. For strings a warning tells the order, since the alphabetical order is seldom meant.
 
-    All levels that are stated are classes, also those that the y of a fit lacks, such as that of a fold.
+    All given levels are classes, including levels that do not occur in y, for instance in a fold.
 
     Parameters
     ----------
@@ -56,8 +55,8 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     widths_bounds : pair of floats or "fixed", default=(1e-4, 1e2)
         Bounds of ``widths`` while training; uniform bins are not trained.
     levels : sequence of labels or None, default=None
-        All labels of a classifier, from the lowest to the highest. They are a part of the likelihood because it alone
-        has an order of classes: all others treat labels alike in any order.
+        All labels of a classifier, from the lowest to the highest. They are an argument of this likelihood because no
+        other one uses an order of the classes.
 
     Examples
     --------
@@ -65,7 +64,7 @@ class Ordinal(RegressionLikelihood, ClassLikelihood):
     >>> Ordinal(bins="learned")
     Ordinal(bins='learned')
 
-    The order of strings is stated, since that of the alphabet is another:
+    The order of the strings is given, since the alphabetical order differs:
 
     >>> import numpy as np
     >>> from skgp_natgrad import NGDSVGPClassifier

@@ -11,8 +11,8 @@ from ._log_link import CountLikelihood, draw_counts, poisson_cdf
 class Poisson(CountLikelihood):
     """Counts of mean exp(f): p(y | f) = exp(f y - exp(f)) / y!.
 
-    E[log p] = y m - exp(m + v / 2) - log y! (Seeger and Bouchard 2012). Counts that vary more
-    than their mean are for `NegativeBinomial`, those with too many zeros for `ZeroInflatedPoisson`.
+    E[log p] = y m - exp(m + v / 2) - log y! (Seeger and Bouchard 2012). If the variance of counts exceeds their mean,
+    use `NegativeBinomial`; if they have too many zeros, `ZeroInflatedPoisson`.
 
     Examples
     --------

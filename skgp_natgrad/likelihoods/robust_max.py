@@ -33,7 +33,7 @@ class RobustMax(ClassLikelihood):
     """
 
     name = "robust_max"
-    # Its raw value is the logarithm: it is small where it is of use.
+    # Its raw value is the logarithm, since useful values are small.
     parameters = ("epsilon",)
 
     def __init__(self, epsilon: ArrayLike = 1e-3, epsilon_bounds: Bounds = "fixed") -> None:

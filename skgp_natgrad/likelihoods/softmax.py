@@ -12,7 +12,7 @@ from scipy.stats import qmc
 
 from ._classes import ClassLikelihood
 
-# Number of points in prediction, as a multiple of that in training: prediction happens only once.
+# Points in prediction, as a multiple of those in training: predictions are made only once.
 _PREDICTION_BLOCKS = 16
 # The same for the log of an average in training, which varies more than the average of a log.
 _DENSITY_BLOCKS = 4
@@ -35,8 +35,8 @@ def quasi_normal_points(n_points, n_latent):
 class Softmax(ClassLikelihood):
     """Several classes: p(y = c | f) = exp(f_c) / sum_k exp(f_k), one latent function per class.
 
-    The expectation has no closed form and no useful product rule; it is taken
-    by quasi-Monte Carlo with points that never change.
+    The expectation has no closed form and no useful product rule; it is computed by quasi-Monte Carlo with fixed
+    points.
 
     Parameters
     ----------

@@ -18,7 +18,8 @@ _COARSE = np.linspace(-60.0, 6.0, 265)
 _FINE = np.linspace(-1.0, 1.0, 33)
 _UNIT = np.linspace(-1.0, 1.0, 400)
 _REACH = 70.0
-# Standard deviations, of the latent function and the noise, from which on the tail of the noise alone is left.
+# Beyond this many standard deviations (of the latent function and the noise), the density is the tail of the noise
+# alone.
 _FAR = 1e7
 
 
@@ -28,15 +29,15 @@ class StudentT(LocationLikelihood):
     Parameters
     ----------
     df : float or array of shape (n_outputs,), default=3.0
-        Degrees of freedom. At or below 2 the noise has no variance, and
-        ``predict(..., return_std=True)`` returns an infinite one.
+        Degrees of freedom. At or below 2 the variance of the noise is infinite, and so is the standard deviation of
+        ``predict(..., return_std=True)``.
     scale : float or array of shape (n_outputs,), default=0.3
         Initial scale of the noise, in the units of the (normalised) target.
     df_bounds : pair of floats or "fixed", default="fixed"
         Bounds of ``df`` while training.
     scale_bounds : pair of floats or "fixed", default=(1e-3, 1e2)
-        Bounds of ``scale`` while training. Where y is only centred, the default of both is multiplied by its
-        standard deviation.
+        Bounds of ``scale`` while training. If y is only centred, both defaults are multiplied by its standard
+        deviation.
 
     Examples
     --------

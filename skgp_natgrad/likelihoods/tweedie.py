@@ -59,9 +59,9 @@ class Tweedie(LogLinkLikelihood):
     """Numbers of at least zero, of mean mu = exp(f) and of variance dispersion mu^power, for 1 < power < 2.
 
     A sum of a Poisson number of Gamma distributed jumps, such as the claims of a year or the rain of a day: zero with
-    probability exp(-rate), rate = mu^(2 - power) / (dispersion (2 - power)), and else positive. Near power one y is
-    dispersion times a Poisson count, near power two `Gamma`. The density is the series of Dunn and Smyth (2005), whose
-    terms do not depend on f, so that E[log p] is elementary.
+    probability exp(-rate), rate = mu^(2 - power) / (dispersion (2 - power)), and otherwise positive. Near power one y
+    is dispersion times a Poisson count, near power two `Gamma`. The density is the series of Dunn and Smyth (2005),
+    whose terms do not depend on f, so that E[log p] is elementary.
 
     Parameters
     ----------

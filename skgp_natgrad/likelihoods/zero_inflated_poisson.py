@@ -19,16 +19,15 @@ _NEVER_ZERO = 80.0
 class ZeroInflatedPoisson(CountLikelihood):
     """Counts with more zeros than a Poisson distribution has (Lambert 1992).
 
-    With probability pi the count is zero, whatever the latent function; else it is a Poisson count
-    of mean exp(f)::
+    With probability pi the count is zero, for every value of f; otherwise it is a Poisson count of mean exp(f)::
 
         p(0 | f) = pi + (1 - pi) exp(-exp(f))
         p(y | f) = (1 - pi) exp(f y - exp(f)) / y!    for y = 1, 2, ...
 
     With mu = exp(f), E[y | f] = (1 - pi) mu and Var[y | f] = (1 - pi) (mu + pi mu^2): `predict` returns
     the mean of all counts, the excess zeros included. The expectation of log p(y | f) has a closed
-    form where y is positive. Where y is zero it is by quadrature: of a pi from 0.1 on to 1e-8 where the
-    latent deviation is at most two, of a pi of 1e-4 to 1e-6 where it is at most one.
+    form where y is positive. Where y is zero it is computed by quadrature: with pi of at least 0.1 to 1e-8 if the
+    latent standard deviation is at most two, with pi of 1e-4 to 1e-6 if it is at most one.
 
     Parameters
     ----------
@@ -53,7 +52,7 @@ class ZeroInflatedPoisson(CountLikelihood):
         self.zero_probability_bounds = zero_probability_bounds
 
     def initial_latent(self, y, weight, n_classes):
-        # The mean of the rows that are left when the excess zeros are taken out.
+        # The mean of the rows without the excess zeros.
         start = self.value_and_bounds(len(y))[0].zero_probability[:, 0]
         return super().initial_latent(y, weight, n_classes) - np.log1p(-start)
 
