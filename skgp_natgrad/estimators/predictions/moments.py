@@ -255,8 +255,7 @@ class TargetMoments(TargetDistribution):
         Returns
         -------
         score : float
-            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each output uses the rows where it is not
-            NaN.
+            R^2, averaged over the outputs; with ``missing_targets="ignore"`` each uses the rows where it is not NaN.
 
         Examples
         --------
