@@ -543,7 +543,7 @@ def test_right_checksums_over_wrong_content_are_refused(spoil, message, path):
     header, arrays = checkpoint_file.read(path)
     spoil(header, arrays)
     checkpoint_file.write(path, header, arrays)
-    with pytest.raises(ValueError, match=rf"fit\.npz' does not hold .*: .*{message}.*Delete the file"):
+    with pytest.raises(ValueError, match=rf"fit\.npz' is not the checkpoint of a fit: .*{message}.*Delete the file"):
         model.set_params(callback=never).fit(X, Y)
     assert path.exists()
 

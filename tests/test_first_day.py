@@ -338,10 +338,10 @@ def test_the_candidates_of_a_nested_search_are_warned_of_once():
 
 def test_too_few_iterations_are_counted():
     found = told(max_iter=110, tol=1e-9)
-    assert "two times n_iter_no_change=50 iterations are compared, and there are 110, of which 88" in found
+    assert "two windows of n_iter_no_change=50 iterations are compared, but there are 110 (88 of them" in found
     assert "Raise max_iter to 125" in found
     assert "too few" not in told(max_iter=125, tol=1e-9)
-    assert "there are 30, of which" in told(max_iter=30)
+    assert "there are 30 (" in told(max_iter=30)
 
 
 def test_a_forecast_of_a_geometric_rise_is_exact():

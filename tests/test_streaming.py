@@ -476,7 +476,9 @@ def test_a_target_that_was_never_seen_has_no_scale(table):
     X, y = table
     missing = np.full(len(y), np.nan)
     model = regressor(missing_targets="ignore")
-    with pytest.raises(ValueError, match=r"column 1 of y is missing .* in later calls of partial_fit a column may be missing"):
+    with pytest.raises(
+        ValueError, match=r"column 1 of y is missing .* in later calls of partial_fit a column may be missing"
+    ):
         model.partial_fit(X, np.column_stack([y, missing]))
     assert not hasattr(model, "n_iter_")
     model.partial_fit(X, np.column_stack([y, y]))
