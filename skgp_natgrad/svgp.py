@@ -19,10 +19,10 @@ from sklearn.utils import check_random_state
 from ._backend import blas
 from ._backend import device as _device
 from ._backend.types import Seed
-from .prediction.accuracy import accuracy
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
 from .prediction.joint import covariance, sample_latent, sample_targets
+from .prediction.left_out import accuracy
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
@@ -32,12 +32,10 @@ from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
-from .start.hyperparameters import specification
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.plan import Plan, check_plan, sized
-from .start.result import Result, of_training
 from .start.routes import is_solved_at_once, route_of
-from .start.state import Previous, previous_of
+from .start.state import Previous, Result, of_training, previous_of, specification
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators.fitted.calibration import Later, calibration_of
+from skgp_natgrad.estimators.fitted.attributes import Later, calibration_of
 from skgp_natgrad.estimators.fitting import hooks
 from skgp_natgrad.training import loop
 

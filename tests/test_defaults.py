@@ -17,11 +17,10 @@ from skgp_natgrad._backend import memory
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration, posterior
-from skgp_natgrad.start import search, sizes, targets, unexplained
-from skgp_natgrad.start.candidates import laplacian
+from skgp_natgrad.start import search, sizes, targets
+from skgp_natgrad.start.candidates import laplacian, seasonal
 from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.start.periods import season
-from skgp_natgrad.start.seasonal import seasonal
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
@@ -321,7 +320,7 @@ def test_the_unexplained_share_is_the_exact_process_s_variance(rng, length_scale
     points, others = X[order[:100]], X[order[100:]]
     exact = GaussianProcessRegressor(kernel, alpha=1e-8 * 2.5, optimizer=None).fit(points, np.zeros(100))
     expected = (exact.predict(others, return_std=True)[1] ** 2).mean() / 2.5
-    assert unexplained.share(kernel, X, 100) == pytest.approx(expected, rel=1e-6)
+    assert sizes.share(kernel, X, 100) == pytest.approx(expected, rel=1e-6)
 
 
 def test_targets_for_the_search():

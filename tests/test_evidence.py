@@ -8,11 +8,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 from skgp_natgrad import kernels
-from skgp_natgrad._backend.turning_back import turning_back
+from skgp_natgrad._backend.flat import turning_back
 from skgp_natgrad.start import evidence
 from skgp_natgrad.start.candidates import CANDIDATES, laplacian
 from skgp_natgrad.start.evidence import Hyperparameters
-from skgp_natgrad.start.weak_prior import weak_prior
+from skgp_natgrad.start.view import weak_prior
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -24,7 +24,7 @@ from skgp_natgrad.likelihoods import (
     RegressionLikelihood,
     StudentT,
 )
-from skgp_natgrad.training.stopping import StoppingRule
+from skgp_natgrad.training.monitor import StoppingRule
 
 RNG = np.random.default_rng(4)
 X = RNG.uniform(0.0, 100.0, size=(60, 1))

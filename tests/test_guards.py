@@ -15,8 +15,7 @@ from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.step.chunk import STEPS_PER_CALL, run_chunk
 from skgp_natgrad.step.state import initial_state
 from skgp_natgrad.step.whitening import settled
-from skgp_natgrad.training.monitor import Monitor
-from skgp_natgrad.training.stopping import StoppingRule
+from skgp_natgrad.training.monitor import Monitor, StoppingRule
 from skgp_natgrad.variational import bases
 from skgp_natgrad.variational import bound as bounds
 

@@ -12,8 +12,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve import held_out_labels
 from skgp_natgrad.start import choice, refinement, search, targets, view
-from skgp_natgrad.start.merged import in_random_order
-from skgp_natgrad.start.splits import Shuffled
+from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

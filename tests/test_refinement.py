@@ -12,8 +12,7 @@ from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.class_labels import Densities
 from skgp_natgrad.start import choice, evidence, neighbours, refinement, search, started, targets
 from skgp_natgrad.start.candidates import matern52
-from skgp_natgrad.start.merged import in_random_order
-from skgp_natgrad.start.splits import Shuffled
+from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.start.view import NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 

@@ -18,8 +18,7 @@ from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels, 
 from skgp_natgrad.solve.drawn import drawn
 from skgp_natgrad.solve.mean_system import prior_of
 from skgp_natgrad.start import choice, sizes
-from skgp_natgrad.start.merged import in_random_order, merged
-from skgp_natgrad.start.splits import Shuffled
+from skgp_natgrad.start.splits import Shuffled, in_random_order, merged
 
 ONE_STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
 

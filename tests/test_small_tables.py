@@ -11,10 +11,8 @@ from skgp_natgrad.likelihoods import Bernoulli, RobustMax, Softmax
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search
 from skgp_natgrad.start.candidates import CANDIDATES
-from skgp_natgrad.start.merged import in_random_order
-from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, splits
-from skgp_natgrad.start.view import NOISE_BOUNDS
-from skgp_natgrad.start.weak_prior import weak_prior
+from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
+from skgp_natgrad.start.view import NOISE_BOUNDS, weak_prior
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -20,7 +20,7 @@ from skgp_natgrad.prediction import posterior
 from skgp_natgrad.start import inducing_points
 from skgp_natgrad.step import chunk
 from skgp_natgrad.step.chunk import STEPS_PER_CALL
-from skgp_natgrad.training import batches, stopping
+from skgp_natgrad.training import batches, monitor
 from skgp_natgrad.variational import gaussian, natural_gradient
 
 from .conftest import random_gaussian
@@ -216,7 +216,7 @@ def test_a_schedule_is_never_asked_past_the_end(table):
 def test_minibatch_noise_neither_stops_nor_warns():
     rng = np.random.default_rng(0)
     rising = np.linspace(0, 100, 200) + rng.normal(scale=300.0, size=200)
-    rule = stopping.StoppingRule(window=50, tol=1e-3, weight=1000.0, noisy=True)
+    rule = monitor.StoppingRule(window=50, tol=1e-3, weight=1000.0, noisy=True)
     assert not rule.has_stopped(rising)
     assert rule.status(rising) is None
     flat = np.full(200, 5.0) + rng.normal(scale=0.1, size=200)

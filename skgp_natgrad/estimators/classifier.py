@@ -16,7 +16,7 @@ from .arguments.documentation import documented
 from .arguments.streams import streaming
 from .arguments.task import CLASSIFICATION, ClassifierArguments
 from .base import BaseNGDSVGP
-from .fitted.calibration import calibration_of
+from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
 from .rows import class_labels, inputs, long_tables, order_of_levels
 from .rows.targets import Targets

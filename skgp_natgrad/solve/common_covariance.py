@@ -26,9 +26,9 @@ from scipy import optimize
 from .._backend import in_place, placement
 from .._backend.blas import scipy_single_threaded
 from .._backend.device import quick_jit
+from .._backend.flat import turning_back
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.placement import ONE_DEVICE
-from .._backend.turning_back import turning_back
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term

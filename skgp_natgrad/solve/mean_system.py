@@ -32,8 +32,7 @@ from jax.scipy.linalg import cho_solve
 from .._backend import in_place, placement
 from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
-from ..training.batches import bucket, padded
-from ..training.placed import placed
+from ..training.batches import bucket, padded, placed
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch, exponential, kernels_of

@@ -18,9 +18,8 @@ from .._backend.flat import flat, rebuilt
 from ..solve import newton
 from . import evidence, sizes
 from .candidates import matern52
-from .hyperparameters import specification
 from .started import multiplied
-from .state import init
+from .state import init, specification
 from .view import View
 
 # Rows of the search, and iterations of L-BFGS.

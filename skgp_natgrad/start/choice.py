@@ -19,12 +19,11 @@ from ..solve import amplitude, class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from . import by_bound, evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
-from .hyperparameters import specification
-from .merged import in_random_order, merged
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
+from .splits import in_random_order, merged
 from .started import is_fixed, started
-from .state import init
+from .state import init, specification
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
 # that, and its inducing points.

@@ -32,9 +32,8 @@ from . import sizes
 from .candidates import matern12
 from .plan import Plan
 from .refinement import fitted_kernel
-from .result import Result
 from .scale import fit_targets
-from .state import init
+from .state import Result, init
 
 # The fewest rows, rows of the evidence, and points of the process.
 _FEWEST, _EVIDENCE_ROWS, _POINTS = 100, 400, 500

@@ -25,8 +25,7 @@ from scipy import linalg, optimize
 
 from .._backend import blas
 from .._backend.device import once_jit, sized_jit
-from .._backend.flat import flat, rebuilt
-from .._backend.turning_back import turning_back
+from .._backend.flat import flat, rebuilt, turning_back
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
-from .merged import in_random_order
-from .splits import Shuffled
+from .splits import Shuffled, in_random_order
 from .targets import standardised
 from .view import NOISE_BOUNDS_OF_LABELS, View
 

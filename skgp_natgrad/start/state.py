@@ -10,15 +10,19 @@ import jax
 import numpy as np
 
 from .. import kernels, priors
-from ..step.state import initial_state, untrained_state
+from .._backend.types import Floats
+from ..prediction.calibration import Average, Calibration
+from ..prediction.dispersion import Dispersion
+from ..solve.held_out_labels import Gain
+from ..step.state import State, initial_state, untrained_state
 from ..step.whitening import rewhitened
+from ..training import loop
 from ..training.batches import bucket
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks
 from . import inducing_points, placement, requirements
-from .hyperparameters import specification
 
 # Largest initial latent variance, on the scale of a logarithm: expectations still have the size of their integrands.
 # And the number of rows from which the prior variance is taken.
@@ -197,3 +201,89 @@ def _follow(plan, table, previous, posterior, constants, random_state):
     q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
     constants = constants._replace(masks=masks, past=past, weight=constants.weight + previous.weight)
     return q, parameters._replace(points=points), constants
+
+
+# Initial values and bounds of the hyperparameters of kernels and likelihood together.
+
+
+def specification(sklearn_kernels, likelihood, n_features, n_targets):
+    """Return values and bounds of all hyperparameters: logarithms for the kernels, raw values for the likelihood.
+
+    Parameters
+    ----------
+    sklearn_kernels : tuple of sklearn.gaussian_process.kernels.Kernel
+        One for all latent functions, or one for each.
+    likelihood : Likelihood
+        Prepared for the targets.
+    n_features, n_targets : int
+        Numbers of columns of X and y.
+
+    Returns
+    -------
+    start, lower, upper : tuple of (tuple of Kernel, Likelihood)
+        A fixed hyperparameter has both bounds at its value.
+    """
+    specs = [kernels.from_sklearn(kernel, n_features) for kernel in sklearn_kernels]
+    of_kernels = zip(*specs, strict=True) if specs else ((), (), ())
+    of_likelihood = [each.to_raw() for each in likelihood.value_and_bounds(n_targets)]
+    # A hyperparameter of a kernel may be fixed at zero.
+    with np.errstate(divide="ignore"):
+        of_kernels = [jax.tree.map(np.log, each) for each in of_kernels]
+    return tuple(zip(of_kernels, of_likelihood, strict=True))
+
+
+# The result of training, with the record from which a later fit starts.
+
+
+class Result(NamedTuple):
+    """The result of `svgp.train`.
+
+    Attributes
+    ----------
+    state : State
+    constants : Constants
+        The constants that belong to ``state``: the exact mean adds points.
+    elbo : float
+        The bound at ``state``.
+    trained : training.loop.Result
+        The result of the iterations, before the exact mean: its state, the reports of all
+        iterations, the bound and the status.
+    previous : Previous
+        The record from which a later fit can continue.
+    lost : str or None
+        The part of the exact mean's solution that was discarded: see `solve.exact_mean.Solution`.
+    calibration : Calibration, optional
+        That of class probabilities, where it was found together with q.
+    dispersion : Dispersion, optional
+        How the deviation of y varies with X, where that was asked for and is seen.
+    held_out : Average, optional
+        The log density of held-out rows in nats per unit of weight, where it was found together with q.
+    gain : Gain, optional
+        Of class labels, by how much held-out ones are predicted better than by their frequencies, where that was found
+        together with q.
+    error_of_mean : ndarray of shape (2, T), optional
+        The root mean square error of rows that were predicted from all others, in deviations of y; and by how many
+        standard errors its square is above that of a constant.
+    log_prior : float
+        The log density of the hyperparameters under their priors, which ``elbo`` contains.
+    """
+
+    state: State
+    constants: Constants
+    elbo: float
+    trained: loop.Result
+    previous: Previous
+    lost: str | None
+    calibration: Calibration | None = None
+    dispersion: Dispersion | None = None
+    held_out: Average | None = None
+    log_prior: float = 0.0
+    gain: Gain | None = None
+    error_of_mean: Floats | None = None
+
+
+def of_training(trained: loop.Result, constants: Constants) -> Result:
+    """The `Result` where nothing follows the training."""
+    log_prior = float(constants.objective.reported(constants.log_prior(trained.state.parameters)))
+    previous = previous_of(trained.state, constants)
+    return Result(trained.state, constants, trained.elbo, trained, previous, None, log_prior=log_prior)

@@ -12,8 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from .._backend.device import quick_jit
-from .._backend.flat import flat, rebuilt
-from .._backend.turning_back import turning_back
+from .._backend.flat import flat, rebuilt, turning_back
 from ..variational.bound import data_term
 from ..variational.model import Parameters
 from .batches import padded

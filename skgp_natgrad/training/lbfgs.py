@@ -18,9 +18,8 @@ from scipy import optimize
 
 from .._backend import blas
 from .._backend.device import quick_jit
-from .._backend.flat import flat, rebuilt
+from .._backend.flat import flat, rebuilt, turning_back
 from .._backend.linalg import definite_cholesky, one_by_one
-from .._backend.turning_back import turning_back
 from ..step.algorithm import is_collapsed
 from ..step.state import best_of
 from ..step.step import bound as bound_of

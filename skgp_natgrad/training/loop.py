@@ -6,16 +6,19 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from .._backend import placement, processes
+from ..step import chunk, mean_weights
 from ..step.algorithm import SOLVERS
-from ..step.state import Report, State
+from ..step.chunk import STEPS_PER_CALL
+from ..step.state import Report, State, best_of
 from ..step.step import bound_of_batch
-from . import lbfgs, line_search, scheduled
+from . import lbfgs
 from .batches import BatchStream, first
-from .monitor import Monitor
-from .settings import counted_iterations
+from .monitor import Monitor, StoppingRule, Trend
+from .settings import counted_iterations, step_sizes
 from .shares import filled_up, total
-from .stopping import StoppingRule, Trend
 
 # Called after each chunk of iterations; a true answer ends training.
 Callbacks: TypeAlias = Sequence[Callable[[Monitor, State], Any]]
@@ -111,4 +114,58 @@ def _lost(state, constants, batches, settings):
 def _driver(settings):
     if SOLVERS[settings.algorithm.solver].minimises:
         return lbfgs.minimise
-    return scheduled.compiled_steps if settings.searched is None else line_search.searched_steps
+    return compiled_steps if settings.searched is None else searched_steps
+
+
+# Steps of scheduled sizes, tens of them in one compiled call.
+
+
+def compiled_steps(state, constants, batches, settings, monitor):
+    """Steps of scheduled sizes, some tens in one compiled call."""
+    while monitor.running:
+        n_steps = min(STEPS_PER_CALL, settings.max_iter - monitor.n_iter)
+        gammas, rates = step_sizes(settings, monitor.n_iter, STEPS_PER_CALL)
+        state, report = chunk.run_chunk(
+            state,
+            constants,
+            next(batches),
+            gammas,
+            rates,
+            n_steps,
+            settings.algorithm,
+            batches.prepare,
+        )
+        monitor(state, [np.asarray(values)[:n_steps] for values in report])
+    # One more step, of size zero, lets the last state be the best one.
+    still = np.zeros(STEPS_PER_CALL)
+    return chunk.run_chunk(state, constants, next(batches), still, still, 1, settings.algorithm)[0]
+
+
+# Full-batch steps, each of the size that raises the bound most.
+
+
+def searched_steps(state, constants, batches, settings, monitor):
+    """Full-batch steps, each of the size that raises the bound most (Brent's method)."""
+    batch = first(next(batches))
+    natural, alone = SOLVERS[settings.algorithm.solver].natural, settings.algorithm.optimizer is None
+    while monitor.running:
+        i = monitor.n_iter
+        (gamma,), (rate,) = step_sizes(settings, i, 1)
+        state = mean_weights.refreshed(state, constants, settings.algorithm)
+
+        def attempt(size, state=state, gamma=gamma, rate=rate):
+            sizes = (size, rate) if natural else (gamma, size)
+            return chunk.try_step(state, constants, batch, *sizes, settings.algorithm)
+
+        size = settings.searched.best(lambda size: float(attempt(size)[2]))
+        moved, report, bound = attempt(size)
+        improved = float(bound) > float(report.elbo)
+        if improved:
+            state = moved._replace(best=best_of(moved, bound))
+        elif i == 0:
+            state = state._replace(best=best_of(state, report.elbo))
+        taken = report if improved else report._replace(gamma=0.0, rejected=True)
+        # If no step along the gradient alone helps, this is the optimum; a step of the optimizer may be too long.
+        failure = None if improved or alone else "no step"
+        monitor(state, [np.atleast_1d(np.asarray(value)) for value in taken], not improved and alone, failure)
+    return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 
 import jax
@@ -15,7 +16,6 @@ from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import by_position, one_or_each
 from .at_bounds import without_noise
-from .calibration import Later, calibration_of
 from .units import in_units_of_model, in_units_of_X
 
 # So many degrees of freedom are not told from a normal distribution.
@@ -243,3 +243,36 @@ def model_of(estimator):
     kernels = in_units_of_model(one_or_each(by_position(estimator.kernel_, estimator)), estimator._x_scale)
     found = calibration_of(vars(estimator)), getattr(estimator, "_dispersion", None)
     return svgp.Model(kernels, likelihood, estimator._posterior, *found)
+
+
+# The calibration of a classifier's probabilities: stored with its attributes, or computed at the first use.
+
+
+class Later:
+    """A calibration that is computed at its first use: few of the models that callbacks see are used for predictions.
+
+    Parameters
+    ----------
+    find : callable
+        What it holds on to is let go once the calibration is found.
+    """
+
+    def __init__(self, find):
+        self._find, self._found, self._lock = find, None, threading.Lock()
+
+    def found(self):
+        """The `svgp.Calibration`, the same for all who ask."""
+        with self._lock:
+            if self._find is not None:
+                self._found = self._find()
+                self._find = None
+            return self._found
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def calibration_of(state):
+    """The `svgp.Calibration` in an estimator's ``__dict__``; None where there is none."""
+    found = state.get("_calibration")
+    return found.found() if isinstance(found, Later) else found

@@ -15,7 +15,7 @@ from ..._backend.version import __version__
 from ...start.normal_scores import NormalScores
 from ...start.scale import Scale
 from ..arguments.reading import one_or_each
-from .calibration import calibration_of
+from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
 FORMAT = 11

@@ -15,10 +15,9 @@ from ..._backend.rows import BLOCK_ROWS
 from ...likelihoods import in_units, in_units_of
 from ...start.scale import Scale
 from ...training import checkpoint as _checkpoint
-from ...training.checkpoint import Checkpoint
+from ...training.checkpoint import Checkpoint, SharedCheckpoint
 from ...training.rungs import Rung
 from ...training.schedules import FromFunction, blocks
-from ...training.shared_checkpoint import SharedCheckpoint
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
 from ..arguments.reading import by_position, one_or_each

@@ -14,7 +14,7 @@ from ..._backend.device import HOST
 from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
-from .. import requirements, sizes, unexplained
+from .. import requirements, sizes
 from ..started import with_noise
 from .steps import Steps
 
@@ -160,7 +160,7 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
     """Whether the mean of a regression is to rest on all rows, of which the table has some."""
     if plan.n_devices is not None or not placement.on_one_cpu():
         return False
-    share = functools.partial(unexplained.share, kernel, table.X)
+    share = functools.partial(sizes.share, kernel, table.X)
     variance = np.mean(kernel.diag(table.X[:1000]))
     return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
 
@@ -228,7 +228,7 @@ class Labels(OneStep):
     def _with_points(self, plan, table):
         """With further points, if there are any, there are fewer inducing points."""
         n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, memory.available()
-        share = functools.cache(functools.partial(unexplained.share, plan.kernels[0], table.sample.X))
+        share = functools.cache(functools.partial(sizes.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
         few = sizes.n_inducing_of_labels(n_rows, n_bytes)
         if n_mean == "auto":

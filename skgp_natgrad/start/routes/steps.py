@@ -12,7 +12,7 @@ from ...step.algorithm import SOLVERS
 from ...step.chunk import STEPS_PER_CALL
 from ...training.batches import bucket
 from ...variational.bases import BASES
-from .. import requirements, sizes, unexplained
+from .. import requirements, sizes
 from ..started import is_fixed, is_set, with_noise
 
 # Least noise from which steps start: with less, the rounding of single precision costs many nats a row.
@@ -110,7 +110,7 @@ class Steps:
             # The first part of a stream may be no more rows than that, of which later ones have many.
             noise = default
         elif n_points is not None:
-            share = unexplained.share(found.kernel, table.X, min(n_points, _POINTS))
+            share = sizes.share(found.kernel, table.X, min(n_points, _POINTS))
             noise += float(np.nan_to_num(share * np.mean(found.kernel.diag(table.X[:1000]))))
         return with_noise(plan.likelihood, min(noise, default) * variance)
 
