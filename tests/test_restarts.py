@@ -1,6 +1,7 @@
 """Several starts for the hyperparameters of a given kernel; periods and fixed lengthscales in the units of X."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -177,6 +178,38 @@ def test_restarts_are_random_by_random_state():
 def test_wrong_numbers_of_restarts_are_refused(wrong):
     with pytest.raises(ValueError, match=r"n_restarts_optimizer=.*integer of at least 0"):
         regressor(RBF(), n_restarts_optimizer=wrong).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+FIXED = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
+FEW_STEPS = {"solver": "ngd", "n_inducing": 5, "max_iter": 2}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "reason"),
+    [
+        (None, FEW_STEPS, "the default kernel has a search of its own"),
+        (RBF(), {**FEW_STEPS, "optimizer": None}, "optimizer=None keeps the kernel's hyperparameters"),
+        (FIXED, FEW_STEPS, "all that it would search for is fixed"),
+        (FIXED, {"likelihood": Gaussian(0.1, "fixed")}, "all that it would search for is fixed"),
+        (RBF(), {"likelihood": "poisson", "n_inducing": 5}, "of counts the search has one start"),
+        (FIXED, {}, None),
+        (RBF(), FEW_STEPS, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_restarts_without_effect_are_named_and_have_none(kernel, options, reason, rng):
+    X = rng.uniform(0.0, 3.0, (30, 1))
+    y = rng.poisson(1.0 + X[:, 0]).astype(float)
+    few, many = (regressor(kernel, n_restarts_optimizer=number, **options) for number in ("auto", 3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        predicted = [model.fit(X, y).predict(X) for model in (few, many)]
+    told = [str(each.message) for each in caught if "Without effect" in str(each.message)]
+    assert [text.partition(". Leave")[0] for text in told] == (
+        [f"Without effect here: n_restarts_optimizer=3 ({reason})"] if reason else []
+    )
+    if reason:
+        np.testing.assert_array_equal(*predicted)
 
 
 # -- units -----------------------------------------------------------------------------------
