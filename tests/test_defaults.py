@@ -134,7 +134,7 @@ def test_the_jitter_is_least_where_nothing_is_divided_by_it(estimator, arguments
     model = estimator(1.0 * Matern(nu=0.5), random_state=0, **arguments)
     model.fit(X, X[:, 0] > 0.0) if estimator is NGDSVGPClassifier else model.fit(X, X[:, 0])
     assert model.jitter_ / model.kernel_.diag(X).mean() == pytest.approx(relative)
-    with pytest.raises(ValueError, match="jitter='least' is not"):
+    with pytest.raises(ValueError, match="jitter='least' must be"):
         model.set_params(jitter="least").fit(X, X[:, 0] > 0.0)
 
 
