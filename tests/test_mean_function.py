@@ -134,7 +134,7 @@ WRONG = [
     ("quadratic", {}, "mean_function='quadratic' must be None, 'linear', a function of X, or a regressor"),
     (3.0, {}, "mean_function=3.0 must be None"),
     (Ridge, {}, "must be None, 'linear', a function of X, or a regressor with fit and predict"),
-    ("linear", {"likelihood": "poisson"}, "would be fitted to y, but with likelihood Poisson a mean function is added to the latent"),
+    ("linear", {"likelihood": "poisson"}, "would be fitted to y, but with likelihood Poisson a mean function"),
     (too_few, {}, r"mean_function\(X\) has the shape \(3,\); give a number, or one value for each of the 40 rows"),
 ]
 
