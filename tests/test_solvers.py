@@ -283,3 +283,10 @@ def test_points_given_twice_are_refused(table):
         NGDSVGPRegressor(n_inducing=None, inducing_init=X[:5]).fit(X, y)
     with pytest.raises(ValueError, match="mean_solver='exact' places"):
         NGDSVGPRegressor(n_inducing=5, n_mean_inducing=5, mean_solver="exact", inducing_init=X[:10]).fit(X, y)
+
+
+def test_a_parameterization_of_the_users_own_is_one_of_those_that_there_are(table, monkeypatch):
+    monkeypatch.setitem(PARAMETERIZATIONS, "own", PARAMETERIZATIONS["mean_var"])
+    options = {"solver": "ngd", "n_inducing": 5, "max_iter": 3, "random_state": 0}
+    own, ours = (NGDSVGPRegressor(sk.RBF(), parameterization=name, **options) for name in ("own", "mean_var"))
+    assert_array_equal(own.fit(*table).predict(table[0]), ours.fit(*table).predict(table[0]))

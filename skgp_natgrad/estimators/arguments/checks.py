@@ -16,6 +16,7 @@ import numpy as np
 from ... import objectives
 from ..._backend.device import DTYPES
 from ...priors import Prior
+from ...svgp import BASES, PARAMETERIZATIONS
 from ...training import schedules
 from ...training.checkpoint import is_folder
 
@@ -175,7 +176,12 @@ def basis(name, value, kind):
         raise ValueError(
             "basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same."
         )
-    return of_type(name, value, kind)
+    return choice(name, value, tuple(BASES))
+
+
+def parameterization(name, value, kind):
+    """Return ``value`` if it is the name of a parameterization; a user's own may be among them."""
+    return choice(name, value, tuple(PARAMETERIZATIONS))
 
 
 def objective(name, value, kind):

@@ -254,7 +254,7 @@ class Training:
 
     solver: Literal["auto", "evidence", "ngd", "adam", "gd", "lbfgs"] = argument(default="auto")
     parameterization: Literal["natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log"] = (
-        argument(default="natural", needs=(inert.steps, inert.coordinates))
+        argument(default="natural", check=checks.parameterization, needs=(inert.steps, inert.coordinates))
     )
     gamma_schedule: Steps | Literal["auto"] = argument(
         default="auto", check=None, needs=(inert.steps, inert.natural_steps)
