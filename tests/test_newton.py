@@ -143,6 +143,19 @@ def test_bounds_rise_and_the_mean_is_stationary():
     assert_allclose(fit.q.mean[0, : len(A)], A @ (batch.weight * (batch.y[0] - rate)), atol=2e-3)
 
 
+def test_a_q_from_which_rates_overflow_is_no_start():
+    """The q of other hyperparameters may be useless here: under a wider kernel its mean is farther from the prior."""
+    table = counts(11)
+    table = table._replace(y=np.where(np.arange(table.n_rows) % 2, 0.0, 1e6)[None], offset=None)
+    narrow, constants, batch = problem(table, ConstantKernel(0.5) * RBF(1.0), n_inducing=None)
+    wide = problem(table, ConstantKernel(50.0) * RBF(0.3), n_inducing=None)[0]
+    afar = newton.best_q(narrow, constants, batch).q
+    found = [newton.best_q(wide, constants, batch, start).bounds for start in (None, afar)]
+    assert np.all(np.isfinite(found[1]))
+    assert np.all(np.diff(found[1]) >= 0.0)
+    assert_allclose(found[1][-1], found[0][-1], rtol=1e-9)
+
+
 def test_of_a_linear_kernel_it_is_the_generalised_linear_model():
     """Under a wide prior of linear functions the mode is that of maximum likelihood."""
     rng = np.random.default_rng(6)

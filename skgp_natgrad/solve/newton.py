@@ -121,7 +121,7 @@ def best_q(parameters, constants, batch, start=None):
     batch : Batch
         All rows: see `filled_up`.
     start : Gaussian, optional
-        The whitened q from which the turns start; the prior by default.
+        A whitened q, such as that of other hyperparameters: the turns start there if its bound is above the prior's.
 
     Returns
     -------
@@ -134,16 +134,18 @@ def best_q(parameters, constants, batch, start=None):
     # Only what the likelihood's part needs, so that one program serves all kernels.
     system = parameters._replace(log_kernels=None, points=None, weights=None), _of_likelihood(constants)
     n_latent = len(constants.prior_mean)
-    if start is None:
-        # Narrower than a wide prior, under which expectations would be too large.
-        widest = (residual + np.einsum("mb,mb->b", *2 * (A[0],))).max()
-        start = gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A[0]))
-    here, bounds = _at(rows, *system, np.asarray(start.nat1), np.asarray(start.precision)), []
+    # Narrower than a wide prior, under which expectations would be too large.
+    widest = (residual + np.einsum("mb,mb->b", *2 * (A[0],))).max()
+    starts = [gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A[0]))]
+    # Where a kernel multiplies its mean, rates overflow; Newton's method lowers their logarithms by one in each turn.
+    starts += [] if start is None else [start]
+    each = (_at(rows, *system, np.asarray(q.nat1), np.asarray(q.precision)) for q in starts)
+    here, bounds = max(each, key=lambda at: at.bound), []
     for _ in range(_TURNS):
         there = _turned(rows, *system, here)
-        bounds.append(there.bound)
-        done = there.bound - here.bound <= _CHANGE + _RELATIVE * abs(there.bound)
+        done = not there.bound - here.bound > _CHANGE + _RELATIVE * abs(there.bound)
         here = there if there.bound >= here.bound else here
+        bounds.append(here.bound)
         if done or parameters.raw_likelihood.conjugate:
             break
     roots = [in_place.definite_cholesky(precision) for precision in here.precision]
