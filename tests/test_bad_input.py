@@ -492,6 +492,20 @@ def test_further_points_that_do_not_fit_are_refused_before_the_solution(monkeypa
     assert needed[0] <= 2 * memory.GIB < needed[1]
 
 
+@pytest.mark.usefixtures("little_memory")
+def test_counts_whose_covariance_with_the_points_does_not_fit_are_refused(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(100_001, 1))
+    model, refused = NGDSVGPRegressor(RBF(), likelihood="poisson", solver="evidence"), r"all rows .* to at most (\d+)"
+    monkeypatch.setattr(svgp, "complete", never_fits)
+    with pytest.raises(MemoryError, match=refused) as caught:
+        model.set_params(n_inducing=2000).fit(X, np.ones(len(X)))
+    most = int(re.search(refused, str(caught.value)).group(1))
+    # Filled up to a power of two; what the kernel has returned, and the copy that is whitened.
+    assert most == 2 * memory.GIB // (2 * 8 * 2**17)
+    with pytest.raises(InterruptedError):
+        model.set_params(n_inducing=most).fit(X, np.ones(len(X)))
+
+
 def never_fits(*arguments, **options):
     raise InterruptedError
 

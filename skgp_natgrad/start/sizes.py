@@ -29,8 +29,8 @@ OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
 _MOST_LEFT_OUT, _OPERATIONS_OF_LEFT_OUT, _FEWEST_LEFT_OUT = 8192, 2e11, 500
 # Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
 MATRICES, _PART = 12, 0.5
-# Arrays of the points' covariance with all rows that the solution for class labels holds.
-ARRAYS_OF_LABELS = 5
+# Arrays of the points' covariance with all rows that the solutions for class labels and for counts hold.
+ARRAYS_OF_LABELS, ARRAYS_OF_COUNTS = 5, 2
 
 
 def n_inducing(n_rows, n_latent, n_bytes):

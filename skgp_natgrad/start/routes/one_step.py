@@ -165,6 +165,13 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
     return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
 
 
+def _of_all_rows(stage, n_numbers, n_inducing):
+    """The stage that holds so many numbers of all rows for each inducing point."""
+    each = requirements.BYTES * n_numbers
+    fewer = {"would_fit": lambda n_bytes: f"n_inducing to at most {max(int(n_bytes / each), 1)}"}
+    return stage._replace(name="the covariance of all rows with the points", n_bytes=each * n_inducing, **fewer)
+
+
 class Counts(OneStep):
     """A few steps by Newton's method, under any likelihood of numbers that is declared for it, in one process."""
 
@@ -192,7 +199,8 @@ class Counts(OneStep):
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
         sizes_of_q = plan.n_latent(table), n_inducing, 0
-        yield requirements.of_points("the solution for counts", plan, requirements.ONE_STEP, *sizes_of_q)
+        stage = requirements.of_points("the solution for counts", plan, requirements.ONE_STEP, *sizes_of_q)
+        return stage, _of_all_rows(stage, sizes.ARRAYS_OF_COUNTS * bucket(table.n_rows), n_inducing)
 
     def solve(self, parameters, constants, table, plan, random_state):
         """The `Optimum`, and the same plan."""
@@ -241,11 +249,8 @@ class Labels(OneStep):
         return plan._replace(n_inducing=few if n_mean else n_inducing)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
-        each = requirements.BYTES * sizes.ARRAYS_OF_LABELS * table.n_rows
         stage = requirements.of_points("the solution for class labels", plan, requirements.ONE_STEP, 1, n_inducing, 0)
-        fewer = {"would_fit": lambda n_bytes: f"n_inducing to at most {max(int(n_bytes / each), 1)}"}
-        of_rows = stage._replace(name="the covariance of all rows with the points", n_bytes=each * n_inducing, **fewer)
-        return stage, of_rows
+        return stage, _of_all_rows(stage, sizes.ARRAYS_OF_LABELS * table.n_rows, n_inducing)
 
     def _stage_of_mean(self, plan, table, n_inducing):
         n_rows, n_further = table.n_rows, min(plan.n_mean_inducing, table.n_rows)
