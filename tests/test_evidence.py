@@ -132,6 +132,18 @@ def test_fixed_hyperparameters_stay(rows):
     assert not np.allclose(best.kernel.k2.length_scale, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_hyperparameter_that_is_fixed_at_zero_changes_no_maximum(rows):
+    """Its logarithm is minus infinity, which SciPy takes for no bound."""
+    kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
+    ends = []
+    for each in (kernel, kernel + ConstantKernel(0.0, "fixed") * RBF(1.0)):
+        start, *bounds = hyperparameters_of(each)
+        ends.append(evidence.maximise(start, bounds, rows, 200))
+    assert ends[1].evidence == pytest.approx(ends[0].evidence, abs=1e-6)
+    assert ends[1].hyperparameters.kernel.k2.k1.constant_value == -np.inf
+
+
 def test_densities_equal_predictions_of_scikit_learn(rows, rng):
     kernel = ConstantKernel(1.4) * Matern([1.0, 2.0, 0.7], nu=2.5)
     weight = rng.uniform(0.5, 3.0, size=40)

@@ -279,20 +279,28 @@ def minimised(loss, x0, low, high, max_iter, at_start=None):
     """The minimum by L-BFGS from ``x0``, with the loss and its gradient ``at_start`` if known, and the loss there.
 
     Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
-    than one.
+    than one. Those that are fixed, at minus infinity perhaps, are no variables.
     """
-    at_start = at_start or loss(x0)
+    at_start, free = at_start or loss(x0), low < high
+    if not np.any(free):
+        return x0, at_start[0]
     scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _STEEPEST)
     evaluated = {x0.tobytes(): at_start}
 
-    def scaled(x):
+    def all_of(variables):
+        x = x0.copy()
+        x[free] = variables
+        return x
+
+    def scaled(variables):
+        x = all_of(variables)
         value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
-        return scale * value, scale * slope
+        return scale * value, scale * slope[free]
 
     options = {"maxiter": max_iter, "maxcor": 20, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
-    limits = optimize.Bounds(low, high)
-    found = optimize.minimize(turning_back(scaled), x0, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-    return found.x, float(found.fun) / scale
+    how = {"method": "L-BFGS-B", "bounds": optimize.Bounds(low[free], high[free]), "options": options}
+    found = optimize.minimize(turning_back(scaled), x0[free], jac=True, **how)
+    return all_of(found.x), float(found.fun) / scale
 
 
 def _log_density(error, variance, weight):
