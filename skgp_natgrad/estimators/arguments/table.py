@@ -177,9 +177,9 @@ class Training:
         the hyperparameters have the largest bound of up to 2000 random rows. "auto"
         is "evidence" for these likelihoods as long as no argument of the points or of
         iterative training is set (``objective``, ``n_inducing`` to
-        ``n_iter_no_change``, ``warm_start``, ``dtype``; but for
-        ``n_mean_inducing=0``, ``train_inducing_points`` and, for class labels,
-        ``n_mean_inducing`` with or without ``n_inducing``), and "ngd" otherwise, for
+        ``n_iter_no_change``, ``warm_start``, ``dtype``; but for ``n_inducing``
+        itself, ``n_mean_inducing=0``, ``train_inducing_points`` and, for class
+        labels, any ``n_mean_inducing``), and "ngd" otherwise, for
         a list of kernels for classes, and for ``partial_fit``. "ngd": natural
         gradient steps on the variational distribution q, and steps of ``optimizer``
         on everything else. "adam": ``optimizer`` updates q too. "gd": gradient ascent
