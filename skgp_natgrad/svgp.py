@@ -263,7 +263,7 @@ def _in_one_step(state, constants, table, plan, random_state):
     state = state._replace(q=optimum.q, parameters=optimum.parameters)
     bounds = optimum.elbo + float(constants.log_prior(state.parameters))
     report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    trained = loop.Result(state, report, float(bounds[-1]), None, 0.0)
+    trained = loop.Result(state, report, float(bounds[-1]), optimum.status, 0.0)
     found = of_training(trained, constants)
     dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
     if optimum.means is not None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize, stats
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 from sklearn.linear_model import PoissonRegressor
 
@@ -112,6 +113,7 @@ def test_a_gaussian_likelihood_ends_after_one_turn():
     # A row of weight w is w observations.
     exact += 0.5 * (np.log(2.0 * np.pi * noise) - table.weight * np.log(2.0 * np.pi * 0.3)).sum()
     assert len(fit.bounds) == 1
+    assert fit.status is None
     assert_allclose(fit.bounds[0], exact - 0.5 * (residual / noise).sum(), rtol=1e-10)
 
 
@@ -136,6 +138,7 @@ def test_bounds_rise_and_the_mean_is_stationary():
     parameters, constants, batch = problem(counts(5), ConstantKernel(3.0) * RBF(0.7), n_inducing=None)
     fit = newton.best_q(parameters, constants, batch)
     assert np.all(np.diff(fit.bounds) >= -1e-6)
+    assert fit.status is None
     assert np.all(np.isfinite(flat(jax.tree.map(np.asarray, fit.q))))
     # At the best q the expected gradient balances the prior's: m = A g.
     A, _ = whitened(parameters, constants, batch)
@@ -154,6 +157,22 @@ def test_a_q_from_which_rates_overflow_is_no_start():
     assert np.all(np.isfinite(found[1]))
     assert np.all(np.diff(found[1]) >= 0.0)
     assert_allclose(found[1][-1], found[0][-1], rtol=1e-9)
+
+
+def test_turns_that_do_not_suffice_are_a_status(monkeypatch):
+    monkeypatch.setattr(newton, "_TURNS", 2)
+    fit = newton.best_q(*problem(counts(5)))
+    assert (len(fit.bounds), fit.status) == (2, "turns")
+
+
+@pytest.mark.slow
+def test_turns_that_did_not_suffice_are_told(monkeypatch):
+    monkeypatch.setattr(newton, "_TURNS", 2)
+    table = counts(12)
+    reg = NGDSVGPRegressor(ConstantKernel(3.0, "fixed") * RBF(0.7, "fixed"), likelihood="poisson", random_state=0)
+    with pytest.warns(ConvergenceWarning, match="had not converged after 2 turns.*solver='ngd'"):
+        reg.fit(table.X, table.y[0], offset=table.offset[0])
+    assert reg.n_iter_ == 2
 
 
 def test_of_a_linear_kernel_it_is_the_generalised_linear_model():

@@ -66,6 +66,8 @@ class Optimum(NamedTuple):
         The mean where it rests on further points, too: q's own is then that part which the inducing points explain.
     gain : Gain, optional
         Of class labels, by how much held-out ones are predicted better than by their frequencies.
+    status : str, optional
+        Why q is not the best one yet: "turns" if Newton's method ended at its limit of them.
     """
 
     q: gaussian.Gaussian
@@ -76,6 +78,7 @@ class Optimum(NamedTuple):
     left_out: LeftOut | None = None
     means: Means | None = None
     gain: Gain | None = None
+    status: str | None = None
 
 
 class HeldOut(NamedTuple):

@@ -44,19 +44,21 @@ class _Rows(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The best q, the bound after each turn, and latent moments (K, B) of all rows."""
+    """The best q, the bound after each turn, latent moments (K, B) of all rows, and "turns" if they did not suffice."""
 
     q: gaussian.Gaussian
     bounds: list
     mean: np.ndarray
     var: np.ndarray
+    status: str | None
 
 
 class _At(NamedTuple):
-    """q by its natural parameters (K, M) and (K, M, M), latent moments, and the bound with g and h: (K, B) each."""
+    """q by its natural parameters (K, M) and (K, M, M), factors of the latter, and latent moments, g and h: (K, B)."""
 
     nat1: np.ndarray
     precision: np.ndarray
+    roots: list
     mean: np.ndarray
     var: np.ndarray
     bound: float
@@ -141,19 +143,18 @@ def best_q(parameters, constants, batch, start=None):
     starts += [] if start is None else [start]
     each = (_at(rows, *system, np.asarray(q.nat1), np.asarray(q.precision)) for q in starts)
     here, bounds = max(each, key=lambda at: at.bound), []
-    for _ in range(_TURNS):
+    status = "turns"
+    while status and len(bounds) < _TURNS:
         there = _turned(rows, *system, here)
-        done = not there.bound - here.bound > _CHANGE + _RELATIVE * abs(there.bound)
+        rises = there.bound - here.bound > _CHANGE + _RELATIVE * abs(there.bound)
         here = there if there.bound >= here.bound else here
         bounds.append(here.bound)
-        if done or parameters.raw_likelihood.conjugate:
-            break
-    roots = [in_place.definite_cholesky(precision) for precision in here.precision]
-    mean = np.stack(list(map(in_place.cholesky_solve, roots, here.nat1)))
-    cov = np.stack(list(map(in_place.cholesky_inverse, roots)))
-    log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in roots])
+        status = "turns" if rises and not parameters.raw_likelihood.conjugate else None
+    mean = np.stack(list(map(in_place.cholesky_solve, here.roots, here.nat1)))
+    cov = np.stack(list(map(in_place.cholesky_inverse, here.roots)))
+    log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in here.roots])
     q = gaussian.Gaussian(here.nat1, here.precision, mean, cov, log_det_cov)
-    return Fit(q, bounds, here.mean, here.var)
+    return Fit(q, bounds, here.mean, here.var, status)
 
 
 def _of_likelihood(constants):
@@ -186,16 +187,16 @@ def _precision(A, h):
 
 
 def _at(rows, parameters, constants, nat1, precision):
+    roots = list(map(in_place.definite_cholesky, precision))
     mean, var, divergence = np.empty((len(nat1), len(rows.residual))), np.empty((len(nat1), len(rows.residual))), 0.0
-    for k in range(len(nat1)):
-        root = in_place.definite_cholesky(precision[k])
+    for k, root in enumerate(roots):
         inverse_root = in_place.triangular_inverse(root)
         m = in_place.cholesky_solve(root, nat1[k])
         mean[k], var[k] = m @ rows.A, rows.residual + in_place.squared_lengths(inverse_root, rows.A)
         divergence += 0.5 * ((inverse_root**2).sum() + m @ m - len(m)) + np.log(np.diag(root)).sum()
     latent = rows.batch.prior_mean(constants) + mean
     value, g, h = map(np.asarray, _slopes(parameters, constants, latent, var, rows.batch))
-    return _At(nat1, precision, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
+    return _At(nat1, precision, roots, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
 
 
 def solve(parameters, constants, table, random_state):
@@ -203,4 +204,4 @@ def solve(parameters, constants, table, random_state):
     batch = filled_up(table)
     fit = best_q(parameters, constants, batch)
     held_out = Average.of(*densities(parameters, constants, batch, held_out_rows(batch, random_state)))
-    return Optimum(fit.q, parameters, np.array(fit.bounds), held_out)
+    return Optimum(fit.q, parameters, np.array(fit.bounds), held_out, status=fit.status)

@@ -250,6 +250,8 @@ def _not_converged(trained, settings, step_sizes):
         f"{_now(step_sizes)}.",
         "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
         "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
+        "turns": f"Newton's method had not converged after {len(trained.report.elbo)} turns: the ELBO still rose. "
+        "Look for extreme values in y and offset; otherwise give another kernel, or train it with solver='ngd'.",
         "no step": "The line search found no step that raises the ELBO while the hyperparameters change; lower "
         f"{_now(step_sizes[-1:])}.",
     }[trained.status]
