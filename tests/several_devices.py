@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import device, placement
-from skgp_natgrad.solve import mean_system
+from skgp_natgrad.solve import mean_system, system
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training.batches import BatchStream
 
@@ -94,7 +94,7 @@ def collectives():
         batch = next(BatchStream(table, 66, 9, 9, np.random.RandomState(0)))
         sizes = np.zeros(chunk.STEPS_PER_CALL)
         steps = chunk._run_chunk.lower(state, constants, batch, sizes, sizes, 1, settings.algorithm.of_steps)
-        prior = mean_system.prior_of(state.parameters, constants.masks, constants.jitter)
+        prior = system.prior_of(state.parameters, constants.masks, constants.jitter)
         position = mean_system.Iterate(np.zeros((1, 19)), state.q)
         sums = mean_system.Statistics(np.zeros((1, 19, 19)), np.zeros((1, 19)), np.zeros((1, 10, 10)), np.zeros(()))
         block = next(mean_system._blocks(table))

@@ -17,7 +17,7 @@ from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.solve import amplitude, class_labels, common_covariance, held_out_labels
-from skgp_natgrad.solve.mean_system import prior_of
+from skgp_natgrad.solve.system import covariance_of, prior_of
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
 
@@ -181,7 +181,7 @@ def test_starts_are_looked_for_in_single_precision(rng, x64, amplitude):
     if amplitude == 2.0:
         np.testing.assert_allclose(found.mean, exact.mean, atol=1e-4)
     # The same covariance for the same curvature: it is made of rows in double precision.
-    for pair in zip(*(common_covariance.covariance_of(each, exact.h, 1.0) for each in (rows, single)), strict=True):
+    for pair in zip(*(covariance_of(each.A, exact.h) for each in (rows, single)), strict=True):
         np.testing.assert_array_equal(*pair)
 
 

@@ -12,7 +12,7 @@ from skgp_natgrad import svgp
 from skgp_natgrad.kernels import amplitudes, from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.solve import closed_form, noise_search
-from skgp_natgrad.solve.mean_system import prior_of
+from skgp_natgrad.solve.system import prior_of
 
 KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
 FIXED = Gaussian(0.2, "fixed")

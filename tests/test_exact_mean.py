@@ -11,7 +11,8 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from skgp_natgrad.solve import exact_mean
 from skgp_natgrad.solve.leave_one_out import predictions, unexplained
-from skgp_natgrad.solve.mean_system import Iterate, latent, pass_over, prior_of, rescaled, target
+from skgp_natgrad.solve.mean_system import Iterate, latent, pass_over, rescaled, target
+from skgp_natgrad.solve.system import prior_of
 from skgp_natgrad.training.batches import Table
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian

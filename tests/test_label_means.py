@@ -15,7 +15,7 @@ from skgp_natgrad._backend import device, in_place
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
 from skgp_natgrad.solve import class_labels, common_covariance, label_means, label_regression
-from skgp_natgrad.solve.mean_system import points_of, prior_of
+from skgp_natgrad.solve.system import points_of, prior_of
 from skgp_natgrad.start import sizes
 
 KERNEL = ConstantKernel(4.0, "fixed") * Matern([1.0, 0.7], "fixed", nu=1.5)

@@ -9,6 +9,7 @@ from skgp_natgrad._backend import device
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
 from skgp_natgrad.solve import class_labels, common_covariance, held_out_labels, label_means, label_points
+from skgp_natgrad.solve.system import covariance_of
 from skgp_natgrad.start import sizes
 
 from .test_label_means import JITTER, KERNEL, STEPS, Prepared, table_of
@@ -235,7 +236,7 @@ def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
         system = problem.coarse, problem.constants, problem.rows
         after = np.asarray(common_covariance.curvature(*system, before.mean, var))
         found = way.fit_of_all(before)
-        expected = common_covariance.covariance_of(problem.rows, found.h, 1.0)
+        expected = covariance_of(problem.rows.A, found.h)
     held = np.isin(np.arange(len(after)), problem.folds[0].index)
     assert not before.h[held].any()
     assert after[held].all()

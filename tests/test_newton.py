@@ -14,7 +14,7 @@ from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad.likelihoods import Gaussian, NegativeBinomial, Poisson
 from skgp_natgrad.solve import newton
-from skgp_natgrad.solve.mean_system import prior_of, whitened_in_place
+from skgp_natgrad.solve.system import prior_of, whitened
 
 KERNEL = ConstantKernel(0.8) * RBF(0.7)
 
@@ -40,13 +40,11 @@ def on_the_cpu():
         yield
 
 
-def whitened(parameters, constants, batch):
+def rows_of(parameters, constants, batch):
     """Rows whitened by the points, and what these leave unexplained."""
     prior = prior_of(parameters, constants.masks, constants.jitter)
-    A = np.empty((1, len(prior.points), len(batch.weight)))
-    residual = whitened_in_place(parameters, prior, batch.X, A)[0]
-    used = np.asarray(prior.mask) > 0.0
-    return A[0][used], residual
+    (A,), (residual,) = whitened(parameters.log_kernels, prior, batch.X)
+    return A[np.asarray(prior.mask) > 0.0], residual
 
 
 def bound_by_quadrature(m, root, A, residual, batch, constants, k):
@@ -68,7 +66,7 @@ def test_no_other_gaussian_has_a_larger_bound(seed):
     table = counts(seed, n=40)
     parameters, constants, batch = problem(table, n_inducing=5)
     fit = newton.best_q(parameters, constants, batch)
-    A, residual = whitened(parameters, constants, batch)
+    A, residual = rows_of(parameters, constants, batch)
     lower = np.tril_indices(5)
 
     def unpacked(x):
@@ -105,7 +103,7 @@ def test_a_gaussian_likelihood_ends_after_one_turn():
     likelihood = Gaussian(0.3)
     parameters, constants, batch = problem(table, likelihood=likelihood)
     fit = newton.best_q(parameters, constants, batch)
-    A, residual = whitened(parameters, constants, batch)
+    A, residual = rows_of(parameters, constants, batch)
     A, residual = A[:, : table.n_rows], residual[: table.n_rows]
     noise = 0.3 / table.weight
     y = table.y[0] - np.asarray(constants.prior_mean)[0]
@@ -141,7 +139,7 @@ def test_bounds_rise_and_the_mean_is_stationary():
     assert fit.status is None
     assert np.all(np.isfinite(flat(jax.tree.map(np.asarray, fit.q))))
     # At the best q the expected gradient balances the prior's: m = A g.
-    A, _ = whitened(parameters, constants, batch)
+    A, _ = rows_of(parameters, constants, batch)
     rate = np.exp(fit.mean[0] + 0.5 * fit.var[0])
     assert_allclose(fit.q.mean[0, : len(A)], A @ (batch.weight * (batch.y[0] - rate)), atol=2e-3)
 

@@ -17,7 +17,7 @@ from skgp_natgrad.estimators.arguments import reading
 from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.estimators.rows import long_tables
 from skgp_natgrad.estimators.rows.targets import Targets
-from skgp_natgrad.solve import closed_form, mean_system
+from skgp_natgrad.solve import closed_form, mean_system, system
 from skgp_natgrad.start import placement, sizes, state
 from skgp_natgrad.start.routes.one_step import OneStep
 from skgp_natgrad.start.scale import Moments, fit_scale
@@ -248,7 +248,7 @@ def test_sums_over_blocks_are_those_of_the_table_in_memory(x64):
     whole = table.in_memory()
     plan = svgp.Plan(kernels=(RBF(0.8),), n_inducing=8, likelihood=svgp.Plan().likelihood.prepare(whole.y, 0))
     init, constants = state.init(plan, whole, np.random.RandomState(0))
-    prior = mean_system.prior_of(init.parameters, constants.masks, constants.jitter)
+    prior = system.prior_of(init.parameters, constants.masks, constants.jitter)
     found, expected = (closed_form.sums_of(init.parameters, prior, constants, each) for each in (table, whole))
     for one, other in zip(found, expected, strict=True):
         assert_allclose(one, other, rtol=1e-12, atol=1e-12)
@@ -349,7 +349,7 @@ def test_the_exact_mean_of_all_rows_is_that_of_the_table_in_memory(x64):
     plan = svgp.Plan(kernels=(RBF(0.8),), n_inducing=8, n_mean_inducing=20)
     init, constants = state.init(plan._replace(n_mean_inducing=0), whole, np.random.RandomState(0))
     parameters, constants = placement.add_mean_only(plan, whole, init.parameters, constants, np.random.RandomState(1))
-    prior = mean_system.prior_of(parameters, constants.masks, constants.jitter)
+    prior = system.prior_of(parameters, constants.masks, constants.jitter)
     start = mean_system.Iterate(np.zeros((1, len(prior.points))), init.q)
     found, expected = (mean_system.pass_over(parameters, prior, start, constants, each) for each in (table, whole))
     for one, other in zip(found, expected, strict=True):

@@ -23,7 +23,6 @@ from .common_covariance import (
     TOLERANCE,
     TURNS,
     Rows,
-    covariance_of,
     curvature,
     curvatures,
     fit_at_scale,
@@ -34,7 +33,7 @@ from .common_covariance import (
     with_single,
 )
 from .held_out_labels import SHARE, Densities, Gain, doubt_of, folds_of, moments_of, without
-from .mean_system import points_of, prior_of
+from .system import covariance_of, points_of, prior_of
 
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
@@ -255,7 +254,7 @@ class _OnFurtherPoints(NamedTuple):
         earlier[held] = h[held]
         # The mean of both: under a wide prior h would swing, and variances would not be those that were calibrated.
         h = 0.5 * (earlier + h)
-        return self._best(rows, before._replace(h=h, covariance=covariance_of(rows, h, 1.0)), FINE)
+        return self._best(rows, before._replace(h=h, covariance=covariance_of(rows.A, h)), FINE)
 
     def _best(self, rows, fit, share):
         problem = self.problem

@@ -32,9 +32,9 @@ from .amplitude import multiplied, room
 from .drawn import drawn
 from .held_out_labels import Gain
 from .label_means import Means
-from .mean_system import points_of, prior_of, whitened_in_place
 from .noise_search import left_out_of, leverages, search_noise
 from .row_sums import sums_of, weights_of
+from .system import points_of, prior_of, whitened
 
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 _HELD_OUT_ROWS, _FEWEST = 1500, 100
@@ -116,8 +116,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HEL
     rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
     missing = bucket(len(chosen)) - len(chosen)
     X = np.pad(rows.X, ((0, missing), (0, 0)))
-    A = np.empty((len(prior.root), len(prior.points), len(X)))
-    residual = whitened_in_place(parameters, prior, X, A)
+    A, residual = whitened(parameters.log_kernels, prior, X)
     is_point = among(X, points_of(prior))
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)

@@ -25,15 +25,13 @@ from scipy import optimize
 
 from .._backend import in_place, placement
 from .._backend.blas import scipy_single_threaded
-from .._backend.device import quick_jit
 from .._backend.flat import turning_back
-from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.placement import ONE_DEVICE
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch
-from .mean_system import covariances_of, rows_of
+from .system import Covariance, covariance_of, rows_of, whitened
 
 # Rows of one evaluation of the likelihood: arrays of this size stay in a processor's cache. A GPU has more work so.
 _BLOCK_ROWS, _BLOCK_ROWS_OF_GPU = 512, 1024
@@ -97,26 +95,6 @@ class Fit(NamedTuple):
     bounds: list
 
 
-class Covariance(NamedTuple):
-    """S^-1 = R R^T.
-
-    Attributes
-    ----------
-    precision, root, inverse_root : array of shape (M, M)
-        S^-1, R and R^-1.
-    own : array of shape (N,)
-        a^T S a of all rows.
-    divergence : scalar
-        KL(N(0, S) || N(0, I)).
-    """
-
-    precision: jax.Array
-    root: jax.Array
-    inverse_root: jax.Array
-    own: jax.Array
-    divergence: jax.Array
-
-
 # -- compiled parts ----------------------------------------------------------------------------
 
 
@@ -157,33 +135,6 @@ def curvature(*arguments):
     return curvatures(*arguments).max(0)
 
 
-def covariance_of(rows, h, scale):
-    """The `Covariance` that belongs to the curvature h (N,)."""
-    if not in_place.pays(*rows.A.shape):
-        return _covariance(rows.A, h, scale)
-    A = np.asarray(rows.A)
-    precision = in_place.add_gram(np.zeros((len(A), len(A))), A, scale * np.asarray(h))
-    root = in_place.cholesky_of_sum(precision, 1.0)
-    in_place.mirrored(precision)[np.diag_indices(len(A))] += 1.0
-    inverse_root = in_place.triangular_inverse(root)
-    own = scale * in_place.squared_lengths(inverse_root, A)
-    return jax.device_put(_with_divergence(np, precision, root, inverse_root, own))
-
-
-@quick_jit
-def _covariance(A, h, scale):
-    precision = jnp.eye(len(A)) + scale * weighted_gram(A[None], h[None])[0]
-    root = definite_cholesky(precision)
-    inverse_root = triangular_inverse(root)
-    half = lower_product(inverse_root, A)
-    return _with_divergence(jnp, precision, root, inverse_root, scale * (half * half).sum(0))
-
-
-def _with_divergence(xp, precision, root, inverse_root, own):
-    trace, log_det = (inverse_root**2).sum(), -2.0 * xp.log(xp.diag(root)).sum()
-    return Covariance(precision, root, inverse_root, own, 0.5 * (trace - len(root) - log_det))
-
-
 @jax.jit
 def _loss(t, parameters, constants, rows, covariance, scale):
     """Minus the bound, without the covariance's part, and its gradient in t = w R (K, M); the latent means, too."""
@@ -221,19 +172,12 @@ def rows_of_table(parameters, prior, table):
     n_rows = len(table.weight)
     unit = _block_rows() // _PARTS * _n_blocks(n_rows)
     batch = padded(table, bucket(n_rows) if n_rows <= _SHARED else -(-n_rows // unit) * unit)
-    rows = *_whitened(parameters, prior, batch.X), batch.y, batch.weight
-    return Rows(*ONE_DEVICE.replicated(rows, now=True))
-
-
-def _whitened(parameters, prior, X):
-    if not in_place.pays(len(prior.points), len(X)):
-        return _whitened_by_xla(parameters, prior, X)
-    (log_kernel,), (root,) = parameters.log_kernels, prior.root
-    covariances, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
-    # In the place of the covariances, which nothing else has: fresh pages take time.
-    A = in_place.lower_solve(np.asarray(root), np.asarray(covariances))
-    explained = np.einsum("mb,mb->b", A, A)
-    return A, explained, np.maximum(np.asarray(variance) - explained, 0.0)
+    if in_place.pays(len(prior.points), len(batch.X)):
+        (A,), (residual,) = whitened(parameters.log_kernels, prior, batch.X)
+        explained = np.einsum("mb,mb->b", A, A)
+    else:
+        A, explained, residual = _whitened_by_xla(parameters, prior, batch.X)
+    return Rows(*ONE_DEVICE.replicated((A, explained, residual, batch.y, batch.weight), now=True))
 
 
 def with_single(rows):
@@ -281,7 +225,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         h = before.h
     bounds = []
     for turn in range(turns):
-        covariance = covariance_of(rows, h, scale)
+        covariance = covariance_of(rows.A, h, scale)
         w, mean, value = _best_means(parameters, constants, rows, w, covariance, scale, ROUGH * tolerance)
         bounds.append(value - n_latent * float(covariance.divergence))
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):

@@ -14,7 +14,8 @@ from .._backend.flat import flat
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from . import leave_one_out
-from .mean_system import Iterate, between, bounds, divergence, pass_over, prior_of, rescaled, target
+from .mean_system import Iterate, between, bounds, divergence, pass_over, rescaled, target
+from .system import prior_of
 
 _MAX_PASSES = 30
 _NEWTON_HALVINGS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._backend import in_place
-from ..variational import gaussian
+from .system import gaussian_of
 
 _MIN_REST = 1e-9
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -61,20 +61,12 @@ def leverages(gram, log_noise, A, left_out):
 def optimum(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     noise = np.exp(log_noise)
-    of_targets = range(len(noise))
-    q = [_gaussian(sums.gram[k % len(sums.gram)], sums.cross[k] / noise[k], 1.0 / noise[k]) for k in of_targets]
-    q = gaussian.Gaussian(*map(np.stack, zip(*q, strict=True)))
-    explained = np.stack([2.0 * sums.cross[k] - sums.gram[k % len(sums.gram)] @ q.mean[k] for k in of_targets])
+    grams = [sums.gram[k % len(sums.gram)] for k in range(len(noise))]
+    precision = np.stack([1.0 / each * gram for each, gram in zip(noise, grams, strict=True)])
+    precision[:, *np.diag_indices(precision.shape[-1])] += 1.0
+    q = gaussian_of(sums.cross / noise[:, None], precision, list(map(in_place.definite_cholesky, precision)))
+    explained = np.stack([2.0 * cross - gram @ m for cross, gram, m in zip(sums.cross, grams, q.mean, strict=True)])
     return q, _bound(sums, log_noise, noise, q, explained)
-
-
-def _gaussian(gram, nat1, factor):
-    """The `Gaussian` of one target as the tuple of its arrays."""
-    precision = factor * gram
-    precision[np.diag_indices(len(gram))] += 1.0
-    L = in_place.cholesky_of_sum(gram, factor)
-    log_det = -2.0 * np.log(np.diag(L)).sum()
-    return nat1, precision, in_place.cholesky_solve(L, nat1), in_place.cholesky_inverse(L), log_det
 
 
 def _bound(sums, log_noise, noise, q, explained):

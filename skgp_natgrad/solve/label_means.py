@@ -21,7 +21,7 @@ import numpy as np
 from .._backend import in_place
 from .._backend.repeated import grouped
 from .common_covariance import minimised
-from .mean_system import covariances_of
+from .system import covariances_of
 
 # Rows whose covariances with all points are made at once, in double precision.
 BLOCK_ROWS = 1024

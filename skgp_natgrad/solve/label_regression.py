@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .common_covariance import Fit, covariance_of
+from .common_covariance import Fit
+from .system import covariance_of
 
 # By how much the latent value of a row's label exceeds the others'; and the noise variance as a share of the prior one.
 _MARGIN, _NOISE = 10.0, 0.01
@@ -26,7 +27,7 @@ def fit(rows, prior_mean):
     weight = np.asarray(rows.weight)
     target = targets(np.asarray(rows.y[0]), weight, prior_mean)
     h = weight / (_NOISE * float(np.average(rows.explained + rows.residual, weights=weight)))
-    covariance = covariance_of(rows, h, 1.0)
+    covariance = covariance_of(rows.A, h)
     A, inverse_root = np.asarray(rows.A), np.asarray(covariance.inverse_root)
     w = (A @ (target * h).T).T @ inverse_root.T @ inverse_root
     return Fit(0.0, w, covariance, prior_mean + w @ A, h, [])

@@ -19,7 +19,8 @@ from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
 from ..training.batches import bucket, padded
-from .mean_system import latent, rows_of, slopes, target
+from .mean_system import latent, slopes, target
+from .system import rows_of
 
 # Number of rows whose leave-one-out predictions are formed.
 _HELD_OUT_ROWS = 4000

@@ -29,15 +29,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
-from .._backend import in_place, placement
-from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
+from .._backend import placement
+from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, one_by_one, weighted_gram
 from ..training.batches import bucket, padded, placed
 from ..variational import gaussian
 from ..variational.bound import data_term
-from ..variational.model import Batch, exponential, kernels_of
-from ..variational.points import by_kernel, factorise_in_place, factorise_two
-from ..variational.projection import whitened
+from ..variational.model import Batch
+from ..variational.points import by_kernel
+from .system import rows_of
 
 BLOCK_ROWS = 2048
 
@@ -68,74 +68,6 @@ class Statistics(NamedTuple):
     nat1: jax.Array
     curvature: jax.Array
     expectation: jax.Array
-
-
-class Prior(NamedTuple):
-    """Quantities that stay constant while the mean is computed; one array for each of the J kernels.
-
-    Attributes
-    ----------
-    points : array of shape (P, D)
-        Inducing points first.
-    mask : array of shape (P,)
-    root : array of shape (J, P, P)
-        L_a.
-    whiten : array of shape (J, P, P)
-        Its inverse.
-    """
-
-    points: jax.Array
-    mask: jax.Array
-    root: jax.Array
-    whiten: jax.Array
-
-
-def prior_of(parameters, masks, jitter):
-    """The `Prior` for the present hyperparameters and points."""
-    (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
-    if len(further):
-        return _prior_of(parameters, masks, jitter)
-    factors = [factorise_in_place(log_kernel, points, mask, jitter) for log_kernel in parameters.log_kernels]
-    return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
-
-
-@once_jit
-def _prior_of(parameters, masks, jitter):
-    points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
-    # The inducing points' part is the factor that training used.
-    factors = [factorise_two(kernel, points, masks, jitter) for kernel in kernels_of(parameters)]
-    root, whiten = (jnp.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse"))
-    return Prior(jnp.concatenate(points), jnp.concatenate(masks), root, whiten)
-
-
-def points_of(prior):
-    """The points of both sets (P, D), without what fills them up."""
-    return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
-
-
-def whitened_in_place(parameters, prior, X, A):
-    """Rows whitened by all points, in the place of ``A`` (J, P, B), and what these leave unexplained: (J, B)."""
-    roots, residual = np.asarray(prior.root), np.empty((len(A), len(X)))
-    for j, log_kernel in enumerate(parameters.log_kernels):
-        A[j], variance = covariances_of(log_kernel, prior.points, prior.mask, X)
-        in_place.lower_solve(roots[j], A[j])
-        residual[j] = np.maximum(variance - np.einsum("mb,mb->b", A[j], A[j]), 0.0)
-    return residual
-
-
-@functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
-def covariances_of(log_kernel, points, mask, X):
-    """Covariances of all points with the rows (P, B), and the rows' prior variances (B,)."""
-    kernel = exponential(log_kernel)
-    return kernel(points, X) * mask[:, None], kernel.diag(X)
-
-
-def rows_of(parameters, prior, X, n_explaining):
-    """The `WhitenedRows` of each kernel; their residual is what the first ``n_explaining`` points leave unexplained."""
-    return [
-        whitened(whiten, kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X), n_explaining)
-        for kernel, whiten in zip(kernels_of(parameters), prior.whiten, strict=True)
-    ]
 
 
 def _moments(position, prior_mean, rows):

@@ -27,7 +27,8 @@ from ..variational.bound import bound_given_q
 from ..variational.model import Batch
 from .closed_form import Optimum
 from .held_out_labels import Densities
-from .mean_system import prior_of, slopes, whitened_in_place
+from .mean_system import slopes
+from .system import gaussian_of, of_precision, precision_of, prior_of, whitened
 
 # Turns and halvings at most, and the change of the bound in nats that ends them: here, and as a share of the bound.
 _TURNS, _HALVINGS, _CHANGE, _RELATIVE = 50, 20, 1e-7, 1e-11
@@ -54,16 +55,20 @@ class Fit(NamedTuple):
 
 
 class _At(NamedTuple):
-    """q by its natural parameters (K, M) and (K, M, M), factors of the latter, and latent moments, g and h: (K, B)."""
+    """q by its natural mean (K, M) and the `Covariance` of each, latent moments, and the bound with g and h: (K, B)."""
 
     nat1: np.ndarray
-    precision: np.ndarray
-    roots: list
+    covariances: list
     mean: np.ndarray
     var: np.ndarray
     bound: float
     g: np.ndarray
     h: np.ndarray
+
+    @property
+    def precision(self):
+        """The inverse covariances (K, M, M)."""
+        return np.stack([each.precision for each in self.covariances])
 
 
 def filled_up(table):
@@ -130,15 +135,14 @@ def best_q(parameters, constants, batch, start=None):
     fit : Fit
     """
     prior = prior_of(parameters, constants.masks, constants.jitter)
-    A = np.empty((1, len(prior.points), len(batch.weight)))
-    residual = whitened_in_place(parameters, prior, batch.X, A)[0]
-    rows = _Rows(A[0], residual, batch._replace(X=None, columns=None))
+    (A,), (residual,) = whitened(parameters.log_kernels, prior, batch.X)
+    rows = _Rows(A, residual, batch._replace(X=None, columns=None))
     # Only what the likelihood's part needs, so that one program serves all kernels.
     system = parameters._replace(log_kernels=None, points=None, weights=None), _of_likelihood(constants)
     n_latent = len(constants.prior_mean)
     # Narrower than a wide prior, under which expectations would be too large.
-    widest = (residual + np.einsum("mb,mb->b", *2 * (A[0],))).max()
-    starts = [gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A[0]))]
+    widest = (residual + np.einsum("mb,mb->b", *2 * (A,))).max()
+    starts = [gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A))]
     # Where a kernel multiplies its mean, rates overflow; Newton's method lowers their logarithms by one in each turn.
     starts += [] if start is None else [start]
     each = (_at(rows, *system, np.asarray(q.nat1), np.asarray(q.precision)) for q in starts)
@@ -150,10 +154,7 @@ def best_q(parameters, constants, batch, start=None):
         here = there if there.bound >= here.bound else here
         bounds.append(here.bound)
         status = "turns" if rises and not parameters.raw_likelihood.conjugate else None
-    mean = np.stack(list(map(in_place.cholesky_solve, here.roots, here.nat1)))
-    cov = np.stack(list(map(in_place.cholesky_inverse, here.roots)))
-    log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in here.roots])
-    q = gaussian.Gaussian(here.nat1, here.precision, mean, cov, log_det_cov)
+    q = gaussian_of(here.nat1, here.precision, [each.root for each in here.covariances])
     return Fit(q, bounds, here.mean, here.var, status)
 
 
@@ -164,39 +165,25 @@ def _of_likelihood(constants):
 def _turned(rows, parameters, constants, here):
     """After Newton's step, or so much of it that the bound does not fall."""
     nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ rows.A.T
-    precision = np.stack([_precision(rows.A, h) for h in here.h])
+    before, precision = here.precision, np.stack([precision_of(rows.A, h) for h in here.h])
     step = 1.0
     for _ in range(_HALVINGS):
-        there = _at(
-            rows,
-            parameters,
-            constants,
-            here.nat1 + step * (nat1 - here.nat1),
-            here.precision + step * (precision - here.precision),
-        )
+        moved = here.nat1 + step * (nat1 - here.nat1), before + step * (precision - before)
+        there = _at(rows, parameters, constants, *moved)
         if there.bound >= here.bound - _CHANGE:
             break
         step *= 0.5
     return there
 
 
-def _precision(A, h):
-    found = in_place.mirrored(in_place.add_gram(np.zeros((len(A), len(A))), A, h))
-    found[np.diag_indices(len(A))] += 1.0
-    return found
-
-
 def _at(rows, parameters, constants, nat1, precision):
-    roots = list(map(in_place.definite_cholesky, precision))
-    mean, var, divergence = np.empty((len(nat1), len(rows.residual))), np.empty((len(nat1), len(rows.residual))), 0.0
-    for k, root in enumerate(roots):
-        inverse_root = in_place.triangular_inverse(root)
-        m = in_place.cholesky_solve(root, nat1[k])
-        mean[k], var[k] = m @ rows.A, rows.residual + in_place.squared_lengths(inverse_root, rows.A)
-        divergence += 0.5 * ((inverse_root**2).sum() + m @ m - len(m)) + np.log(np.diag(root)).sum()
-    latent = rows.batch.prior_mean(constants) + mean
+    covariances = [of_precision(each, rows.A) for each in precision]
+    m = [in_place.cholesky_solve(each.root, b) for each, b in zip(covariances, nat1, strict=True)]
+    latent = rows.batch.prior_mean(constants) + np.stack([each @ rows.A for each in m])
+    var = rows.residual + np.stack([each.own for each in covariances])
     value, g, h = map(np.asarray, _slopes(parameters, constants, latent, var, rows.batch))
-    return _At(nat1, precision, roots, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
+    divergence = sum(each.divergence + 0.5 * (w @ w) for each, w in zip(covariances, m, strict=True))
+    return _At(nat1, covariances, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
 
 
 def solve(parameters, constants, table, random_state):

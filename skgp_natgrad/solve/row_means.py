@@ -26,7 +26,7 @@ from ..variational import gaussian
 from ..variational.model import exponential
 from . import conjugate_gradients
 from .label_means import Means
-from .mean_system import covariances_of, points_of
+from .system import covariances_of, points_of
 
 # Inducing points that precondition, rows whose covariances with them are made at once.
 _POINTS, _BLOCK_ROWS = 2000, 2048
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     ----------
     log_kernel : Kernel
         As logarithms; one for all targets.
-    prior : mean_system.Prior
+    prior : system.Prior
         Of the inducing points; its root is that of the kernel over ``factor``.
     factor : float
     noise : ndarray of shape (K,)

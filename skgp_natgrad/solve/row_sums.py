@@ -15,7 +15,7 @@ import numpy as np
 from .._backend import in_place, placement
 from .._backend.device import once_jit
 from .._backend.linalg import weighted_gram
-from .mean_system import rows_of, whitened_in_place
+from .system import rows_of, whitened
 
 _BLOCK_ROWS = 2048
 
@@ -119,11 +119,8 @@ def _of_rows(xp, residual, y, weight, relative):
 
 def _sums_in_place(sums, parameters, prior, constants, table):
     """The `Sums`, added up in the arrays of ``sums``, by NumPy but for the covariances."""
-    A = None
     for X, y, weight, relative in _blocks(parameters, constants, table):
-        # The same memory for all blocks: fresh pages take time.
-        A = np.empty((len(prior.root), len(prior.points), len(X))) if A is None else A
-        residual = whitened_in_place(parameters, prior, X, A)
+        A, residual = whitened(parameters.log_kernels, prior, X)
         for h, gram in enumerate(sums.gram):
             in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
         sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]

@@ -1,0 +1,158 @@
+"""Rows whitened by the points, and the system S^-1 = I + A diag(h) A^T that they make with curvatures h.
+
+With Kzz = L L^T and A = L^-1 Kzx, latent means are A^T w, their divergence from the prior is |w|^2 / 2, and a row's
+variance is what the points leave unexplained of the prior's, k_xx - |a|^2, plus a^T S a. (In the kernel's own
+coordinates the matrix is Kzz + Kzx diag(h) Kxz, whose condition number is that of Kzz squared.) S is positive definite
+at any signal-to-noise ratio, as its inverse is at least the identity.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._backend import in_place
+from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
+from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
+from ..variational import gaussian
+from ..variational.model import exponential, kernels_of
+from ..variational.points import factorise_in_place, factorise_two
+from ..variational.projection import whitened as whitened_by_xla
+
+
+class Prior(NamedTuple):
+    """Quantities that stay constant while the mean is computed; one array for each of the J kernels.
+
+    Attributes
+    ----------
+    points : array of shape (P, D)
+        Inducing points first.
+    mask : array of shape (P,)
+    root : array of shape (J, P, P)
+        L_a.
+    whiten : array of shape (J, P, P)
+        Its inverse.
+    """
+
+    points: jax.Array
+    mask: jax.Array
+    root: jax.Array
+    whiten: jax.Array
+
+
+class Covariance(NamedTuple):
+    """S^-1 = R R^T.
+
+    Attributes
+    ----------
+    precision, root, inverse_root : array of shape (M, M)
+        S^-1, R and R^-1.
+    own : array of shape (N,)
+        a^T S a of all rows.
+    divergence : scalar
+        KL(N(0, S) || N(0, I)).
+    """
+
+    precision: jax.Array
+    root: jax.Array
+    inverse_root: jax.Array
+    own: jax.Array
+    divergence: jax.Array
+
+
+def prior_of(parameters, masks, jitter):
+    """The `Prior` for the present hyperparameters and points."""
+    (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
+    if len(further):
+        return _prior_of(parameters, masks, jitter)
+    factors = [factorise_in_place(log_kernel, points, mask, jitter) for log_kernel in parameters.log_kernels]
+    return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
+
+
+@once_jit
+def _prior_of(parameters, masks, jitter):
+    points, masks = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))
+    # The inducing points' part is the factor that training used.
+    factors = [factorise_two(kernel, points, masks, jitter) for kernel in kernels_of(parameters)]
+    root, whiten = (jnp.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse"))
+    return Prior(jnp.concatenate(points), jnp.concatenate(masks), root, whiten)
+
+
+def points_of(prior):
+    """The points of both sets (P, D), without what fills them up."""
+    return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
+
+
+def whitened(log_kernels, prior, X):
+    """Rows whitened by all points (J, P, B), and what these leave unexplained (J, B), in the place of covariances."""
+    A, residual = [], []
+    for log_kernel, root in zip(log_kernels, prior.root, strict=True):
+        covariances, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
+        # Nothing else has them, and fresh pages take time.
+        A.append(in_place.lower_solve(np.asarray(root), np.asarray(covariances)))
+        residual.append(np.maximum(np.asarray(variance) - np.einsum("mb,mb->b", *2 * (A[-1],)), 0.0))
+    return np.stack(A) if len(A) > 1 else A[0][None], np.stack(residual)
+
+
+@functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
+def covariances_of(log_kernel, points, mask, X):
+    """Covariances of all points with the rows (P, B), and the rows' prior variances (B,)."""
+    kernel = exponential(log_kernel)
+    return kernel(points, X) * mask[:, None], kernel.diag(X)
+
+
+def rows_of(parameters, prior, X, n_explaining):
+    """The `WhitenedRows` of each kernel; their residual is what the first ``n_explaining`` points leave unexplained."""
+    return [
+        whitened_by_xla(whiten, kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X), n_explaining)
+        for kernel, whiten in zip(kernels_of(parameters), prior.whiten, strict=True)
+    ]
+
+
+def covariance_of(A, h, scale=1.0):
+    """The `Covariance` of whitened rows ``A`` (M, N) and curvatures h (N,), of a kernel times a scale."""
+    if not in_place.pays(*A.shape):
+        return _covariance_by_xla(A, h, scale)
+    A = np.asarray(A)
+    return jax.device_put(of_precision(precision_of(A, scale * np.asarray(h)), A, scale))
+
+
+@quick_jit
+def _covariance_by_xla(A, h, scale):
+    precision = jnp.eye(len(A)) + scale * weighted_gram(A[None], h[None])[0]
+    root = definite_cholesky(precision)
+    inverse_root = triangular_inverse(root)
+    half = lower_product(inverse_root, A)
+    return _with_divergence(jnp, precision, root, inverse_root, scale * (half * half).sum(0))
+
+
+def precision_of(A, h):
+    """I + A diag(h) A^T."""
+    found = in_place.mirrored(in_place.add_gram(np.zeros((len(A), len(A))), A, h))
+    found[np.diag_indices(len(A))] += 1.0
+    return found
+
+
+def of_precision(precision, A, scale=1.0):
+    """The `Covariance` of a precision, with variances at whitened rows."""
+    root = in_place.definite_cholesky(precision)
+    inverse_root = in_place.triangular_inverse(root)
+    own = scale * in_place.squared_lengths(inverse_root, A)
+    return _with_divergence(np, precision, root, inverse_root, own)
+
+
+def _with_divergence(xp, precision, root, inverse_root, own):
+    trace, log_det = (inverse_root**2).sum(), -2.0 * xp.log(xp.diag(root)).sum()
+    return Covariance(precision, root, inverse_root, own, 0.5 * (trace - len(root) - log_det))
+
+
+def gaussian_of(nat1, precision, roots):
+    """The `Gaussian` of natural parameters (K, M) and (K, M, M), and of the Cholesky factors of the latter."""
+    mean = np.stack(list(map(in_place.cholesky_solve, roots, nat1)))
+    cov = np.stack(list(map(in_place.cholesky_inverse, roots)))
+    log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in roots])
+    return gaussian.Gaussian(nat1, precision, mean, cov, log_det_cov)
