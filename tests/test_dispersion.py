@@ -16,6 +16,7 @@ from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.solve import closed_form
+from skgp_natgrad.solve.left_out import left_out_of_model
 from skgp_natgrad.start import dispersion
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -221,7 +222,7 @@ def test_a_model_of_the_best_q_leaves_rows_out_in_the_same_way(rng, has_offset):
     model, _ = svgp.condition(result.state, result.constants, plan)
     arguments = result.state.parameters, result.constants, table, np.random.RandomState(0), 60
     with computation("auto"):
-        found = closed_form.left_out_of_model(lambda X: svgp.predict(model, X), *arguments)
+        found = left_out_of_model(lambda X: svgp.predict(model, X), *arguments)
     np.testing.assert_allclose(found.error[:, :60], expected.error[:, :60], rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(found.variance[:, :60], expected.variance[:, :60], rtol=1e-6)
 

@@ -13,7 +13,8 @@ from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
-from skgp_natgrad.solve import closed_form, rounding
+from skgp_natgrad.solve import closed_form
+from skgp_natgrad.solve.left_out import rounding_width
 from skgp_natgrad.start import errors as errors_of
 from skgp_natgrad.start import evidence, few_rows, search
 from skgp_natgrad.start.candidates import matern52
@@ -25,28 +26,28 @@ from skgp_natgrad.start.view import View
 @pytest.mark.parametrize("width", [1.0, 0.1, 0.25, 1e-3, 1e4])
 def test_the_width_of_rounded_numbers_in_any_units(rng, width):
     y = np.round(rng.normal(scale=3.0, size=800)) * width
-    assert rounding.width(y) == pytest.approx(width, rel=1e-9)
-    assert rounding.width((y - y.mean()) / y.std()) == pytest.approx(width / y.std(), rel=1e-9)
+    assert rounding_width(y) == pytest.approx(width, rel=1e-9)
+    assert rounding_width((y - y.mean()) / y.std()) == pytest.approx(width / y.std(), rel=1e-9)
     y[::7] = np.nan
-    assert rounding.width(y) == pytest.approx(width, rel=1e-9)
+    assert rounding_width(y) == pytest.approx(width, rel=1e-9)
 
 
 def test_the_width_of_labels_and_counts(rng):
-    assert rounding.width((rng.uniform(size=200) < 0.3).astype(float)) == 1.0
-    assert rounding.width(rng.poisson(0.05, size=1000).astype(float)) == 1.0
+    assert rounding_width((rng.uniform(size=200) < 0.3).astype(float)) == 1.0
+    assert rounding_width(rng.poisson(0.05, size=1000).astype(float)) == 1.0
     # Some numbers with three digits, most with two.
-    assert rounding.width(np.r_[np.round(rng.normal(size=500), 1), np.round(rng.normal(size=20), 2)]) == pytest.approx(
+    assert rounding_width(np.r_[np.round(rng.normal(size=500), 1), np.round(rng.normal(size=20), 2)]) == pytest.approx(
         0.1
     )
 
 
 def test_other_numbers_have_no_width(rng):
     y = rng.normal(size=500)
-    assert rounding.width(y) == 0.0
-    assert rounding.width(np.r_[y, y[:100]]) == 0.0
-    assert rounding.width(np.where(y > 1.5, np.exp(y), 0.0)) == 0.0
-    assert rounding.width(np.full(50, 3.0)) == 0.0
-    assert rounding.width(np.array([])) == 0.0
+    assert rounding_width(y) == 0.0
+    assert rounding_width(np.r_[y, y[:100]]) == 0.0
+    assert rounding_width(np.where(y > 1.5, np.exp(y), 0.0)) == 0.0
+    assert rounding_width(np.full(50, 3.0)) == 0.0
+    assert rounding_width(np.array([])) == 0.0
 
 
 def test_errors_far_below_the_width_are_not_from_rounding():

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import likelihoods, svgp
 from skgp_natgrad._backend import device, in_place, linalg, placement
-from skgp_natgrad.solve import class_labels, closed_form, given_noise
+from skgp_natgrad.solve import class_labels, closed_form, left_out, row_sums
 
 N = 300
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
@@ -180,9 +180,11 @@ def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
     """Also where no row counts."""
     half, A = rng.normal(size=(40, 60)), rng.normal(size=(40, 30))
     weight = np.where(np.arange(30) < 20, rng.uniform(size=30), 0.0) * counts
-    held = rng.uniform(size=30), rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
+    of_rows = rng.uniform(size=30), rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
+    held = left_out.HeldOutRows(np.arange(30), None, A[None], *(each[None] for each in of_rows), np.ones((1, 30)))
+    sums = row_sums.Sums((half @ half.T)[None], half[None, :, 0], *np.ones((4, 1)))
     before = A.copy()
-    found = both_ways_of(monkeypatch, lambda: given_noise.leave_one_out(half @ half.T, half[:, 0], -1.0, A, *held))
+    found = both_ways_of(monkeypatch, lambda: left_out.left_out_of(sums, held, 0, -1.0))
     assert_allclose(*found, rtol=1e-10)
     assert_array_equal(A, before)
 

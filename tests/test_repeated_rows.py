@@ -15,7 +15,7 @@ from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.calibration import Average
 from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels, noise_search
-from skgp_natgrad.solve.drawn import drawn
+from skgp_natgrad.solve.left_out import drawn
 from skgp_natgrad.solve.system import prior_of
 from skgp_natgrad.start import choice, sizes
 from skgp_natgrad.start.splits import Shuffled, in_random_order, merged

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from skgp_natgrad.solve.valley import lowest
+from skgp_natgrad.solve.noise_search import lowest
 
 PRECISION = 0.2
 

@@ -23,7 +23,7 @@ from sklearn.gaussian_process.kernels import Matern
 from skgp_natgrad import svgp
 from skgp_natgrad._backend import in_place
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.solve import closed_form, given_noise
+from skgp_natgrad.solve import left_out, noise_search
 
 _COLUMNS, _NEW = 8, 1000
 
@@ -60,9 +60,9 @@ class Ways:
 
     def run(self, placed):
         """Solve once, in place or not."""
-        usual, counted = in_place.pays, given_noise.leave_one_out
+        usual, counted = in_place.pays, noise_search.left_out_of
         in_place.pays = lambda *sizes: placed
-        given_noise.leave_one_out = self.count(counted)
+        noise_search.left_out_of = self.count(counted)
         self.tried = 0
         try:
             state, constants = svgp.init(self.plan, self.table, random_state=0)
@@ -72,7 +72,7 @@ class Ways:
             self.seconds[placed].append(time.perf_counter() - start)
             model, _ = svgp.condition(result.state, result.constants, self.plan)
         finally:
-            in_place.pays, given_noise.leave_one_out = usual, counted
+            in_place.pays, noise_search.left_out_of = usual, counted
         self.means[placed] = svgp.predict(model, table_of(_NEW, 0.0).X[::-1] * 0.9, "latent_mean")
 
     def count(self, function):
@@ -85,7 +85,7 @@ class Ways:
     def floor(self, speed):
         """Seconds of the operations that cannot be left out."""
         n, m = self.table.n_rows, self.plan.n_inducing
-        held = closed_form._HELD_OUT_ROWS
+        held = left_out.HELD_OUT_ROWS
         return (2.0 * n * m**2 + (self.tried + 1) * (m**3 / 3.0 + m**2 * held)) / speed
 
 

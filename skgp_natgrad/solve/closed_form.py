@@ -17,34 +17,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from .._backend import placement
-from .._backend.repeated import among, common_weight, contradicted, n_observations
+from .._backend import in_place, placement
+from .._backend.repeated import common_weight
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
-from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
-from . import given_noise, noise_search, rounding, row_means
+from . import noise_search, row_means
 from .amplitude import multiplied, room
-from .drawn import drawn
 from .held_out_labels import Gain
 from .label_means import Means
-from .noise_search import left_out_of, leverages, search_noise
+from .left_out import held_out_rows, left_out_rows, widths
+from .noise_search import search_noise
 from .row_sums import sums_of, weights_of
-from .system import points_of, prior_of, whitened
+from .system import gaussian_of, prior_of
 
-# Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
-_HELD_OUT_ROWS, _FEWEST = 1500, 100
 # Range of the search for the noise, in logarithms around its start: the noise of the exact process, which is smaller
 # than that of a few inducing points.
 _RANGE = -4.0, 10.0
-# Most pairs of rows whose leverages are wanted.
-_MOST_PAIRS = 5_000_000
 # Of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
+_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Optimum(NamedTuple):
@@ -79,67 +74,6 @@ class Optimum(NamedTuple):
     means: Means | None = None
     gain: Gain | None = None
     status: str | None = None
-
-
-class HeldOut(NamedTuple):
-    """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which leaves out those that fill them up.
-
-    Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
-    the diagonal of W, by how much the noise of one observation is wider than s^2, and how many observations each row is
-    (K, B each).
-    """
-
-    index: np.ndarray
-    X: np.ndarray
-    A: jax.Array
-    residual: jax.Array
-    y: jax.Array
-    weight: jax.Array
-    left_out: jax.Array
-    widening: jax.Array
-    n_each: jax.Array
-
-    def n_rows(self, k):
-        """Number of observations that count for a target."""
-        return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
-
-
-def held_out_rows(parameters, prior, constants, table, random_state, n_rows=_HELD_OUT_ROWS):
-    """Random rows that are no inducing points; all kinds if these are few.
-
-    What a row at an inducing point is predicted with says little about new rows. All others are like these, however
-    near they are to a point: without those that the points explain, the rest would be the odd ones. And where X is
-    repeated, so is it among new rows; it may be only there that the noise is seen.
-    """
-    part = table.sample
-    chosen, counts = drawn(part.weight, n_rows, random_state)
-    rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
-    missing = bucket(len(chosen)) - len(chosen)
-    X = np.pad(rows.X, ((0, missing), (0, 0)))
-    A, residual = whitened(parameters.log_kernels, prior, X)
-    is_point = among(X, points_of(prior))
-    y, weight, relative = weights_of(rows, parameters, rows.per_target)
-    widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
-    share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
-    # A weight that nothing contradicts says how much a row matters, and not how well rows are predicted.
-    weight, n_each = weight * share, n_observations(rows.weight, repeated)
-    weight = np.where(repeated, weight, np.minimum(weight, 1.0))
-    y, weight, left_out, widening, n_each, repeated = (
-        np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), (len(y), len(X)))
-        for each, last in (
-            (y - rows.prior_mean(constants), 0.0),
-            (weight, 0.0),
-            (relative / n_each, 0.0),
-            (widening, 1.0),
-            (n_each, 0.0),
-            (repeated, False),
-        )
-    )
-    counted = weight > 0.0
-    apart = ~is_point & counted
-    some = apart | (repeated & counted)
-    enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOut(chosen, X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
 
 
 def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True):
@@ -177,7 +111,8 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds, ranges)
-    sums, held, whitened_by = *_in_units(sums, held, log_scales), parameters
+    factor, whitened_by = np.exp(log_scales), parameters
+    sums, held = sums.multiplied(factor), held.multiplied(factor)
     for k in np.flatnonzero(np.isnan(log_noise)):
         # For the scale that is used, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
@@ -185,23 +120,44 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
         raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
     )
-    q, elbo = given_noise.optimum(sums, log_noise)
+    q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
     optimum = Optimum(q, parameters, np.array([float(elbo)]), _average(held, share, density))
     if not n_left_out:
         return optimum
-    held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out)
-    left_out = _left_out(*_in_units(sums, held, log_scales, of_sums=False), log_noise, _widths(some))
-    optimum = optimum._replace(left_out=left_out)
+    held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out).multiplied(factor)
+    optimum = optimum._replace(left_out=left_out_rows(sums, held, log_noise, widths(some)))
     if not on_all_rows:
         return optimum
     y, _, weight = weights_of(table, parameters, table.per_target)
     y, weight = y - table.prior_mean(constants), np.broadcast_to(weight, y.shape)
     noise, n_rows = np.exp(log_noise), len(held.index)
     rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, np.asarray(held.left_out)[:, :n_rows]
-    problem = row_means.Problem(parameters.log_kernels[0], prior, float(np.exp(log_scales[0])), noise, *rows)
+    problem = row_means.Problem(parameters.log_kernels[0], prior, float(factor[0]), noise, *rows)
     quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, q.mean)) / noise
     return row_means.improved(optimum, problem, quadratic, share, random_state)
+
+
+def _best_q(sums, log_noise):
+    """The best q for these noise variances (K,), and the bound."""
+    noise = np.exp(log_noise)
+    grams = [sums.gram[k % len(sums.gram)] for k in range(len(noise))]
+    precision = np.stack([1.0 / each * gram for each, gram in zip(noise, grams, strict=True)])
+    precision[:, *np.diag_indices(precision.shape[-1])] += 1.0
+    q = gaussian_of(sums.cross / noise[:, None], precision, list(map(in_place.definite_cholesky, precision)))
+    explained = np.stack([2.0 * cross - gram @ m for cross, gram, m in zip(sums.cross, grams, q.mean, strict=True)])
+    return q, _bound(sums, log_noise, noise, q, explained)
+
+
+def _bound(sums, log_noise, noise, q, explained):
+    """The collapsed bound, from ``explained`` = 2 cross - gram m.
+
+    Least at the best mean: an error of the mean counts as its square, and not times 1 / s^2.
+    """
+    fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
+    normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
+    each = normaliser - q.log_det_cov + fit + sums.residual / noise
+    return -0.5 * each.sum()
 
 
 def _average(held, share, density):
@@ -209,63 +165,6 @@ def _average(held, share, density):
     n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
     error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
     return Average(float((share * density).sum()), error)
-
-
-def _widths(table):
-    """To which each target is rounded: (K,)."""
-    return np.array([rounding.width(each) for each in table.sample.y])
-
-
-def _left_out(sums, held, log_noise, width):
-    """The `LeftOut` of held-out rows."""
-    error, variance = np.full((2, *np.shape(held.y)), np.nan)
-    for k in range(len(error)):
-        counted, *found, _ = left_out_of(sums, held, k, log_noise[k])
-        error[k, counted], variance[k, counted] = found
-    noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
-    # Of a row that is an inducing point it may round below zero.
-    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
-    leverage = leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
-    return LeftOut(
-        held.X, error, np.maximum(variance - noise, 0.0), noise, *of_rows, width, leverage, np.asarray(held.y)
-    )
-
-
-def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
-    """Predictions of rows by a model whose q need not be the best one, each row without its own part.
-
-    Leverages are those of the best q on all of the model's points, which are below one and sum to at most the number of
-    points, whatever training has reached; the errors are those of the model.
-
-    Parameters
-    ----------
-    moments_of : callable
-        Latent means and variances (K, B) at rows (B, D), without offsets.
-    parameters : Parameters
-        With all points, those of the mean alone as well, in one set.
-    constants : Constants
-    table : Table
-        Without known variances.
-    random_state : numpy.random.RandomState
-    n_rows : int
-
-    Returns
-    -------
-    left_out : LeftOut
-    """
-    prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
-    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
-    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state, n_rows)
-    log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
-    # Without the prior mean, which the offsets of rows may be part of.
-    difference = np.asarray(held.y) - (mean - np.asarray(constants.prior_mean))
-    error, variance = np.full((2, *np.shape(held.y)), np.nan)
-    for k in range(len(error)):
-        counted, *_, rest = left_out_of(sums, held, k, log_noise[k])
-        error[k, counted], variance[k, counted] = difference[k, counted] / rest, var[k, counted] / rest
-    noise = np.exp(log_noise)[:, None] * np.ones_like(error)
-    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
-    return LeftOut(held.X, error, variance, noise, *of_rows, _widths(table))
 
 
 def _ranges(start, bounds, weight):
@@ -299,16 +198,3 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges):
         if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:
             noise[k] = together
     return found, noise, density
-
-
-def _in_units(sums, held, log_scales, of_sums=True):
-    """The sums and the held-out rows for kernels that are multiplied: A grows by the root."""
-    factor = np.exp(log_scales)
-    if of_sums:
-        of_targets = np.broadcast_to(factor, len(sums.cross))
-        sums = sums._replace(
-            gram=sums.gram * factor[:, None, None],
-            cross=sums.cross * of_targets[:, None] ** 0.5,
-            residual=sums.residual * factor,
-        )
-    return sums, held._replace(A=held.A * factor[:, None, None] ** 0.5, residual=held.residual * factor[:, None])

@@ -13,8 +13,7 @@ import functools
 import numpy as np
 
 from ..prediction.calibration import Average
-from . import given_noise
-from .valley import lowest
+from .left_out import left_out_of
 
 # First step and precision of the search, in logarithms.
 _STEP, _PRECISION = 2.0, 0.2
@@ -29,6 +28,10 @@ _SAME = 1e-5
 _FOLLOWS, _A_LITTLE, _SMALL_ERROR = 0.3, 0.1, 0.3
 # A noise counts as another one if its logarithm is larger by this.
 _APART = 1.0
+# Further values, at most, after the minimum has been enclosed.
+_FURTHER = 8
+# Share of an interval after which a golden section looks into it, and how far the function must be able to fall there.
+_GOLDEN, _SMALL_FALL = 0.382, 0.01
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -38,7 +41,7 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False, rows_scale=1.0):
     Parameters
     ----------
     sums : Sums
-    held : HeldOut
+    held : HeldOutRows
     k : int
     log_noise : float
     free_scale : bool, default=False
@@ -66,34 +69,13 @@ def _density(left_out, held, k, free_scale, rows_scale=1.0):
     return float(-0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
 
 
-def left_out_of(sums, held, k, log_noise):
-    """Of the held-out rows that count for the k-th target, each given all others: see `given_noise.leave_one_out`."""
-    j, h = _of_target(sums, held, k)
-    rows = held.A[j], held.residual[j], held.y[k], held.weight[k], held.left_out[k], held.widening[k]
-    return given_noise.leave_one_out(sums.gram[h], sums.cross[k], log_noise, *rows)
-
-
-def leverages(sums, held, log_noise):
-    """The leverages of held-out rows for each target (K, B, B): see `given_noise.leverages`."""
-    where = [_of_target(sums, held, k) for k in range(len(log_noise))]
-    each = [
-        given_noise.leverages(sums.gram[h], log_noise[k], held.A[j], held.left_out[k]) for k, (j, h) in enumerate(where)
-    ]
-    return np.stack(each)
-
-
-def _of_target(sums, held, k):
-    """Positions of the whitened rows and of the sums that the k-th target has."""
-    return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
-
-
 def search_noise(sums, held, k, start, limits, most, free_scale):
     """The noise of the k-th target with the largest leave-one-out density, or more of it where that is as good.
 
     Parameters
     ----------
     sums : Sums
-    held : HeldOut
+    held : HeldOutRows
     k : int
     start : float
         Logarithm of the noise variance at which the search begins.
@@ -188,3 +170,81 @@ def _normal(error, variance, weight, free_scale):
     ratio = error**2 / variance
     scale = max(np.average(ratio, weights=weight), np.finfo(float).tiny) if free_scale else 1.0
     return -0.5 * (_LOG_2PI + np.log(scale * variance) + ratio / scale)
+
+
+def lowest(loss, start, limits, step, precision):
+    """The lowest of the values tried: downhill from the start by growing steps, then to the vertices of parabolas.
+
+    Successive parabolic interpolation (Brent 1973, section 5) needs about half as many values as a search that knows no
+    more than the limits, as the noise of a kernel that fits the data is about known.
+
+    Parameters
+    ----------
+    loss : callable
+        A value that is not finite counts as infinite.
+    start : float
+    limits : pair of float
+    step : float
+        The first step, upwards if that is possible.
+    precision : float
+        The search ends where the next value would be tried as near to one that has been.
+
+    Returns
+    -------
+    best : float
+        The number whose loss, of those evaluated, is lowest.
+    """
+    tried = {}
+
+    def value(x):
+        x = float(np.clip(x, *limits))
+        if x not in tried:
+            found = loss(x)
+            tried[x] = found if np.isfinite(found) else np.inf
+        return tried[x]
+
+    start = float(np.clip(start, *limits))
+    value(start)
+    value(start + step if start + step <= limits[1] else start - step)
+    while not min(tried) < (best := _best(tried)) < max(tried):
+        end = float(np.clip(best + (step if best == max(tried) else -step), *limits))
+        step *= 2.0
+        if end == best:
+            # At a limit: the function may have its valley between it and what was tried.
+            end = best + _GOLDEN * min((x - best for x in tried if x != best), key=abs, default=0.0)
+            if abs(end - best) < precision:
+                return best
+        value(end)
+    for _ in range(_FURTHER):
+        best = _best(tried)
+        ahead = _next(tried, best, precision)
+        if ahead is None:
+            break
+        value(ahead)
+    return _best(tried)
+
+
+def _best(tried):
+    """The number with the lowest value; of none that is finite the largest, as the search goes upwards."""
+    return min(tried, key=tried.get) if np.isfinite(min(tried.values())) else max(tried)
+
+
+def _next(tried, best, precision):
+    """Where to look next: None if that is the best already."""
+    if best in (min(tried), max(tried)):
+        return None
+    low, high = max(x for x in tried if x < best), min(x for x in tried if x > best)
+    below, at_best, above = tried[low], tried[best], tried[high]
+    if not np.isfinite(below + above):
+        return 0.5 * (best + (high if np.isfinite(below) else low))
+    left, right = (best - low) * (at_best - above), (best - high) * (at_best - below)
+    vertex = best if left == right else best - 0.5 * ((best - low) * left - (best - high) * right) / (left - right)
+    if min(abs(vertex - x) for x in tried) >= precision:
+        return vertex
+    # How far a convex function could still fall on either side: along the line from the other one.
+    falls = {
+        best + _GOLDEN * (end - best): slope * abs(end - best)
+        for end, slope in ((high, (below - at_best) / (best - low)), (low, (above - at_best) / (high - best)))
+        if _GOLDEN * abs(end - best) >= precision
+    }
+    return max(falls, key=falls.get) if max(falls.values(), default=0.0) > _SMALL_FALL else None

@@ -46,6 +46,12 @@ class Sums(NamedTuple):
     weight: jax.Array
     log_widening: jax.Array
 
+    def multiplied(self, factor):
+        """The sums under kernels that are multiplied (J,): A grows by the root."""
+        of_targets = np.broadcast_to(factor, len(self.cross))
+        gram, cross = self.gram * factor[:, None, None], self.cross * of_targets[:, None] ** 0.5
+        return self._replace(gram=gram, cross=cross, residual=self.residual * factor)
+
 
 def sums_of(parameters, prior, constants, table):
     """The `Sums` over all rows of a table."""

@@ -4,7 +4,7 @@ The logarithms of squared errors are regressed on X by a Gaussian process, in cl
 each row from all others then give the distribution of the errors (`errors`), so that a process which explains nothing
 of new rows is found out. For each target the dispersion is used if it raises the density of rows that were left out by
 more than two standard errors: where nothing varies it then seldom is. A square of an error of a rounded target is at
-least that of rounding (`solve.rounding`).
+least that of rounding (`solve.left_out`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..prediction import posterior as _posterior
 from ..prediction.dispersion import Dispersion
 from ..prediction.model import Model, predict
 from ..solve import closed_form
+from ..solve.left_out import left_out_of_model
 from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable
@@ -91,7 +92,7 @@ def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_
     constants = constants._replace(masks=Masks(np.concatenate(masks), masks[1][:0]))
     n_points, undispersed = len(parameters.points.Z), model.undispersed
     with _device.computation(plan.device, plan.n_devices), blas.single_threaded(n_points):
-        rows = closed_form.left_out_of_model(
+        rows = left_out_of_model(
             lambda X: predict(undispersed, X, device=plan.device),
             *(parameters, constants, table, random_state, sizes.n_left_out(n_points)),
         )
