@@ -10,7 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from skgp_natgrad.solve import exact_mean
-from skgp_natgrad.solve.leave_one_out import predictions, unexplained
+from skgp_natgrad.solve.exact_mean import predictions, unexplained
 from skgp_natgrad.solve.mean_system import Iterate, latent, pass_over, rescaled, target
 from skgp_natgrad.solve.system import prior_of
 from skgp_natgrad.training.batches import Table

@@ -14,7 +14,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device, in_place
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.solve import class_labels, common_covariance, label_means, label_regression
+from skgp_natgrad.solve import class_labels, common_covariance, label_means
 from skgp_natgrad.solve.system import points_of, prior_of
 from skgp_natgrad.start import sizes
 
@@ -147,8 +147,8 @@ def test_regression_is_that_of_scikit_learn(rng, x64, n_classes):
     table = table_of(rng, n_classes)
     p = Prepared(table, Bernoulli() if n_classes == 2 else Softmax(), n_classes, None, 0)
     prior_mean = np.asarray(p.constants.prior_mean)
-    fit = label_regression.fit(p.rows, prior_mean)
-    target = label_regression.targets(table.y[0], table.weight, prior_mean)
+    fit = common_covariance.regressed(p.rows, prior_mean)
+    target = common_covariance.targets_of(table.y[0], table.weight, prior_mean)
     noise = 0.01 * 4.0 / table.weight
     exact = GaussianProcessRegressor(KERNEL, alpha=noise, optimizer=None).fit(table.X, target.T)
     mean, deviation = exact.predict(table.X, return_std=True)

@@ -14,7 +14,8 @@ from skgp_natgrad._backend import processes, tiles
 from skgp_natgrad._backend.tiles import Tiles
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
-from skgp_natgrad.solve import conjugate_gradients, row_means
+from skgp_natgrad.solve import row_means
+from skgp_natgrad.solve.row_means import Preconditioner, conjugate_gradients
 from skgp_natgrad.start import placement, sizes
 from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential
@@ -49,7 +50,7 @@ def systems(rng, n=40, n_points=6):
 
 def test_the_preconditioner_is_the_inverse_of_what_points_explain(rng):
     A, rest, noise, weight, R = systems(rng)
-    found = conjugate_gradients.Preconditioner.of(A, rest, noise, weight) @ R
+    found = Preconditioner.of(A, rest, noise, weight) @ R
     for c in range(4):
         seen = weight[:, c] > 0.0
         matrix = A[:, seen].T @ A[:, seen] + np.diag(rest + noise[c] / weight[seen, c])
@@ -60,8 +61,8 @@ def test_the_preconditioner_is_the_inverse_of_what_points_explain(rng):
 def test_conjugate_gradients_solve_each_system(rng):
     A, rest, noise, weight, Y = systems(rng)
     K = A.T @ A + rest * positive(rng, len(Y))
-    preconditioner = conjugate_gradients.Preconditioner.of(A, rest, noise, weight)
-    found = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, 1e-12, 200)
+    preconditioner = Preconditioner.of(A, rest, noise, weight)
+    found = conjugate_gradients(K, noise, weight, Y, preconditioner, 1e-12, 200)
     for c in range(4):
         seen = weight[:, c] > 0.0
         matrix = K[np.ix_(seen, seen)] + np.diag(noise[c] / weight[seen, c])
@@ -70,16 +71,16 @@ def test_conjugate_gradients_solve_each_system(rng):
     # No more steps than asked for, and the first ones lower the error in the norm of the matrix.
     errors = []
     for n_steps in (1, 3, 9):
-        error = conjugate_gradients.solve(K, noise, weight, Y, preconditioner, 0.0, n_steps)[:, 0] - found[:, 0]
+        error = conjugate_gradients(K, noise, weight, Y, preconditioner, 0.0, n_steps)[:, 0] - found[:, 0]
         errors.append(error @ K @ error + noise[0] * error @ (error / weight[:, 0]))
     assert errors[0] > errors[1] > errors[2]
 
 
 def test_a_matrix_that_is_not_positive_has_no_solution(rng):
     A, rest, noise, weight, Y = systems(rng)
-    preconditioner = conjugate_gradients.Preconditioner.of(A, rest, noise, weight)
-    assert conjugate_gradients.solve(-positive(rng, len(Y)), noise, weight, Y, preconditioner, 1e-6, 50) is None
-    assert conjugate_gradients.solve(np.full((40, 40), np.nan), noise, weight, Y, preconditioner, 1e-6, 50) is None
+    preconditioner = Preconditioner.of(A, rest, noise, weight)
+    assert conjugate_gradients(-positive(rng, len(Y)), noise, weight, Y, preconditioner, 1e-6, 50) is None
+    assert conjugate_gradients(np.full((40, 40), np.nan), noise, weight, Y, preconditioner, 1e-6, 50) is None
 
 
 class InDouble:

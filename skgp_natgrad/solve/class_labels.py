@@ -15,7 +15,7 @@ from .._backend import placement
 from .._backend.repeated import among, contradicted
 from ..prediction.calibration import Average, Calibration, calibrate, log_densities, rounded
 from ..variational.model import Constants, Parameters
-from . import amplitude, label_means, label_points, label_regression
+from . import amplitude, label_means, label_points
 from .closed_form import Optimum
 from .common_covariance import (
     FINE,
@@ -28,6 +28,7 @@ from .common_covariance import (
     fit_at_scale,
     gaussian_of,
     refined,
+    regressed,
     rows_of_table,
     value_and_slope,
     with_single,
@@ -154,8 +155,8 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
 def solve(parameters, constants, table, random_state, n_further=0, at_most=False):
     """q of all rows, and the calibration of class probabilities by rows that are held out.
 
-    Means are those of the likelihood, or of regression (`label_regression`) where held-out labels have a larger density
-    under these, both calibrated.
+    Means are those of the likelihood, or of regression (`regressed`) where held-out labels have a larger density under
+    these, both calibrated.
 
     Parameters
     ----------
@@ -286,7 +287,7 @@ class _ByRegression(NamedTuple):
         return self._fit(self.problem.rows)
 
     def _fit(self, rows):
-        return self.problem.with_bound(rows, label_regression.fit(rows, np.asarray(self.problem.constants.prior_mean)))
+        return self.problem.with_bound(rows, regressed(rows, np.asarray(self.problem.constants.prior_mean)))
 
 
 class _Judged(NamedTuple):

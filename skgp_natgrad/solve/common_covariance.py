@@ -45,6 +45,9 @@ _ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
 _CORRECTIONS = 10
 # Latent variances of the first curvature.
 _FIRST_VARIANCES = 1e-6, 1.0
+# By how much the latent value of a row's label exceeds the others' in regression; and its noise variance as a share of
+# the prior one.
+_MARGIN, _NOISE = 10.0, 0.01
 
 
 class Rows(NamedTuple):
@@ -277,6 +280,38 @@ def minimised(loss, start, precision, change=0.0):
         return optimize.minimize(
             turning_back(loss), start, jac=True, method="L-BFGS-B", options=options, callback=stays
         ).x
+
+
+def regressed(rows, prior_mean):
+    """The `Fit` that regresses the labels: natural parameters A diag(h) A^T and A diag(h) z, of targets z.
+
+    As if their noise were Gaussian (Rasmussen and Williams 2006, section 6.5). Under the likelihood a label that is
+    almost certain says next to nothing more. Where classes hardly overlap it is rows at their margins alone that speak,
+    and the means of a regression, to which all rows have something to say, are better. The scale of these has no
+    meaning before class probabilities are calibrated.
+
+    Parameters
+    ----------
+    rows : Rows
+    prior_mean : ndarray of shape (K, 1)
+    """
+    weight = np.asarray(rows.weight)
+    target = targets_of(np.asarray(rows.y[0]), weight, prior_mean)
+    h = weight / (_NOISE * float(np.average(rows.explained + rows.residual, weights=weight)))
+    covariance = covariance_of(rows.A, h)
+    A, inverse_root = np.asarray(rows.A), np.asarray(covariance.inverse_root)
+    w = (A @ (target * h).T).T @ inverse_root.T @ inverse_root
+    return Fit(0.0, w, covariance, prior_mean + w @ A, h, [])
+
+
+def targets_of(y, weight, prior_mean):
+    """By how much latent values (K, N) that are right of the labels ``y`` (N,) exceed the prior mean."""
+    if len(prior_mean) == 1:
+        # The difference of two latent functions.
+        return _MARGIN * (y - 0.5) - prior_mean
+    found = _MARGIN * np.equal(y, np.arange(len(prior_mean))[:, None]) - prior_mean
+    # What all of them have in common has no part in class probabilities.
+    return found - np.average(found.mean(0), weights=weight)
 
 
 def gaussian_of(fit):
