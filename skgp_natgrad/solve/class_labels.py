@@ -34,7 +34,7 @@ from .common_covariance import (
     with_single,
 )
 from .held_out_labels import SHARE, Densities, Gain, doubt_of, folds_of, moments_of, without
-from .system import covariance_of, points_of, prior_of
+from .system import covariance_of, of_likelihood, points_of, prior_of
 
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
@@ -60,12 +60,9 @@ class _Problem(NamedTuple):
             raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
         prior = prior_of(parameters, constants.masks, constants.jitter)
         rows = rows_of_table(parameters, prior, table)
-        # Only what the likelihood's part needs, so that one program serves all.
-        parameters = parameters._replace(log_kernels=None, points=None, weights=None)
-        constants = constants._replace(log_bounds=None, masks=None, past=None, scale=1.0)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
         padded = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
-        return cls(parameters, constants, rows, folds_of(rows, random_state, *padded, share), kinds[0])
+        return cls(*of_likelihood(parameters, constants), rows, folds_of(rows, random_state, *padded, share), kinds[0])
 
     def rows_without(self, fold):
         """The rows without one of the folds."""

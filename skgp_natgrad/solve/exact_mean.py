@@ -24,7 +24,8 @@ from ..likelihoods import positive
 from ..training.batches import bucket, padded
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
-from .mean_system import Iterate, between, bounds, divergence, latent, pass_over, rescaled, slopes, target
+from .mean_system import Iterate, Statistics, between, bounds, divergence, latent, pass_over, rescaled, slopes, target
+from .newton import ascended
 from .system import prior_of, rows_of
 
 _MAX_PASSES = 30
@@ -51,6 +52,14 @@ class Solution(NamedTuple):
     parameters: model.Parameters
     elbo: float
     lost: str | None
+
+
+class _At(NamedTuple):
+    """A position, its statistics, and the bound there."""
+
+    position: Iterate
+    statistics: Statistics
+    bound: float
 
 
 def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=True):
@@ -110,23 +119,20 @@ def optimum(parameters, prior, position, constants, rows, tol):
     statistics : Statistics
         At ``position``; for a conjugate likelihood at any position.
     """
-    statistics = pass_over(parameters, prior, position, constants, rows)
+
+    def at(position):
+        statistics = pass_over(parameters, prior, position, constants, rows)
+        return _At(position, statistics, float(statistics.expectation) - float(divergence(position)))
+
+    def toward(here):
+        end = target(here.statistics)[0]
+        return lambda share: at(between(here.position, end, share))
+
+    here = at(position)
     if model.has_closed_form(parameters, constants):
-        return target(statistics)[0], statistics
-    bound = float(statistics.expectation) - float(divergence(position))
-    for _ in range(_MAX_PASSES):
-        end = target(statistics)[0]
-        rise = -np.inf
-        for halving in range(_NEWTON_HALVINGS):
-            moved = between(position, end, 0.5**halving)
-            ahead = pass_over(parameters, prior, moved, constants, rows)
-            rise = float(ahead.expectation) - float(divergence(moved)) - bound
-            if rise >= 0.0:
-                position, statistics, bound = moved, ahead, bound + rise
-                break
-        if not rise > tol * float(constants.weight):
-            break
-    return position, statistics
+        return target(here.statistics)[0], here.statistics
+    here, _, _ = ascended(here, toward, lambda _: tol * float(constants.weight), _MAX_PASSES, _NEWTON_HALVINGS)
+    return here.position, here.statistics
 
 
 def _statistics_of(parameters, prior, position, statistics, constants, rows, tried):

@@ -28,7 +28,7 @@ from ..variational.model import Batch
 from .closed_form import Optimum
 from .held_out_labels import Densities
 from .mean_system import slopes
-from .system import gaussian_of, of_precision, precision_of, prior_of, whitened
+from .system import gaussian_of, of_likelihood, of_precision, precision_of, prior_of, whitened
 
 # Turns and halvings at most, and the change of the bound in nats that ends them: here, and as a share of the bound.
 _TURNS, _HALVINGS, _CHANGE, _RELATIVE = 50, 20, 1e-7, 1e-11
@@ -137,8 +137,7 @@ def best_q(parameters, constants, batch, start=None):
     prior = prior_of(parameters, constants.masks, constants.jitter)
     (A,), (residual,) = whitened(parameters.log_kernels, prior, batch.X)
     rows = _Rows(A, residual, batch._replace(X=None, columns=None))
-    # Only what the likelihood's part needs, so that one program serves all kernels.
-    system = parameters._replace(log_kernels=None, points=None, weights=None), _of_likelihood(constants)
+    system = of_likelihood(parameters, constants)
     n_latent = len(constants.prior_mean)
     # Narrower than a wide prior, under which expectations would be too large.
     widest = (residual + np.einsum("mb,mb->b", *2 * (A,))).max()
@@ -146,34 +145,59 @@ def best_q(parameters, constants, batch, start=None):
     # Where a kernel multiplies its mean, rates overflow; Newton's method lowers their logarithms by one in each turn.
     starts += [] if start is None else [start]
     each = (_at(rows, *system, np.asarray(q.nat1), np.asarray(q.precision)) for q in starts)
-    here, bounds = max(each, key=lambda at: at.bound), []
-    status = "turns"
-    while status and len(bounds) < _TURNS:
-        there = _turned(rows, *system, here)
-        rises = there.bound - here.bound > _CHANGE + _RELATIVE * abs(there.bound)
-        here = there if there.bound >= here.bound else here
-        bounds.append(here.bound)
-        status = "turns" if rises and not parameters.raw_likelihood.conjugate else None
+
+    def toward(here):
+        nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ A.T
+        before, precision = here.precision, np.stack([precision_of(A, h) for h in here.h])
+        return lambda share: _at(
+            rows, *system, here.nat1 + share * (nat1 - here.nat1), before + share * (precision - before)
+        )
+
+    def least_rise(bound):
+        return np.inf if parameters.raw_likelihood.conjugate else _CHANGE + _RELATIVE * abs(bound)
+
+    here = max(each, key=lambda at: at.bound)
+    here, bounds, status = ascended(here, toward, least_rise, _TURNS, _HALVINGS, _CHANGE)
     q = gaussian_of(here.nat1, here.precision, [each.root for each in here.covariances])
     return Fit(q, bounds, here.mean, here.var, status)
 
 
-def _of_likelihood(constants):
-    return constants._replace(log_bounds=None, masks=None, past=None, scale=1.0, priors=None)
+def ascended(here, toward, least_rise, n_turns, n_halvings, slack=0.0):
+    """The maximum of a bound by Newton's method, whose steps are halved until the bound does not fall.
 
+    Parameters
+    ----------
+    here : object with a ``bound``
+        The start.
+    toward : callable
+        Of such an object: the function that returns another one at a share of Newton's step.
+    least_rise : callable
+        Of a bound: its rise that ends the turns. It is infinite where the bound is quadratic, as one turn does.
+    n_turns, n_halvings : int
+        At most.
+    slack : float
+        A fall that is rounding.
 
-def _turned(rows, parameters, constants, here):
-    """After Newton's step, or so much of it that the bound does not fall."""
-    nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ rows.A.T
-    before, precision = here.precision, np.stack([precision_of(rows.A, h) for h in here.h])
-    step = 1.0
-    for _ in range(_HALVINGS):
-        moved = here.nat1 + step * (nat1 - here.nat1), before + step * (precision - before)
-        there = _at(rows, parameters, constants, *moved)
-        if there.bound >= here.bound - _CHANGE:
-            break
-        step *= 0.5
-    return there
+    Returns
+    -------
+    here : object
+        With the largest bound.
+    bounds : list of float
+        After each turn.
+    status : str or None
+        "turns" if these did not suffice.
+    """
+    bounds, status = [], "turns"
+    while status and len(bounds) < n_turns:
+        step = toward(here)
+        for halving in range(n_halvings):
+            there = step(0.5**halving)
+            if there.bound >= here.bound - slack:
+                break
+        status = "turns" if there.bound - here.bound > least_rise(there.bound) else None
+        here = there if there.bound >= here.bound else here
+        bounds.append(here.bound)
+    return here, bounds, status
 
 
 def _at(rows, parameters, constants, nat1, precision):

@@ -156,3 +156,9 @@ def gaussian_of(nat1, precision, roots):
     cov = np.stack(list(map(in_place.cholesky_inverse, roots)))
     log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in roots])
     return gaussian.Gaussian(nat1, precision, mean, cov, log_det_cov)
+
+
+def of_likelihood(parameters, constants):
+    """Parameters and constants with what the likelihood's part needs alone, so that one program serves all kernels."""
+    parameters = parameters._replace(log_kernels=None, points=None, weights=None)
+    return parameters, constants._replace(log_bounds=None, masks=None, past=None, scale=1.0, priors=None)
