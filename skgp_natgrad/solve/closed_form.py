@@ -133,7 +133,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     y, weight = y - table.prior_mean(constants), np.broadcast_to(weight, y.shape)
     noise, n_rows = np.exp(log_noise), len(held.index)
     rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, np.asarray(held.left_out)[:, :n_rows]
-    problem = row_means.Problem(parameters.log_kernels[0], prior, float(factor[0]), noise, *rows)
+    problem = row_means.Problem(parameters.log_kernels[0], prior.multiplied(factor[0]), noise, *rows)
     quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, q.mean)) / noise
     return row_means.improved(optimum, problem, quadratic, share, random_state)
 

@@ -149,9 +149,7 @@ def best_q(parameters, constants, batch, start=None):
     def toward(here):
         nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ A.T
         before, precision = here.precision, np.stack([precision_of(A, h) for h in here.h])
-        return lambda share: _at(
-            rows, *system, here.nat1 + share * (nat1 - here.nat1), before + share * (precision - before)
-        )
+        return lambda t: _at(rows, *system, here.nat1 + t * (nat1 - here.nat1), before + t * (precision - before))
 
     def least_rise(bound):
         return np.inf if parameters.raw_likelihood.conjugate else _CHANGE + _RELATIVE * abs(bound)

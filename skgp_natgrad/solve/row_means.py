@@ -26,7 +26,7 @@ from ..prediction.posterior import weighted_covariances
 from ..variational import gaussian
 from ..variational.model import exponential
 from .label_means import Means
-from .system import covariances_of, points_of
+from .system import points_of, whitened
 
 # Inducing points that precondition, rows whose covariances with them are made at once.
 _POINTS, _BLOCK_ROWS = 2000, 2048
@@ -63,8 +63,7 @@ class Problem(NamedTuple):
     log_kernel : Kernel
         As logarithms; one for all targets.
     prior : system.Prior
-        Of the inducing points; its root is that of the kernel over ``factor``.
-    factor : float
+        Of the inducing points.
     noise : ndarray of shape (K,)
     X : ndarray of shape (N, D)
     y : ndarray of shape (K, N)
@@ -79,7 +78,6 @@ class Problem(NamedTuple):
 
     log_kernel: object
     prior: object
-    factor: float
     noise: np.ndarray
     X: np.ndarray
     y: np.ndarray
@@ -175,18 +173,12 @@ def _folds(n_left_out, n_rows, random_state):
 
 def _explained(problem):
     """The rows, whitened by some of the points (P, N), and the variance these leave unexplained, on average."""
-    prior = problem.prior
-    size = min(_POINTS, len(points_of(prior)))
-    root, points = np.ascontiguousarray(np.asarray(prior.root)[0, :size, :size]), np.asarray(prior.points)[:size]
-    n_rows = len(problem.X)
-    A, variance = np.empty((size, n_rows)), 0.0
+    some = problem.prior.first(min(_POINTS, len(points_of(problem.prior))))
+    A, residual = np.empty((len(some.points), len(problem.X))), np.empty(len(problem.X))
     for rows, X in _blocks(problem.X):
-        covariance, own = covariances_of(problem.log_kernel, points, np.ones(size), X)
-        n = rows.stop - rows.start
-        A[:, rows] = in_place.lower_solve(root, np.array(covariance))[:, :n]
-        variance += float(np.sum(own[:n]))
-    A /= np.sqrt(problem.factor)
-    return A, max(variance - float(np.einsum("pn,pn->", A, A)), 0.0) / n_rows
+        found = whitened((problem.log_kernel,), some, X)
+        A[:, rows], residual[rows] = (each[0, ..., : rows.stop - rows.start] for each in found)
+    return A, float(residual.mean())
 
 
 def _blocks(X):
@@ -202,7 +194,7 @@ def _of_basis(problem, alpha):
     total = weighted_covariances(problem.log_kernel, np.asarray(prior.points), problem.X, alpha) * np.asarray(
         prior.mask
     )
-    m = in_place.lower_solve(np.asarray(prior.root)[0], total.T.copy()).T / np.sqrt(problem.factor)
+    m = in_place.lower_solve(np.asarray(prior.root)[0], total.T.copy()).T
     # Inducing points explain their own rows, whose weights add nothing to theirs.
     further = ~among(problem.X, points_of(prior)) & np.any(problem.weight > 0.0, axis=0)
     return Means(problem.X[further], m, alpha[:, further])

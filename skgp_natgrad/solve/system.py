@@ -43,6 +43,15 @@ class Prior(NamedTuple):
     root: jax.Array
     whiten: jax.Array
 
+    def multiplied(self, factor):
+        """The prior of kernels that are multiplied by a number."""
+        return self._replace(root=self.root * factor**0.5, whiten=self.whiten / factor**0.5)
+
+    def first(self, n_points):
+        """That of the first points alone."""
+        root, whiten = (np.ascontiguousarray(each[:, :n_points, :n_points]) for each in (self.root, self.whiten))
+        return Prior(self.points[:n_points], self.mask[:n_points], root, whiten)
+
 
 class Covariance(NamedTuple):
     """S^-1 = R R^T.
