@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import likelihoods, svgp
 from skgp_natgrad._backend import device, in_place, linalg, placement
-from skgp_natgrad.solve import class_labels, closed_form, left_out, row_sums
+from skgp_natgrad.solve import class_labels, closed_form, left_out, system
 
 N = 300
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
@@ -182,7 +182,7 @@ def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
     weight = np.where(np.arange(30) < 20, rng.uniform(size=30), 0.0) * counts
     of_rows = rng.uniform(size=30), rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
     held = left_out.HeldOutRows(np.arange(30), None, A[None], *(each[None] for each in of_rows), np.ones((1, 30)))
-    sums = row_sums.Sums((half @ half.T)[None], half[None, :, 0], *np.ones((4, 1)))
+    sums = system.Sums((half @ half.T)[None], half[None, :, 0], *np.ones((4, 1)))
     before = A.copy()
     found = both_ways_of(monkeypatch, lambda: left_out.left_out_of(sums, held, 0, -1.0))
     assert_allclose(*found, rtol=1e-10)

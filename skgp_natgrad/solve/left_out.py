@@ -12,8 +12,7 @@ from .._backend.repeated import among, contradicted, n_observations
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import filled_up, gathered
-from .row_sums import sums_of, weights_of
-from .system import points_of, prior_of, whitened
+from .system import points_of, prior_of, sums_of, weights_of, whitened
 
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
 HELD_OUT_ROWS, _FEWEST = 1500, 100
