@@ -14,7 +14,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device, in_place
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.solve import class_labels, common_covariance, label_means
+from skgp_natgrad.solve import class_labels, common_covariance, further_points
 from skgp_natgrad.solve.system import points_of, prior_of
 from skgp_natgrad.start import sizes
 
@@ -53,16 +53,16 @@ class Prepared:
         self.Z = points_of(prior)
         self.rows = common_covariance.rows_of_table(self.parameters, prior, table)
         is_point = among(table.X, self.Z)
-        candidates = label_means.candidates(table.X, is_point)
+        candidates = further_points.candidates(table.X, is_point)
         self.chosen = np.sort(np.random.RandomState(0).permutation(candidates)[:n_further])
         which = self.chosen, is_point, self.constants.jitter
-        self.wide = label_means.whitened(self.parameters.log_kernels[0], self.rows, table.X, *which)
+        self.wide = further_points.whitened(self.parameters.log_kernels[0], self.rows, table.X, *which)
 
 
 @pytest.mark.parametrize("n_further", [7, 100])
 def test_rows_are_whitened_by_all_points(rng, x64, monkeypatch, n_further):
     """Of several blocks, with rows of all kinds: inducing points, further points and others; with copies of rows."""
-    monkeypatch.setattr(label_means, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(further_points, "_BLOCK_ROWS", 4)
     table = table_of(rng, 3)
     table.X[50:55] = table.X[20:25]
     p = Prepared(table, Softmax(), 3, 12, n_further)
@@ -98,7 +98,7 @@ def test_means_are_the_best_under_their_variances(rng, x64, likelihood, n_classe
         return common_covariance.value_and_slope(p.parameters, p.constants, p.rows, mean, var)
 
     h = common_covariance.curvatures(p.parameters, p.constants, p.rows, fit.mean, var)
-    _, mean = label_means.best(log_likelihood, prior_mean, p.wide, fit.covariance, h, fit.w, 1e-13)
+    _, mean = further_points.best(log_likelihood, prior_mean, p.wide, fit.covariance, h, fit.w, 1e-13)
     inverse, y = np.linalg.inv(KERNEL(table.X) + JITTER * 4.0 * np.eye(60)), table.y[0].astype(int)
 
     def loss(f):

@@ -8,7 +8,7 @@ from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.repeated import among
 from skgp_natgrad.likelihoods import Bernoulli, Softmax
-from skgp_natgrad.solve import class_labels, common_covariance, held_out_labels, label_means, label_points
+from skgp_natgrad.solve import class_labels, common_covariance, further_points, held_out_labels
 from skgp_natgrad.solve.system import covariance_of
 from skgp_natgrad.start import sizes
 
@@ -23,7 +23,7 @@ def labels_of(p, mean=None):
     fit = common_covariance.fit_at_scale(p.parameters, p.constants, p.rows, 0.0)
     mean = fit.mean if mean is None else np.broadcast_to(mean, fit.mean.shape)
     system = p.parameters, p.constants, p.rows
-    return fit, label_points.Labels.of(p.parameters.log_kernels[0], system, p.table.X, fit, mean)
+    return fit, further_points.Labels.of(p.parameters.log_kernels[0], system, p.table.X, fit, mean)
 
 
 def unexplained_of(p, candidates):
@@ -36,12 +36,11 @@ def unexplained_of(p, candidates):
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(link="logit"), 2), (Softmax(), 3)])
 def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, likelihood, n_classes):
     """Against finite differences of the bound in the weights of further points, which have a prior of their own."""
-    monkeypatch.setattr(label_means, "BLOCK_ROWS", 16)
-    monkeypatch.setattr(label_points, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(further_points, "_BLOCK_ROWS", 16)
     p = Prepared(table_of(rng, n_classes, N), likelihood, n_classes, 12, 0)
-    candidates = label_means.candidates(p.table.X, among(p.table.X, p.Z))[:9]
+    candidates = further_points.candidates(p.table.X, among(p.table.X, p.Z))[:9]
     fit, labels = labels_of(p)
-    slope, curvature = label_points._quadratic(labels, candidates)
+    slope, curvature = further_points._quadratic(labels, candidates)
     K = unexplained_of(p, candidates)
     var = np.broadcast_to(p.rows.residual + fit.covariance.own, fit.mean.shape)
     n_filled_up = fit.mean.shape[1] - N
@@ -90,14 +89,14 @@ def test_each_point_gains_the_most_beside_those_before(rng, n_classes):
     for _ in range(8):
         others = [c for c in range(15) if c not in expected]
         expected.append(max(others, key=lambda c: rise([*expected, c])))
-    np.testing.assert_array_equal(label_points._best(slope, curvature, 8), expected)
+    np.testing.assert_array_equal(further_points._best(slope, curvature, 8), expected)
 
 
 def test_points_that_the_others_explain_come_last(rng):
     factor = rng.normal(size=(12, 4))
     factor[7] = 0.0
     curvature = factor @ factor.T
-    found = label_points._best(factor @ rng.normal(size=(4, 2)), curvature, 12)
+    found = further_points._best(factor @ rng.normal(size=(4, 2)), curvature, 12)
     np.testing.assert_array_equal(np.sort(found), np.arange(12))
     assert np.linalg.matrix_rank(curvature[np.ix_(found[:4], found[:4])]) == 4
 
@@ -111,16 +110,16 @@ def test_rows_are_taken_where_labels_are_open(rng, x64):
     candidates, gains = np.arange(600), labels.gains()[:600]
 
     def chosen(n_points, at_most=False, seed=0):
-        return label_points.chosen(labels, candidates, n_points, at_most, np.random.RandomState(seed))
+        return further_points.chosen(labels, candidates, n_points, at_most, np.random.RandomState(seed))
 
     needed = chosen(600, at_most=True)
     assert len(needed) < 200
     # All that is needed is where labels are open; the number is rounded up.
-    n_needed, largest = label_points._n_needed(gains), np.sort(gains)[::-1]
+    n_needed, largest = further_points._n_needed(gains), np.sort(gains)[::-1]
     assert np.all(np.abs(p.table.X[np.argsort(-gains)[:n_needed], 0]) < 0.3)
     assert set(np.argsort(-gains)[:n_needed]) <= set(needed)
     assert largest[:n_needed].sum() >= 0.99 * gains.sum() > largest[: n_needed - 1].sum()
-    np.testing.assert_array_equal(np.sort(gains[needed])[::-1], largest[: label_points._shared(n_needed)])
+    np.testing.assert_array_equal(np.sort(gains[needed])[::-1], largest[: further_points._shared(n_needed)])
     # A number that was asked for is kept, and those needed are among them.
     assert len(chosen(300)) == 300
     assert set(needed) < set(chosen(300))
@@ -134,20 +133,20 @@ def test_rows_are_taken_where_labels_are_open(rng, x64):
 
 def test_similar_numbers_of_points_share_a_size():
     numbers = np.arange(1, 30_000)
-    found = np.array([label_points._shared(int(n)) for n in numbers])
+    found = np.array([further_points._shared(int(n)) for n in numbers])
     assert np.all((found >= numbers) & (found <= 1.125 * numbers))
     # Eight sizes in each power of two.
     assert len(np.unique(found[numbers > 1024])) < 8 * 5
-    assert label_points._shared(0) == 0
+    assert further_points._shared(0) == 0
 
 
 def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):
-    monkeypatch.setattr(label_points, "_FEW", 0)
+    monkeypatch.setattr(further_points, "_FEW", 0)
     p = Prepared(table_of(rng, 2, 200), Bernoulli(), 2, 12, 0)
     _, labels = labels_of(p)
     candidates = np.arange(200)
-    assert label_points._n_needed(labels.gains()) > 40
-    draws = [label_points.chosen(labels, candidates, 40, False, np.random.RandomState(seed)) for seed in range(200)]
+    assert further_points._n_needed(labels.gains()) > 40
+    draws = [further_points.chosen(labels, candidates, 40, False, np.random.RandomState(seed)) for seed in range(200)]
     assert all(len(np.unique(each)) == 40 for each in draws)
     assert len(np.unique(draws, axis=0)) == 200
     frequency = np.bincount(np.concatenate(draws), minlength=200) / 200.0
@@ -158,7 +157,7 @@ def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):
 def test_the_first_place_in_a_random_order_is_in_proportion(rng):
     """Also where some weigh nothing, which come last."""
     weight = np.array([1.0, 0.0, 3.0, 1e-200, 4.0, 0.0])
-    orders = [label_points._in_random_order(weight, np.random.RandomState(seed)) for seed in range(2000)]
+    orders = [further_points._in_random_order(weight, np.random.RandomState(seed)) for seed in range(2000)]
     first = np.bincount([order[0] for order in orders], minlength=6) / 2000.0
     np.testing.assert_allclose(first, weight / weight.sum(), atol=0.04)
     assert all(set(order[-2:]) == {1, 5} for order in orders)
@@ -185,14 +184,14 @@ def test_where_nothing_is_gained_there_are_no_points_but_those_asked_for(rng, x6
     nothing = labels._replace(g=np.zeros_like(labels.g))
     no_number = labels._replace(g=np.full_like(labels.g, np.nan))
     for each in nothing, no_number:
-        assert len(label_points.chosen(each, np.arange(200), 50, True, np.random.RandomState(0))) == 0
-        given = label_points.chosen(each, np.arange(200), 50, False, np.random.RandomState(0))
+        assert len(further_points.chosen(each, np.arange(200), 50, True, np.random.RandomState(0))) == 0
+        given = further_points.chosen(each, np.arange(200), 50, False, np.random.RandomState(0))
         assert len(np.unique(given)) == 50
         assert given.max() > 100
     # One that is none leaves the others as they are.
     g = labels.g.copy()
     g[:, 5] = np.nan
-    some = label_points.chosen(labels._replace(g=g), np.arange(200), 200, True, np.random.RandomState(0))
+    some = further_points.chosen(labels._replace(g=g), np.arange(200), 200, True, np.random.RandomState(0))
     assert 5 not in some
     assert len(some) > 20
 
@@ -206,7 +205,7 @@ def problem_of(table, likelihood, n_classes):
 @pytest.mark.parametrize("n_further", [5, 1000])
 def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
     """No label that is held out has a part in what predicts it: it may say anything, as far as points stay."""
-    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
+    monkeypatch.setattr(further_points, "chosen", lambda labels, rows, n, *_: rows[:n])
     table = table_of(rng, 2, 90)
     with device.computation():
         p, problem = problem_of(table, Bernoulli(), 2)
@@ -226,7 +225,7 @@ def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
 
 def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
     """It is between that under which rows were held out and the next; of these rows there is the next one alone."""
-    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, *_: rows[:n])
+    monkeypatch.setattr(further_points, "chosen", lambda labels, rows, n, *_: rows[:n])
     table = table_of(rng, 3, 90)
     with device.computation():
         p, problem = problem_of(table, Softmax(), 3)
@@ -257,7 +256,7 @@ def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, mon
         return svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0).elbo
 
     chosen, nearly_all = bound(plan), bound(plan._replace(n_mean_inducing=890, n_mean_inducing_at_most=True))
-    monkeypatch.setattr(label_points, "chosen", lambda labels, rows, n, _, rs: np.sort(rs.permutation(rows)[:n]))
+    monkeypatch.setattr(further_points, "chosen", lambda labels, rows, n, _, rs: np.sort(rs.permutation(rows)[:n]))
     random, all_rows = bound(plan), bound(plan._replace(n_mean_inducing=890))
     assert random < chosen < all_rows + 1e-6 * abs(all_rows)
     # Few more than a hundredth of what the points gain is lost.

@@ -15,7 +15,7 @@ from .._backend import placement
 from .._backend.repeated import among, contradicted
 from ..prediction.calibration import Average, Calibration, calibrate, log_densities, rounded
 from ..variational.model import Constants, Parameters
-from . import amplitude, label_means, label_points
+from . import amplitude, further_points
 from .closed_form import Optimum
 from .common_covariance import (
     FINE,
@@ -162,7 +162,7 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     n_further : int, default=0
         Further points on which the means rest.
     at_most : bool, default=False
-        Whether fewer will do where labels ask for no more: see `label_points`.
+        Whether fewer will do where labels ask for no more: see `further_points`.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     del ways, other
     fit, means = best.way.fit_of_all(best.fits[0]), None
     if further is not None:
-        means = label_means.of_basis(further.wide, fit.w)
+        means = further_points.of_basis(further.wide, fit.w)
         fit = fit._replace(w=means.m)
     found = Average.of(*best.densities), best.calibration
     return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), *found, means=means, gain=_gain(problem, best))
@@ -206,20 +206,20 @@ class _OnFurtherPoints(NamedTuple):
     Attributes
     ----------
     problem : _Problem
-    wide : label_means.Wide
+    wide : further_points.Wide
         Rows that are whitened by the further points as well.
     starts : list of Fit
         Under the inducing points alone, without each of the folds.
     """
 
     problem: _Problem
-    wide: label_means.Wide
+    wide: further_points.Wide
     starts: list
 
     @classmethod
     def of(cls, problem, parameters, table, n_further, at_most, random_state):
         """These means, where labels ask for them; None if there are no points, or their covariance has no factor."""
-        candidates = label_means.candidates(table.X, problem.is_point)
+        candidates = further_points.candidates(table.X, problem.is_point)
         if not len(candidates):
             return None
         system, (log_kernel,), roughly = (problem.coarse, problem.constants), parameters.log_kernels, problem.roughly
@@ -229,13 +229,13 @@ class _OnFurtherPoints(NamedTuple):
         mean = starts[0].mean.copy()
         for held, fit in zip(problem.folds, starts, strict=True):
             mean[:, held.index] = fit.mean[:, held.index]
-        labels = label_points.Labels.of(log_kernel, (*system, problem.rows), table.X, starts[0], mean)
-        chosen = label_points.chosen(labels, candidates, n_further, at_most, random_state)
+        labels = further_points.Labels.of(log_kernel, (*system, problem.rows), table.X, starts[0], mean)
+        chosen = further_points.chosen(labels, candidates, n_further, at_most, random_state)
         del labels
         if not len(chosen):
             return None
         which = chosen, problem.is_point, problem.constants.jitter
-        wide = label_means.whitened(log_kernel, problem.rows, table.X, *which)
+        wide = further_points.whitened(log_kernel, problem.rows, table.X, *which)
         return None if wide is None else cls(problem, wide, starts)
 
     def fit_without(self, fold):
@@ -266,7 +266,7 @@ class _OnFurtherPoints(NamedTuple):
         # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
         ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))
         start = fit.covariance, curvatures(*system, fit.mean, var), fit.w
-        w, mean = label_means.best(log_likelihood, problem.constants.prior_mean, self.wide, *start, *ends)
+        w, mean = further_points.best(log_likelihood, problem.constants.prior_mean, self.wide, *start, *ends)
         return problem.with_bound(rows, fit._replace(w=w, mean=mean))
 
 

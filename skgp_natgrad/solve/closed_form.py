@@ -28,10 +28,9 @@ from ..variational import gaussian, model
 from . import noise_search, row_means
 from .amplitude import multiplied, room
 from .held_out_labels import Gain
-from .label_means import Means
 from .left_out import held_out_rows, left_out_rows, widths
 from .noise_search import search_noise
-from .system import gaussian_of, prior_of, sums_of, weights_of
+from .system import Means, gaussian_of, prior_of, sums_of, weights_of
 
 # Range of the search for the noise, in logarithms around its start: the noise of the exact process, which is smaller
 # than that of a few inducing points.

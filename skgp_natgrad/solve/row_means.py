@@ -25,8 +25,7 @@ from .._backend.tiles import Tiles
 from ..prediction.posterior import weighted_covariances
 from ..variational import gaussian
 from ..variational.model import exponential
-from .label_means import Means
-from .system import points_of, whitened
+from .system import Means, points_of, whitened
 
 # Inducing points that precondition, rows whose covariances with them are made at once.
 _POINTS, _BLOCK_ROWS = 2000, 2048

@@ -78,6 +78,22 @@ class Covariance(NamedTuple):
     divergence: jax.Array
 
 
+class Means(NamedTuple):
+    """The mean of q(v), and the weights of further points.
+
+    Attributes
+    ----------
+    Z_mean : ndarray of shape (G, D)
+        The further points.
+    m : ndarray of shape (K, M)
+    a : ndarray of shape (K, G)
+    """
+
+    Z_mean: np.ndarray
+    m: np.ndarray
+    a: np.ndarray
+
+
 def prior_of(parameters, masks, jitter):
     """The `Prior` for the present hyperparameters and points."""
     (points, _), (mask, further) = ((sets.Z, sets.Z_mean) for sets in (parameters.points, masks))

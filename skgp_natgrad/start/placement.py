@@ -52,7 +52,7 @@ def add_mean_only(plan, table, parameters, constants, random_state):
 
 
 def with_means(means, parameters, constants):
-    """The parameters and the constants with these `label_means.Means`."""
+    """The parameters and the constants with these `solve.system.Means`."""
     return _with_further(means.Z_mean, means.a, parameters, constants, 0)
 
 
