@@ -155,7 +155,7 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
         for held in folds:
             fit = common_covariance.fit_at_scale(parameters, constants, held_out_labels.without(rows, held), log_scale)
             moments = held_out_labels.moments_of(fit, held)
-            found.append(class_labels.log_densities(plan.likelihood, *moments, held.y, problem.doubt))
+            found.append(class_labels.log_densities(plan.likelihood, *moments, held.y, problem.held.doubt))
         return np.concatenate(found)
 
     here, weight = densities(scale), np.concatenate([held.weight for held in folds])

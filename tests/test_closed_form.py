@@ -11,7 +11,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from skgp_natgrad import svgp
 from skgp_natgrad.kernels import amplitudes, from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.solve import closed_form, noise_search
+from skgp_natgrad.solve import closed_form
+from skgp_natgrad.solve.left_out import left_out_of
+from skgp_natgrad.solve.noise_search import density_of
 from skgp_natgrad.solve.system import prior_of
 
 KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
@@ -87,7 +89,7 @@ def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
     prior = prior_of(state.parameters, constants.masks, constants.jitter)
     sums = closed_form.sums_of(state.parameters, prior, constants, table)
     held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = noise_search.leave_one_out(sums, held, 0, np.log(noise))
+    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
     points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
     each = []
     for i in range(30):
@@ -132,7 +134,7 @@ def test_leave_one_out_is_exact_at_small_noise(rng, x64, length_scale, ratio, rt
     prior = prior_of(state.parameters, constants.masks, constants.jitter)
     sums = closed_form.sums_of(state.parameters, prior, constants, table)
     held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = noise_search.leave_one_out(sums, held, 0, np.log(noise))
+    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
     A, residual, y, counts = (np.asarray(each)[0][..., :400] for each in (held.A, held.residual, held.y, held.weight))
     Q, R = np.linalg.qr(np.vstack([A.T / np.sqrt(noise), np.eye(len(A))]))
     w = np.linalg.solve(R, Q[:400].T @ y / np.sqrt(noise))
@@ -160,7 +162,7 @@ def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
         prior = prior_of(at, constants.masks, constants.jitter)
         sums = closed_form.sums_of(at, prior, constants, table)
         held = closed_form.held_out_rows(at, prior, constants, table, np.random.RandomState(0))
-        return noise_search.leave_one_out(sums, held, 0, float(np.ravel(raw.variance)[0]))[0]
+        return density_of(left_out_of(sums, held, 0, float(np.ravel(raw.variance)[0])), held, 0)[0]
 
     best = density(0.0, 0.0)
     assert best == pytest.approx(solved.held_out.mean, rel=1e-6)
@@ -200,8 +202,10 @@ def test_a_fixed_kernel_gets_the_noise_that_suits_it(rng, x64):
     held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
     log_noise = float(np.ravel(solved.parameters.raw_likelihood.variance)[0])
     others = np.linspace(np.log(0.2) - 4.0, np.log(0.2) + 10.0, 60)
-    best = max(noise_search.leave_one_out(sums, held, 0, each)[0] for each in others)
-    assert noise_search.leave_one_out(sums, held, 0, log_noise)[0] == pytest.approx(solved.held_out.mean, rel=1e-9)
+    best = max(density_of(left_out_of(sums, held, 0, each), held, 0)[0] for each in others)
+    assert density_of(left_out_of(sums, held, 0, log_noise), held, 0)[0] == pytest.approx(
+        solved.held_out.mean, rel=1e-9
+    )
     assert solved.held_out.mean > best - 1e-3
 
 

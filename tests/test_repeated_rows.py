@@ -14,8 +14,9 @@ from skgp_natgrad._backend import repeated
 from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.calibration import Average
-from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels, noise_search
-from skgp_natgrad.solve.left_out import drawn
+from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels
+from skgp_natgrad.solve.left_out import drawn, left_out_of
+from skgp_natgrad.solve.noise_search import density_of
 from skgp_natgrad.solve.system import prior_of
 from skgp_natgrad.start import choice, sizes
 from skgp_natgrad.start.splits import Shuffled, in_random_order, merged
@@ -197,7 +198,7 @@ def test_one_observation_of_a_contradicted_row_is_left_out(rng, x64):
     prior = prior_of(state.parameters, constants.masks, constants.jitter)
     sums = closed_form.sums_of(state.parameters, prior, constants, table)
     held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = noise_search.leave_one_out(sums, held, 0, np.log(noise))
+    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
     each = []
     for i in range(24):
         left = weight.copy()
@@ -328,7 +329,7 @@ def test_rows_without_weight_change_nothing(rng, x64):
         prior = prior_of(state.parameters, constants.masks, constants.jitter)
         sums = closed_form.sums_of(state.parameters, prior, constants, table)
         held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-        densities.append(noise_search.leave_one_out(sums, held, 0, np.log(noise))[0])
+        densities.append(density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)[0])
     assert densities[0] == pytest.approx(densities[1], rel=1e-12)
     both = (svgp.Table(X[:30], y[:, :30], weight[:30]), svgp.Table(X, y, weight))
     small, large = (merged(table) for table in both)

@@ -33,7 +33,7 @@ from .common_covariance import (
     value_and_slope,
     with_single,
 )
-from .held_out_labels import SHARE, Densities, Gain, doubt_of, folds_of, moments_of, without
+from .held_out_labels import SHARE, Densities, Gain, HeldOut, folds_of, moments_of, without
 from .system import covariance_of, of_likelihood, points_of, prior_of
 
 # The kernel's scale changes by this factor, at most so many times.
@@ -83,19 +83,9 @@ class _Problem(NamedTuple):
         return self._replace(rows=with_single(self.rows)) if self.likelihood.averages_points else self
 
     @property
-    def weight(self):
-        """The weights with which predictions of all held-out rows count."""
-        return np.concatenate([held.told for held in self.folds])
-
-    @property
-    def counts(self):
-        """Numbers of observations in all held-out rows."""
-        return np.concatenate([held.counts for held in self.folds])
-
-    @property
-    def doubt(self):
-        """The probability that a label is another than the one seen."""
-        return doubt_of(self.counts)
+    def held(self):
+        """The held-out rows of all folds together."""
+        return HeldOut(*(np.concatenate(each, axis=-1) for each in zip(*self.folds, strict=True)))
 
     def with_bound(self, rows, fit):
         """The fit with the bound at its q as the last one."""
@@ -112,15 +102,15 @@ class _Problem(NamedTuple):
         ]
 
     def moments(self, fits):
-        """Latent moments (K, B) of all held-out rows, and their labels."""
+        """Latent moments (K, B) of all held-out rows."""
         moments = zip(*(moments_of(*pair) for pair in zip(fits, self.folds, strict=True)), strict=True)
-        return [np.concatenate(each, axis=-1) for each in moments], np.concatenate([h.y for h in self.folds], axis=-1)
+        return [np.concatenate(each, axis=-1) for each in moments]
 
     def densities(self, fits):
         """The `Densities` of the labels of all held-out rows, which are doubted."""
-        moments, y = self.moments(fits)
-        each = np.asarray(log_densities(self.likelihood, *moments, y, self.doubt))
-        return Densities(each, self.weight, self.counts)
+        held = self.held
+        each = np.asarray(log_densities(self.likelihood, *self.moments(fits), held.y, held.doubt))
+        return Densities(each, held.told, held.counts)
 
 
 def best_scale(parameters, constants, table, random_state, share=SHARE):
@@ -299,18 +289,18 @@ class _Judged(NamedTuple):
 def _judged(problem, way):
     """The way, `_Judged` by rows that are held out."""
     fits = [way.fit_without(fold) for fold in range(len(problem.folds))]
-    (mean, var), y = problem.moments(fits)
-    found = calibrate(problem.likelihood, mean, var, y, problem.weight, problem.doubt)
-    each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, y))
-    return _Judged(way, fits, found, Densities(each, problem.weight, problem.counts))
+    (mean, var), held = problem.moments(fits), problem.held
+    found = calibrate(problem.likelihood, mean, var, held.y, held.told, held.doubt)
+    each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, held.y))
+    return _Judged(way, fits, found, Densities(each, held.told, held.counts))
 
 
 def _gain(problem, judged):
     """The `Gain` of a way to the means over the frequencies of all labels."""
-    (mean, _), y = problem.moments(judged.fits)
+    mean, _ = problem.moments(judged.fits)
     labels, weight = (np.asarray(each) for each in (problem.rows.y[0], problem.rows.weight))
     total = np.bincount(labels.astype(int), weights=weight)
-    return Gain.of(judged.densities, np.asarray(mean), y[0].astype(int), total / total.sum())
+    return Gain.of(judged.densities, np.asarray(mean), problem.held.y[0].astype(int), total / total.sum())
 
 
 def _climb(problem, limits):

@@ -47,6 +47,15 @@ class HeldOut(NamedTuple):
     told: np.ndarray
     counts: np.ndarray
 
+    @property
+    def doubt(self):
+        """The probability of another label than those seen, Platt's (1999), who takes one more of each.
+
+        Without it few labels that are all predicted well ask for certainty.
+        """
+        n = self.counts.sum()
+        return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
+
 
 def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SHARE):
     """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
@@ -159,12 +168,3 @@ def _area(value, is_positive):
     n, m = np.count_nonzero(is_positive), np.count_nonzero(~is_positive)
     area = (rankdata(value)[is_positive].sum() - 0.5 * n * (n + 1)) / (n * m)
     return area, np.sqrt((n + m + 1) / (12.0 * n * m))
-
-
-def doubt_of(counts):
-    """The probability of another label than those seen: Platt's (1999), who takes one and one more for two classes.
-
-    Without it few labels that are all predicted well ask for certainty. ``counts`` are the numbers of observations.
-    """
-    n = counts.sum()
-    return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0

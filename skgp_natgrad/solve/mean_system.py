@@ -37,9 +37,7 @@ from ..variational import gaussian
 from ..variational.bound import data_term
 from ..variational.model import Batch
 from ..variational.points import by_kernel
-from .system import rows_of
-
-BLOCK_ROWS = 2048
+from .system import BLOCK_ROWS, rows_of
 
 
 class Iterate(NamedTuple):

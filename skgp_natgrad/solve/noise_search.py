@@ -35,15 +35,14 @@ _GOLDEN, _SMALL_FALL = 0.382, 0.01
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def leave_one_out(sums, held, k, log_noise, free_scale=False, rows_scale=1.0):
-    """The density of the k-th target, and the scale of all its variances that goes with it.
+def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
+    """The density of what `left_out_of` gives for the k-th target, and the scale of all variances that goes with it.
 
     Parameters
     ----------
-    sums : Sums
+    left_out : tuple of ndarrays
     held : HeldOutRows
     k : int
-    log_noise : float
     free_scale : bool, default=False
         Whether kernel and noise may be scaled together, then by the factor of largest density, drawn a little to
         ``rows_scale``.
@@ -55,11 +54,6 @@ def leave_one_out(sums, held, k, log_noise, free_scale=False, rows_scale=1.0):
     density : float
     scale : float
     """
-    return _density(left_out_of(sums, held, k, log_noise), held, k, free_scale, rows_scale)
-
-
-def _density(left_out, held, k, free_scale, rows_scale=1.0):
-    """`leave_one_out` of what `left_out_of` gives."""
     counted, error, variance, _ = left_out
     n_rows, log_variance, ratio = held.n_rows(k), 0.0, 0.0
     if len(counted):
@@ -84,7 +78,7 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
     most : float
         The largest of them where more noise is as good.
     free_scale : bool
-        As in `leave_one_out`.
+        As in `density_of`.
 
     Returns
     -------
@@ -98,7 +92,7 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
         return left_out_of(sums, held, k, log_noise)
 
     def loss(log_noise):
-        tried[log_noise] = _density(left_out(log_noise), held, k, free_scale)
+        tried[log_noise] = density_of(left_out(log_noise), held, k, free_scale)
         return -tried[log_noise][0]
 
     best = float(start)
@@ -108,7 +102,7 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
         if more > best:
             # The kernel shrinks, and the noise stays: so does the scale of the prior's rows.
             rows_scale = float(np.exp(best - more)) * tried[best][1]
-            return more, *_density(left_out(more), held, k, free_scale, rows_scale)
+            return more, *density_of(left_out(more), held, k, free_scale, rows_scale)
     if best not in tried:
         loss(best)
     return float(best), *tried[best]

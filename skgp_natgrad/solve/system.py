@@ -26,7 +26,8 @@ from ..variational.model import exponential, kernels_of
 from ..variational.points import factorise_in_place, factorise_two
 from ..variational.projection import whitened as whitened_by_xla
 
-_BLOCK_ROWS = 2048
+# Rows of one pass over a table, at once.
+BLOCK_ROWS = 2048
 
 
 class Prior(NamedTuple):
@@ -246,7 +247,7 @@ def sums_of(parameters, prior, constants, table):
 
 def _blocks(parameters, constants, table):
     """X, y - prior_mean, weights and diagonals of W, filled up to blocks of one size."""
-    size = placement.current().block_size(table.n_rows, _BLOCK_ROWS)
+    size = placement.current().block_size(table.n_rows, BLOCK_ROWS)
     for rows in table.blocks(size):
         y, *weights = weights_of(rows, parameters, table.per_target)
         missing = size - rows.n_rows
