@@ -1,8 +1,8 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
 from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
-from ._backend.compilation_cache import enable_compilation_cache
-from ._backend.version import __version__
+from ._backend import __version__
+from ._backend.programs import enable_compilation_cache
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.fitted.trusted import trusted_types
 from .estimators.regressor import NGDSVGPRegressor

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ._backend import blas
 from ._backend import device as _device
+from ._backend import threads
 from ._backend.types import Seed
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
@@ -254,7 +254,7 @@ def train(
 
 def _in_one_step(state, constants, table, plan, random_state):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
-    with blas.single_threaded(len(constants.masks.Z)):
+    with threads.single_threaded(len(constants.masks.Z)):
         pinned = constants.pinned(state.parameters)
         optimum, other = plan.route.solve(state.parameters, pinned, table, plan, random_state)
         if other.n_inducing != plan.n_inducing:
@@ -363,7 +363,7 @@ def step(
     """
     # The constants have the scale of the plan's batches; this one may have another size.
     constants = constants._replace(scale=constants.n_rows / len(batch.weight))
-    with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
+    with _device.computation(plan.device), threads.single_threaded(state.q.mean.shape[-1]):
         # By the array's own method, so that rows on the device stay there.
         batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm.of_steps)

@@ -113,7 +113,7 @@ assert os.environ == before
 BLAS_THREADS = """
 import threading
 import threadpoolctl
-from skgp_natgrad._backend import blas as _blas
+from skgp_natgrad._backend import threads as _threads
 
 def n_threads():
     return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
@@ -130,7 +130,7 @@ class Holder(threading.Thread):
         self.start()
         self.inside.wait()
     def run(self):
-        with _blas.single_threaded(10):
+        with _threads.single_threaded(10):
             self.inside.set()
             self.leave.wait()
         self.outside.set()
@@ -145,10 +145,10 @@ first.go()
 assert n_threads() == {1}
 second.go()
 assert n_threads() == {2}
-with _blas.single_threaded(10):
+with _threads.single_threaded(10):
     assert n_threads() == {1}
 assert n_threads() == {2}
-with _blas.single_threaded(_blas.LARGEST_OF_ONE_THREAD + 1):
+with _threads.single_threaded(_threads.LARGEST_OF_ONE_THREAD + 1):
     assert n_threads() == {2}
 """
 

@@ -10,8 +10,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad._backend import processes, tiles
-from skgp_natgrad._backend.tiles import Tiles
+from skgp_natgrad._backend import in_place, processes
+from skgp_natgrad._backend.in_place import Tiles
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.solve import row_means
@@ -31,7 +31,7 @@ def positive(rng, n):
 
 @pytest.mark.parametrize("n", [1, 7, 8, 30])
 def test_products_by_tiles_are_those_of_the_matrix(rng, monkeypatch, n):
-    monkeypatch.setattr(tiles, "_ROWS", 8)
+    monkeypatch.setattr(in_place, "_TILE_ROWS", 8)
     A, V = positive(rng, n), rng.normal(size=(n, 3))
     asked = []
     found = Tiles(lambda i, j: asked.append((len(i), len(j))) or A[np.ix_(i, j)], n)
@@ -125,7 +125,7 @@ def in_parts(monkeypatch):
     parts = {"_BLOCK_ROWS": 50, "_TOLERANCE": 1e-10, "_STEPS": 500, "_POINTS": 15}
     for name, value in parts.items():
         monkeypatch.setattr(row_means, name, value)
-    monkeypatch.setattr(tiles, "_ROWS", 64)
+    monkeypatch.setattr(in_place, "_TILE_ROWS", 64)
     monkeypatch.setattr(sizes, "n_left_out", lambda n_points: 24)
 
 

@@ -13,7 +13,7 @@ import threadpoolctl
 from numpy.testing import assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad._backend import blas, device, threads
+from skgp_natgrad._backend import device, threads
 from skgp_natgrad.start import choice, search
 from skgp_natgrad.start.candidates import CANDIDATES
 
@@ -64,7 +64,7 @@ def test_an_error_waits_for_the_others(monkeypatch):
 
 def n_threads():
     """Of SciPy's own BLAS libraries, and of the others."""
-    return [sorted(each["num_threads"] for each in blas._libraries(own).info()) for own in (True, False)]
+    return [sorted(each["num_threads"] for each in threads._libraries(own).info()) for own in (True, False)]
 
 
 def set_threads(libraries, numbers):
@@ -78,7 +78,7 @@ def set_threads(libraries, numbers):
 @pytest.fixture
 def three_threads():
     """All BLAS libraries have three threads."""
-    libraries = [each for own in (True, False) for each in blas._libraries(own).lib_controllers]
+    libraries = [each for own in (True, False) for each in threads._libraries(own).lib_controllers]
     before = [each.num_threads for each in libraries]
     if not before:
         pytest.skip("threadpoolctl knows no BLAS here")
@@ -93,22 +93,22 @@ def test_blas_has_its_threads_again_whoever_leaves_first():
     before = n_threads()
     one = [[1] * len(each) for each in before]
     with contextlib.ExitStack() as scipy, contextlib.ExitStack() as every, contextlib.ExitStack() as again:
-        scipy.enter_context(blas.scipy_single_threaded())
+        scipy.enter_context(threads.scipy_single_threaded())
         assert n_threads() == [one[0], before[1]]
-        every.enter_context(blas.single_threaded(0))
+        every.enter_context(threads.single_threaded(0))
         assert n_threads() == one
         scipy.close()
         assert n_threads() == one
-        again.enter_context(blas.scipy_single_threaded())
+        again.enter_context(threads.scipy_single_threaded())
         every.close()
         assert n_threads() == [one[0], before[1]]
     assert n_threads() == before
-    with blas.single_threaded(blas.LARGEST_OF_ONE_THREAD + 1):
+    with threads.single_threaded(threads.LARGEST_OF_ONE_THREAD + 1):
         assert n_threads() == before
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("where", [threading.Thread, blas], ids=["as the keeper starts", "in the keeper"])
+@pytest.mark.parametrize("where", [threading.Thread, threads], ids=["as the keeper starts", "in the keeper"])
 def test_an_interrupted_hold_leaves_nothing_behind(where, monkeypatch):
     name = "start" if where is threading.Thread else "_set"
     original, before = getattr(where, name), n_threads()
@@ -118,10 +118,10 @@ def test_an_interrupted_hold_leaves_nothing_behind(where, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(where, name, interrupted)
-    with pytest.raises(KeyboardInterrupt), blas.single_threaded(0):
+    with pytest.raises(KeyboardInterrupt), threads.single_threaded(0):
         pass
     monkeypatch.undo()
-    with blas.single_threaded(0):
+    with threads.single_threaded(0):
         assert {n for each in n_threads() for n in each} == {1}
     assert n_threads() == before
 
@@ -129,7 +129,7 @@ def test_an_interrupted_hold_leaves_nothing_behind(where, monkeypatch):
 def test_wheels_have_a_blas_of_scipys_own():
     if not any("scipy.libs" in each["filepath"] for each in threadpoolctl.threadpool_info()):
         pytest.skip("SciPy is no wheel, or shares its BLAS")
-    own, others = (blas._libraries(of_scipy).info() for of_scipy in (True, False))
+    own, others = (threads._libraries(of_scipy).info() for of_scipy in (True, False))
     assert len(own) == 1
     assert all("scipy.libs" not in each["filepath"] for each in others)
 

@@ -27,7 +27,7 @@ from jax.custom_batching import sequential_vmap
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skgp_natgrad import likelihoods, svgp
-from skgp_natgrad._backend import blas, device, linalg
+from skgp_natgrad._backend import device, linalg, threads
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training.batches import BatchStream
 
@@ -106,7 +106,7 @@ def compared(n_rows, n_inducing, likelihood, args):
     """A row of the table for each way."""
     found, algorithm = members(n_rows, n_inducing, likelihood, args)
     first, second = in_turn()
-    with device.computation(), blas.single_threaded(n_inducing), first, second:
+    with device.computation(), threads.single_threaded(n_inducing), first, second:
         functions = ways(found, algorithm)
         bounds, seconds = {}, dict.fromkeys(functions, np.inf)
         for name, function in functions.items():

@@ -17,7 +17,7 @@ from sklearn.base import is_classifier
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
 from sklearn.utils._param_validation import Interval
 
-from .._backend import blas
+from .._backend import threads
 from .._backend.types import ArrayLike, Seed
 from . import _halving
 
@@ -117,7 +117,7 @@ class _Searches:
         context = {} if callback_ctx is None else {"callback_ctx": callback_ctx}
         # Fits at the same time have a core each: threads of BLAS would only wait for one another.
         several = joblib.effective_n_jobs(self.n_jobs) > 1
-        with blas.single_threaded(0) if several else contextlib.nullcontext():
+        with threads.single_threaded(0) if several else contextlib.nullcontext():
             super()._run_search(evaluate_candidates, **context)
 
     def _format_results(self, candidate_params, n_splits, out, more_results=None):

@@ -10,8 +10,8 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
-from .._backend import blas
 from .._backend import device as _device
+from .._backend import threads
 from .._backend.types import Device, Devices, Floats, Seed
 from ..likelihoods import Gaussian, Likelihood
 from ..variational.model import Constants
@@ -114,7 +114,7 @@ def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float
     True
     """
     parameters = state.parameters
-    with _device.computation(plan.device), blas.single_threaded(state.q.mean.shape[-1]):
+    with _device.computation(plan.device), threads.single_threaded(state.q.mean.shape[-1]):
         posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
         posterior = reduced(posterior)

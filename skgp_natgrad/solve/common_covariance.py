@@ -24,9 +24,9 @@ import numpy as np
 from scipy import optimize
 
 from .._backend import in_place, placement
-from .._backend.blas import scipy_single_threaded
 from .._backend.flat import turning_back
 from .._backend.placement import ONE_DEVICE
+from .._backend.threads import scipy_single_threaded
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import data_term

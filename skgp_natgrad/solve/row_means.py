@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._backend import in_place
-from .._backend.blas import scipy_single_threaded
 from .._backend.device import wide_jit
+from .._backend.in_place import Tiles
 from .._backend.repeated import among
-from .._backend.tiles import Tiles
+from .._backend.threads import scipy_single_threaded
 from ..prediction.posterior import weighted_covariances
 from ..variational import gaussian
 from ..variational.model import exponential

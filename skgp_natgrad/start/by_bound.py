@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import blas
+from .._backend import threads
 from .._backend.flat import flat, rebuilt
 from ..solve import newton
 from . import evidence, sizes
@@ -98,7 +98,7 @@ class _Problem:
 def maximised(plan, table, random_state):
     """The plan with the hyperparameters of its own kernel at the largest bound of some rows."""
     problem = _Problem(plan, table, random_state)
-    with blas.single_threaded(sizes.OF_STEPS):
+    with threads.single_threaded(sizes.OF_STEPS):
         return problem.maximised(plan)
 
 
@@ -114,7 +114,7 @@ def plain(plan, table, random_state):
     # Of few events the largest bound is sometimes that of a function which follows each of them.
     weak = {"length_scale": priors.LogNormal(sigma=_DEVIATION)}
     problem = _Problem(starts[0]._replace(hyperparameter_prior=weak), table, random_state)
-    with blas.single_threaded(sizes.OF_STEPS):
+    with threads.single_threaded(sizes.OF_STEPS):
         best = problem.maximised(max(starts, key=lambda each: problem.bound(problem.parameters_of(each))[1]))
         wider = [starts[0]._replace(kernels=(multiplied(starts[0].kernels[0], factor),)) for factor in _WIDER]
         held_out, *others = [problem.densities(each) for each in (best, *wider)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import blas, threads
+from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..solve import amplitude, class_labels, closed_form
@@ -110,7 +110,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
         return 0, plain.plan
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
-    with blas.single_threaded(0):
+    with threads.single_threaded(0):
         index, found = search.best_kernels(
             regressed,
             random_state,
@@ -181,7 +181,7 @@ def _tried(plan, table, seed, labels=_LABELS):
     plan_of_few = plan._replace(n_inducing=n_inducing, n_mean_inducing=0, inducing_init="random")
     rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
-    with blas.single_threaded(len(constants.masks.Z)):
+    with threads.single_threaded(len(constants.masks.Z)):
         log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state, share)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
     plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
-from .._backend import blas, placement
 from .._backend import device as _device
+from .._backend import placement, threads
 from .._backend.types import Seed
 from ..likelihoods import Gaussian
 from ..prediction import posterior as _posterior
@@ -91,7 +91,7 @@ def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_
     parameters = parameters._replace(points=Points(np.concatenate(sets), sets[1][:0]))
     constants = constants._replace(masks=Masks(np.concatenate(masks), masks[1][:0]))
     n_points, undispersed = len(parameters.points.Z), model.undispersed
-    with _device.computation(plan.device, plan.n_devices), blas.single_threaded(n_points):
+    with _device.computation(plan.device, plan.n_devices), threads.single_threaded(n_points):
         rows = left_out_of_model(
             lambda X: predict(undispersed, X, device=plan.device),
             *(parameters, constants, table, random_state, sizes.n_left_out(n_points)),
@@ -189,7 +189,7 @@ class _Process:
         """The process of a table of logarithms."""
         scale = fit_targets(table.y.T, table.weight, active=True)
         table = table._replace(y=scale.forward(table.y.T).T)
-        with blas.single_threaded(0):
+        with threads.single_threaded(0):
             found = fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
         plan = Plan(
             kernels=(found.kernel,),
@@ -200,7 +200,7 @@ class _Process:
             settings=Settings(algorithm=Algorithm(solver="evidence")),
         )
         state, constants = init(plan, table, random_state)
-        with blas.single_threaded(len(constants.masks.Z)):
+        with threads.single_threaded(len(constants.masks.Z)):
             best = closed_form.solve(state.parameters, constants, table, random_state, table.n_rows)
             posterior, _ = _posterior.condition(plan.basis, best.parameters, best.q, constants)
         posterior = jax.tree.map(np.asarray, posterior)

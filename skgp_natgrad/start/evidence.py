@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import linalg, optimize
 
-from .._backend import blas
+from .._backend import threads
 from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt, turning_back
 from ..kernels.base import Kernel
@@ -252,7 +252,7 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
         prior, slope = log_prior(x)
         return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
 
-    with blas.single_threaded(len(rows.X)):
+    with threads.single_threaded(len(rows.X)):
         x0, at_start = _possible(loss, x0, high[-1])
         if not np.isfinite(at_start[0]):
             return Best(rebuilt(x0, start), -np.inf)

@@ -10,8 +10,8 @@ import copy
 
 import numpy as np
 
-from .._backend import blas
 from .._backend import device as _device
+from .._backend import threads
 from .._backend.device import quick_jit
 from ..step.algorithm import Algorithm
 from ..training import loop
@@ -85,7 +85,7 @@ def is_contradicted(plan, table, previous, posterior, latents, random_state):
         best = loop.run(state, constants, rows, plan.settings, copy.deepcopy(draws)).state
         return float(_data_term(best.q, best.parameters, constants._replace(past=None), batch(rows)))
 
-    with _device.computation(plan.device), blas.single_threaded(len(previous.parameters.points.Z)):
+    with _device.computation(plan.device), threads.single_threaded(len(previous.parameters.points.Z)):
         lost = fit_of(forgotten(plan, rows, previous, latents)) - fit_of(previous)
     return bool(lost > max(_ALL, _EACH * rows.total_weight))
 

@@ -12,7 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from .._backend import blas
+from .._backend import threads
 from .._backend.device import quick_jit, wide_jit
 from ..variational import bound as bounds
 from .mean_weights import refresh
@@ -53,7 +53,7 @@ def run_chunk(state, constants, batches, gammas, rates, n_steps, algorithm, mean
     n_points = state.q.mean.shape[-1] + len(state.parameters.points.Z_mean)
     size = len(state.q.mean) * n_points * batches.weight.shape[-1]
     compiled = _run_chunk_quick if size <= _LARGEST_QUICK else _run_chunk
-    with blas.single_threaded(state.q.mean.shape[-1]):
+    with threads.single_threaded(state.q.mean.shape[-1]):
         result = compiled(state, constants, batches, gammas, rates, n_steps, algorithm)
         try:
             if meanwhile is not None:
@@ -95,7 +95,7 @@ def try_step(state, constants, batch, gamma, rate, algorithm):
         For the state before the step.
     bound : scalar
     """
-    with blas.single_threaded(state.q.mean.shape[-1]):
+    with threads.single_threaded(state.q.mean.shape[-1]):
         return jax.block_until_ready(_try_step(state, constants, batch, gamma, rate, algorithm))
 
 

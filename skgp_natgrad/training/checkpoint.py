@@ -19,8 +19,7 @@ import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._backend import processes
-from .._backend.version import __version__
+from .._backend import __version__, processes
 from . import checkpoint_file
 from .checkpoint_file import Header
 

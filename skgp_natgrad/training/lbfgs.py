@@ -16,7 +16,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 from scipy import optimize
 
-from .._backend import blas
+from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt, turning_back
 from .._backend.linalg import definite_cholesky, one_by_one
@@ -48,7 +48,7 @@ def minimise(state, constants, batches, settings, monitor):
         return rebuilt(everything, position)
 
     def evaluate(x):
-        with blas.single_threaded(state.q.mean.shape[-1]):
+        with threads.single_threaded(state.q.mean.shape[-1]):
             found = value_and_gradient(whole(x), state.q, constants, batch, algorithm)
             value, gradient = jax.block_until_ready(found)
         return -float(value) / weight, -flat(gradient)[free] / weight

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from contenders import Predictor, train_in_blocks
-from skgp_natgrad._backend.blas import single_threaded
 from skgp_natgrad._backend.linalg import (
     lower_product,
     squared_lengths,
@@ -23,6 +22,7 @@ from skgp_natgrad._backend.linalg import (
     upper_product,
     weighted_gram,
 )
+from skgp_natgrad._backend.threads import single_threaded
 from skgp_natgrad.prediction.evaluate import chunk_rows
 from skgp_natgrad.step.chunk import STEPS_PER_CALL
 

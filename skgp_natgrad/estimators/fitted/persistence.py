@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ... import kernels, svgp
-from ..._backend.version import __version__
+from ..._backend import __version__
 from ...start.normal_scores import NormalScores
 from ...start.scale import Scale
 from ..arguments.reading import one_or_each
