@@ -33,8 +33,7 @@ from skgp_natgrad.likelihoods import (
     Tweedie,
     ZeroInflatedPoisson,
 )
-from skgp_natgrad.likelihoods._normal import log_ndtr
-from skgp_natgrad.likelihoods._quadrature import expectation
+from skgp_natgrad.likelihoods._quadrature import expectation, log_ndtr
 from skgp_natgrad.likelihoods.beta import log_gamma_1p
 
 from .conftest import all_likelihoods

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ._base import REGISTRY, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
-from ._classes import ClassLikelihood
 from ._defined import undefined_method
+from ._families import ClassLikelihood, TwoLatentLikelihood
 from ._transforms import Transform, positive, unconstrained, unit_interval
-from ._two_latent import TwoLatentLikelihood
 from ._units import in_units as in_units
 from ._units import in_units_of as in_units_of
 from .bernoulli import Bernoulli

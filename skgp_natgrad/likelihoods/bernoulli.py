@@ -10,9 +10,8 @@ import numpy as np
 from scipy.special import logit, ndtri
 
 from ._base import ScalarLikelihood
-from ._classes import ClassLikelihood
-from ._normal import log_ndtr
-from ._quadrature import expectation, log_expectation
+from ._families import ClassLikelihood
+from ._quadrature import expectation, log_expectation, log_ndtr
 
 LINKS = ("probit", "logit")
 

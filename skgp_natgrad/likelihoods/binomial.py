@@ -11,8 +11,7 @@ from jax.scipy.special import gammaln
 from scipy.special import betainc, expit, logit, ndtr, ndtri
 
 from ._base import RegressionLikelihood
-from ._normal import log_ndtr
-from ._quadrature import expectation
+from ._quadrature import expectation, log_ndtr
 from .bernoulli import LINKS
 
 

@@ -10,8 +10,7 @@ from scipy.special import ndtri
 from .._backend.types import Array, ArrayLike, Bounds
 from ._base import RegressionLikelihood
 from ._distribution import normal_cdf
-from ._normal import log_ndtr
-from ._quadrature import expectation
+from ._quadrature import expectation, log_ndtr
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Beyond so many deviations from the mean a normal density underflows.

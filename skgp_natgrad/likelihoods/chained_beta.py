@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._base import bounded_exp
+from ._families import TwoLatentLikelihood, halves
 from ._transforms import unit_interval
-from ._two_latent import TwoLatentLikelihood, halves
 from .beta import beta_cdf, beta_variance, check_open_interval, draw_beta, log_beta_density
 
 # Above it, the Gamma functions of a and b differ by less than their rounding.

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _distribution
 from ._base import bounded_exp
-from ._log_link import PositiveLikelihood, above_zero
+from ._families import PositiveLikelihood, above_zero
 
 
 class Exponential(PositiveLikelihood):

@@ -10,7 +10,7 @@ from scipy.special import gammainc
 from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
-from ._log_link import PositiveLikelihood, above_zero
+from ._families import PositiveLikelihood, above_zero
 
 
 class Gamma(PositiveLikelihood):

@@ -8,8 +8,8 @@ import numpy as np
 from .._backend.linalg import normal_nodes
 from . import _distribution
 from ._base import PREDICTION_NODES, bounded_exp
+from ._families import TwoLatentLikelihood, halves
 from ._quadrature import log_expectation
-from ._two_latent import TwoLatentLikelihood, halves
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Initial noise variance, as a fraction of the variance of y.

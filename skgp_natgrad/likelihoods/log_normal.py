@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
-from ._log_link import PositiveLikelihood, above_zero
+from ._families import PositiveLikelihood, above_zero
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 

@@ -11,7 +11,7 @@ from scipy.special import betainc
 from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
-from ._log_link import CountLikelihood, draw_counts
+from ._families import CountLikelihood, draw_counts
 
 
 class NegativeBinomial(CountLikelihood):

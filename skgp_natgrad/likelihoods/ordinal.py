@@ -11,8 +11,8 @@ from scipy.special import ndtr, ndtri
 
 from .._backend.types import ArrayLike, Bounds
 from ._base import RegressionLikelihood
-from ._classes import ClassLikelihood
-from ._normal import log_ndtr
+from ._families import ClassLikelihood
+from ._quadrature import log_ndtr
 
 BINS = ("uniform", "learned")
 # An open end of a bin is placed this many noise deviations below its other end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax.scipy.special import gammaln
 
 from ._base import bounded_exp
-from ._log_link import CountLikelihood, draw_counts, poisson_cdf
+from ._families import CountLikelihood, draw_counts, poisson_cdf
 
 
 class Poisson(CountLikelihood):

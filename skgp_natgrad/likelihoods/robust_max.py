@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from .._backend.linalg import normal_nodes
 from .._backend.types import ArrayLike, Bounds
 from ._base import PREDICTION_NODES, TRAINING_NODES
-from ._classes import ClassLikelihood
-from ._normal import log_ndtr
+from ._families import ClassLikelihood
+from ._quadrature import log_ndtr
 
 
 class RobustMax(ClassLikelihood):

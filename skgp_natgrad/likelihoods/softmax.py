@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from ._classes import ClassLikelihood
+from ._families import ClassLikelihood
 
 # Points in prediction, as a multiple of those in training: predictions are made only once.
 _PREDICTION_BLOCKS = 16

@@ -12,7 +12,7 @@ from scipy.special import gammaln as log_gamma
 from .._backend.types import ArrayLike, Bounds
 from . import _distribution
 from ._base import bounded_exp
-from ._log_link import LogLinkLikelihood, draw_counts
+from ._families import LogLinkLikelihood, draw_counts
 from ._transforms import Transform, positive, unit_interval
 
 _POWER = Transform(

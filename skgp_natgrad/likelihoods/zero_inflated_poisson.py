@@ -9,7 +9,7 @@ from jax.scipy.special import gammaln
 from .._backend.linalg import normal_nodes
 from .._backend.types import ArrayLike, Bounds
 from ._base import TRAINING_NODES, bounded_exp, with_axes
-from ._log_link import CountLikelihood, draw_counts, poisson_cdf
+from ._families import CountLikelihood, draw_counts, poisson_cdf
 from ._transforms import unit_interval
 
 # Largest latent value: the probability that a Poisson count of mean exp(80) is zero underflows.
