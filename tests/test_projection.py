@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend.linalg import weighted_gram
-from skgp_natgrad.kernels import distances
+from skgp_natgrad.kernels import stationary
 from skgp_natgrad.likelihoods import Gaussian, StudentT
 from skgp_natgrad.variational import bases
 from skgp_natgrad.variational import bound as bounds
@@ -38,19 +38,19 @@ def assert_trees_close(got, want, **tolerance):
 # -- distances and radial functions --------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_columns", [3, distances._FEW_COLUMNS + 1])
+@pytest.mark.parametrize("n_columns", [3, stationary._FEW_COLUMNS + 1])
 @pytest.mark.parametrize("anisotropic", [True, False])
 @pytest.mark.usefixtures("x64")
 def test_scaled_squared_distance(n_columns, anisotropic, rng):
     X, Z, C = rng.normal(size=(6, n_columns)), rng.normal(size=(5, n_columns)), rng.normal(size=(6, 5))
     length_scale = rng.uniform(0.5, 2.0, size=n_columns) if anisotropic else np.asarray(0.7)
-    got, want = jax.jit(distances.scaled_squared_distance)(X, Z, length_scale), plain_distance(X, Z, length_scale)
+    got, want = jax.jit(stationary.scaled_squared_distance)(X, Z, length_scale), plain_distance(X, Z, length_scale)
     assert_allclose(got, want, rtol=1e-12)
-    ours = gradients(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), X, Z, length_scale)
+    ours = gradients(lambda *a: (C * stationary.scaled_squared_distance(*a)).sum(), X, Z, length_scale)
     theirs = gradients(lambda *a: (C * plain_distance(*a)).sum(), X, Z, length_scale)
     assert_trees_close(ours, theirs, rtol=1e-10, atol=1e-11)
     for i in range(3):  # one argument moves, and the others do not
-        one = jax.jit(jax.grad(lambda *a: (C * distances.scaled_squared_distance(*a)).sum(), argnums=i))
+        one = jax.jit(jax.grad(lambda *a: (C * stationary.scaled_squared_distance(*a)).sum(), argnums=i))
         alone = one(X, Z, length_scale)
         assert_allclose(alone, theirs[i], rtol=1e-10, atol=1e-11)
 
@@ -58,10 +58,10 @@ def test_scaled_squared_distance(n_columns, anisotropic, rng):
 @pytest.mark.parametrize(
     ("ours", "plain"),
     [
-        (distances.matern12, lambda s: jnp.exp(-jnp.sqrt(s))),
-        (distances.matern32, lambda s: (1 + jnp.sqrt(3 * s)) * jnp.exp(-jnp.sqrt(3 * s))),
-        (distances.matern52, lambda s: (1 + jnp.sqrt(5 * s) + 5 * s / 3) * jnp.exp(-jnp.sqrt(5 * s))),
-        (distances.gaussian, lambda s: jnp.exp(-s / 2)),
+        (stationary.matern12, lambda s: jnp.exp(-jnp.sqrt(s))),
+        (stationary.matern32, lambda s: (1 + jnp.sqrt(3 * s)) * jnp.exp(-jnp.sqrt(3 * s))),
+        (stationary.matern52, lambda s: (1 + jnp.sqrt(5 * s) + 5 * s / 3) * jnp.exp(-jnp.sqrt(5 * s))),
+        (stationary.gaussian, lambda s: jnp.exp(-s / 2)),
     ],
 )
 @pytest.mark.usefixtures("x64")
@@ -72,7 +72,7 @@ def test_radial_functions(ours, plain, rng):
     assert_allclose(gradient(square), jax.jit(jax.grad(lambda s: (C * plain(s)).sum()))(square), rtol=1e-11)
     assert_array_equal(gradient(np.full((4, 5), np.finfo(float).max / 16.0)), 0.0)
     at_zero = gradient(np.zeros((4, 5)))
-    if ours is distances.matern12:  # which has a corner
+    if ours is stationary.matern12:  # which has a corner
         assert np.all(np.isfinite(at_zero))
     else:
         assert_allclose(at_zero, jax.grad(lambda s: (C * plain(s)).sum())(np.full((4, 5), 1e-14)), rtol=1e-6)
@@ -82,9 +82,9 @@ def test_radial_functions(ours, plain, rng):
 def test_distances_far_from_the_origin_and_far_apart(rng):
     X = (2000.0 + rng.uniform(0, 20, size=(50, 2))).astype("float32")
     exact = plain_distance(X.astype(float), X.astype(float), 1.0)
-    assert_allclose(distances.squared_distance(X, X), exact, rtol=1e-5, atol=1e-3)
-    for kernel in (distances.matern12, distances.matern32, distances.matern52, distances.gaussian):
-        total = jax.jit(jax.value_and_grad(lambda X, kernel=kernel: kernel(distances.squared_distance(X, X[:1])).sum()))
+    assert_allclose(stationary.squared_distance(X, X), exact, rtol=1e-5, atol=1e-3)
+    for radial in (stationary.matern12, stationary.matern32, stationary.matern52, stationary.gaussian):
+        total = jax.jit(jax.value_and_grad(lambda X, f=radial: f(stationary.squared_distance(X, X[:1])).sum()))
         far = total(np.float32([[0.0], [1e18]]))
         assert_array_equal(far[0], 1.0)
         assert_array_equal(far[1], 0.0)
@@ -93,7 +93,7 @@ def test_distances_far_from_the_origin_and_far_apart(rng):
 @pytest.mark.usefixtures("x64")
 def test_scaled(rng):
     A, C = rng.normal(size=(4, 5)), rng.normal(size=(4, 5))
-    got = gradients(lambda c, A: (C * distances.scaled(c, A)).sum(), 1.7, A)
+    got = gradients(lambda c, A: (C * stationary.scaled(c, A)).sum(), 1.7, A)
     assert_trees_close(got, ((C * A).sum(), 1.7 * C), rtol=1e-13)
 
 

@@ -7,9 +7,9 @@ Kernels are given as expressions of :mod:`sklearn.gaussian_process.kernels` and 
 from .algebra import amplitudes
 from .base import Kernel, register
 from .columns import Columns
-from .distances import scaled_squared_distance, squared_distance
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 from .laplacian import Laplacian
+from .stationary import scaled_squared_distance, squared_distance
 
 __all__ = [
     "Columns",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .base import Kernel
-from .distances import scaled
+from .stationary import scaled
 
 
 class Constant(Kernel):
