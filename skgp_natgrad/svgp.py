@@ -21,12 +21,11 @@ from ._backend import threads
 from ._backend.types import Seed
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
-from .prediction.joint import covariance, sample_latent, sample_targets
+from .prediction.joint import covariance, memory_of_draws, sample_latent, sample_targets
 from .prediction.left_out import accuracy
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
-from .prediction.samples import memory_of_draws
 from .solve import exact_mean
 from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
@@ -44,8 +43,7 @@ from .step.whitening import settled
 from .training import constant_model, loop
 from .training.batches import Table, batch
 from .training.long_table import AnyTable, LongTable
-from .training.loop import Callbacks
-from .training.settings import Settings
+from .training.loop import Callbacks, Settings
 from .variational.bases import BASES, Weights
 from .variational.gaussian import Gaussian
 from .variational.model import Batch, Constants, Parameters

@@ -13,7 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from skgp_natgrad import NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, StudentT
 from skgp_natgrad.prediction import posterior
-from skgp_natgrad.prediction.samples import covariance
+from skgp_natgrad.prediction.joint import covariance_of_latents
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm
 from skgp_natgrad.variational import bases, gaussian, natural_gradient
@@ -185,7 +185,7 @@ def test_posterior_predicts_the_same_moments(basis, rng):
     latent = latent_moments(basis, parameters, q.mean, q.cov, batch.X, constants)
     assert_allclose(mean, latent.mean, rtol=1e-8, atol=1e-8)
     assert_allclose(var, latent.var, rtol=1e-8, atol=1e-8)
-    block = covariance(twins, fitted, batch.X)
+    block = covariance_of_latents(twins, fitted, batch.X)
     assert_allclose(np.diagonal(block, axis1=1, axis2=2), var, rtol=1e-8, atol=1e-8)
     assert np.linalg.eigvalsh(block).min() > -1e-8
 

@@ -14,7 +14,7 @@ from skgp_natgrad.step.chunk import STEPS_PER_CALL
 from skgp_natgrad.step.mean_weights import refreshed
 from skgp_natgrad.step.whitening import whitened_anew
 from skgp_natgrad.training import batches
-from skgp_natgrad.training.settings import step_sizes
+from skgp_natgrad.training.loop import step_sizes
 from skgp_natgrad.variational import bound as bounds
 from skgp_natgrad.variational import gaussian, natural_gradient
 

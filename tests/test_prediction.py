@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import (
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian, Poisson
 from skgp_natgrad.prediction import evaluate, posterior
-from skgp_natgrad.prediction.reduction import reduced
+from skgp_natgrad.prediction.posterior import reduced
 
 from .conftest import all_likelihoods, make_problem
 

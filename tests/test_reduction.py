@@ -14,11 +14,11 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend.linalg import squared_lengths
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.prediction import evaluate, posterior, samples
+from skgp_natgrad.prediction import evaluate, joint, posterior
 from skgp_natgrad.prediction import model as prediction_model
 from skgp_natgrad.prediction.gradients import gradients
 from skgp_natgrad.prediction.gradients import target_moments as slopes_of_moments
-from skgp_natgrad.prediction.reduction import reduced, reduction_of
+from skgp_natgrad.prediction.posterior import reduced, reduction_of
 
 from .conftest import make_problem
 
@@ -165,7 +165,7 @@ def test_all_predictions_are_those_of_two_products(basis, n_kernels, rng):
     for predict, some in ((evaluate.at_few_rows, each), (evaluate.in_chunks, twins)):
         got, expected = (predict(evaluate.latent_moments, some, Gaussian(), form, X[:7]) for form in (one, two))
         assert_allclose(got, expected, rtol=1e-11, atol=1e-13)
-    got, expected = (samples.covariance(twins, form, X) for form in (one, two))
+    got, expected = (joint.covariance_of_latents(twins, form, X) for form in (one, two))
     assert_allclose(got, expected, atol=1e-13)
     likelihood = Gaussian(np.full((2, 1), 0.1))
     got, expected = (gradients(slopes_of_moments, twins, likelihood, form, None, X) for form in (one, two))

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import Constant, Cosine, Linear, LogLinear, NGDSVGPRegressor, Schedule
-from skgp_natgrad.training.settings import Settings, counted_iterations, step_sizes
+from skgp_natgrad.training.loop import Settings, counted_iterations, step_sizes
 
 ALL = [Constant(0.2), Linear(0.0, 0.3, 7), LogLinear(1e-4, 0.2, 9), Cosine(0.5, 0.1, 8)]
 

@@ -21,8 +21,7 @@ from . import gradients as _gradients
 from . import posterior as _posterior
 from .calibration import Calibrated, Calibration
 from .dispersion import Dispersion
-from .posterior import Posterior
-from .reduction import reduced
+from .posterior import Posterior, reduced
 
 Quantity: TypeAlias = Literal[
     "latent_mean",

@@ -26,7 +26,7 @@ from ..solve.left_out import left_out_of_model
 from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable
-from ..training.settings import Settings
+from ..training.loop import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
 from . import sizes

@@ -16,8 +16,8 @@ from .._backend.device import quick_jit
 from ..step.algorithm import Algorithm
 from ..training import loop
 from ..training.batches import batch
+from ..training.loop import Settings
 from ..training.schedules import Auto, Constant
-from ..training.settings import Settings
 from ..variational import bound, gaussian, streaming
 from .state import init, prior_mean_of
 

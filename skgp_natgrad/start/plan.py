@@ -12,8 +12,8 @@ from ..objectives import ELBO, Objective
 from ..step.algorithm import SOLVERS, check
 from ..training.batches import is_full
 from ..training.long_table import AnyTable
+from ..training.loop import Settings
 from ..training.schedules import Auto
-from ..training.settings import Settings
 from . import requirements, routes
 
 

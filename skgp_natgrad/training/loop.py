@@ -1,4 +1,4 @@
-"""Training: the host's loop over compiled steps, line searches, or L-BFGS."""
+"""Training: its settings, and the host's loop over compiled steps, line searches, or L-BFGS."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from .._backend import placement, processes
 from ..step import chunk, mean_weights
-from ..step.algorithm import SOLVERS
+from ..step.algorithm import SOLVERS, Algorithm
 from ..step.chunk import STEPS_PER_CALL
 from ..step.state import Report, State, best_of
 from ..step.step import bound_of_batch
 from . import lbfgs
 from .batches import BatchStream, first
 from .monitor import Monitor, StoppingRule, Trend
-from .settings import counted_iterations, step_sizes
+from .schedules import Constant, LineSearch, Schedule, blocks
 from .shares import filled_up, total
 
 # Called after each chunk of iterations; a true answer ends training.
@@ -169,3 +169,68 @@ def searched_steps(state, constants, batches, settings, monitor):
         failure = None if improved or alone else "no step"
         monitor(state, [np.atleast_1d(np.asarray(value)) for value in taken], not improved and alone, failure)
     return state
+
+
+# Optimizer steps below this fraction of the largest do not count for convergence: once the learning rate has decayed,
+# the bound is flat even if it could still rise.
+_ACTIVE_RATE = 0.1
+
+
+class Settings(NamedTuple):
+    """How to train.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+    gamma_schedule, rate_schedule : Schedule
+        Step sizes of the natural gradient and of the optimizer.
+    batch_size : int
+    n_columns : int or None
+        Columns of the mean-only points' covariance in a minibatch step; None for all.
+    max_iter : int
+    tol : float
+        Training has converged when the bound changes by less than this, per unit of weight.
+    n_iter_no_change : int
+        Number of iterations over which the bound is averaged for this comparison.
+    dtype : str
+        Type of the arrays that grow with the batch.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import LogLinear, svgp
+    >>> svgp.Settings(gamma_schedule=LogLinear(1e-4, 0.1), max_iter=200).algorithm.solver
+    'ngd'
+    """
+
+    algorithm: Algorithm = Algorithm()
+    gamma_schedule: Schedule = Constant(0.1)
+    rate_schedule: Schedule = Constant(0.01)
+    batch_size: int = 1024
+    n_columns: int | None = None
+    max_iter: int = 1000
+    tol: float = 1e-3
+    n_iter_no_change: int = 50
+    dtype: str = "float64"
+
+    @property
+    def searched(self) -> LineSearch | None:
+        """The schedule that is a line search, if there is one; else None."""
+        used = SOLVERS[self.algorithm.solver].step_sizes[:1]
+        schedules = {"gamma_schedule": self.gamma_schedule, "learning_rate": self.rate_schedule}
+        return next((schedules[name] for name in used if isinstance(schedules[name], LineSearch)), None)
+
+
+def step_sizes(settings, start, n_steps):
+    """The step sizes of some iterations, as two arrays; beyond ``max_iter`` the last value goes on."""
+    iteration = np.minimum(np.arange(start, start + n_steps), settings.max_iter - 1)
+    schedules = (settings.gamma_schedule, settings.rate_schedule)
+    return tuple(np.asarray(schedule(iteration), dtype=float) for schedule in schedules)
+
+
+def counted_iterations(settings):
+    """A function that tells which of ``n_steps`` iterations from ``start`` count for the test of convergence."""
+    algorithm = settings.algorithm
+    if algorithm.optimizer is None or SOLVERS[algorithm.solver].minimises or settings.searched is not None:
+        return lambda start, n_steps: np.ones(n_steps, bool)
+    largest = max(np.max(settings.rate_schedule(some)) for some in blocks(settings.max_iter))
+    return lambda start, n_steps: step_sizes(settings, start, n_steps)[1] >= _ACTIVE_RATE * largest
