@@ -3,10 +3,9 @@
 matplotlib is imported by ``plot`` alone: ``pip install matplotlib``.
 """
 
-from .calibration import IntervalCalibrationDisplay
+from .calibration import IntervalCalibrationDisplay, ResidualDisplay
 from .predictive import PredictiveDisplay
 from .relevance import RelevanceDisplay
-from .residuals import ResidualDisplay
 from .training import TrainingDisplay
 
 __all__ = [

@@ -5,10 +5,14 @@ The functions take arrays from any model. The scorers are objects for ``scoring=
 for its density, intervals or draws.
 """
 
-from .calibration import expected_calibration_error, pit_calibration_error
-from .density import mean_standardized_log_loss, negative_log_predictive_density
-from .intervals import interval_coverage, interval_score, interval_width
-from .ranked_probability import crps_gaussian, crps_samples
+from .calibration import (
+    expected_calibration_error,
+    interval_coverage,
+    interval_score,
+    interval_width,
+    pit_calibration_error,
+)
+from .proper_scores import crps_gaussian, crps_samples, mean_standardized_log_loss, negative_log_predictive_density
 from .scorers import (
     DistributionScorer,
     calibration_scorer,

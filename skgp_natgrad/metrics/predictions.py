@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .density import normal_log_density
+from .proper_scores import normal_log_density
 
 # A target transformer is affine if its values deviate from an affine map by no more, relative to their range.
 _ROUNDING = 1e-8

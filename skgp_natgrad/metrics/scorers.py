@@ -12,11 +12,15 @@ from sklearn.utils.metadata_routing import UNUSED
 from .._backend.labels import positions
 from .._backend.types import ArrayLike
 from ._arrays import columns, probability, row_average
-from .calibration import expected_calibration_error, pit_calibration_error
-from .density import baseline_log_density
-from .intervals import interval_coverage, interval_score, interval_width
+from .calibration import (
+    expected_calibration_error,
+    interval_coverage,
+    interval_score,
+    interval_width,
+    pit_calibration_error,
+)
 from .predictions import predictions_of
-from .ranked_probability import crps_gaussian, crps_samples
+from .proper_scores import baseline_log_density, crps_gaussian, crps_samples
 
 Metric: TypeAlias = Literal[
     "nlpd", "msll", "crps", "interval_score", "interval_width", "coverage_error", "calibration_error"
