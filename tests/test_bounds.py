@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from sklearn.model_selection import cross_val_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.estimators.arguments.clones import family_of
+from skgp_natgrad.estimators.arguments.constructor import family_of
 from skgp_natgrad.estimators.fitted import at_bounds
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian

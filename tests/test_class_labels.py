@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators.arguments.solver import solver_of
+from skgp_natgrad.estimators.arguments.reading import solver_of
 from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
 from skgp_natgrad.prediction import calibration

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.estimators.arguments.streams import can_stream
+from skgp_natgrad.estimators.arguments.task import can_stream
 from skgp_natgrad.likelihoods import Gaussian, StudentT
 from skgp_natgrad.step import step
 from skgp_natgrad.step.algorithm import Algorithm

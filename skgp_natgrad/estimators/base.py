@@ -17,7 +17,7 @@ from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
 from .arguments import checks, constructor
-from .arguments.clones import ClonesMixin
+from .arguments.constructor import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
 from .fitted.interpretation import Interpretation

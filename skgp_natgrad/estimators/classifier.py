@@ -11,10 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._backend.labels import positions
 from .._backend.types import ArrayLike, PerRow
-from .arguments.constructor import suggesting
-from .arguments.documentation import documented
-from .arguments.streams import streaming
-from .arguments.task import CLASSIFICATION, ClassifierArguments
+from .arguments.constructor import documented, suggesting
+from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution

@@ -10,10 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
 from .._backend.types import ArrayLike, Floats, PerRow
-from .arguments.constructor import suggesting
-from .arguments.documentation import documented
-from .arguments.streams import streaming
-from .arguments.task import REGRESSION, RegressorArguments
+from .arguments.constructor import documented, suggesting
+from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
 from .predictions.moments import TargetMoments
 from .rows import numbers

@@ -1,4 +1,4 @@
-"""The rows of the table of arguments, and the constructors that are made from them.
+"""The rows of the table of arguments, and what is made from them: constructors, docstrings, clones.
 
 scikit-learn reads an estimator's arguments from the signature of its constructor, and type checkers from the rows,
 which they know as fields of a dataclass. A user's subclass may have a constructor of its own, with fewer arguments or
@@ -10,6 +10,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
+import uuid
+import weakref
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from types import SimpleNamespace
@@ -192,3 +195,86 @@ def _hint(cls, method, name, allowed):
         if name in elsewhere:
             return f" {elsewhere[name]}"
     return checks.question(checks.closest(name, allowed, _ALIKE))
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def documented(cls: _Class) -> _Class:
+    """Insert the sections of its bases into a class's docstring; arguments stand in the order of the constructor."""
+    if cls.__doc__ is None:
+        # Python runs without docstrings (-OO).
+        return cls
+    bases = [base for base in cls.__mro__[1:] if base.__module__.startswith(_PACKAGE) and vars(base).get("__doc__")]
+    (start, own), *above = map(_sections, [cls, *bases])
+    of_all = [own, *(sections for _, sections in above)]
+    parameters = _entries("Parameters", of_all)
+    groups = {base.__name__.lower(): next(iter(base._arguments)) for base in cls._groups}
+    shared = {
+        "Parameters": "\n".join(parameters[name] for name in cls._arguments),
+        "Attributes": "\n".join(_entries("Attributes", of_all).values()),
+        "References": next(sections["References"] for sections in of_all if "References" in sections),
+    }
+    told = ", ".join(f"{name} (from ``{first}``)" for name, first in groups.items())
+    start = f"{start}\nThe parameters stand in groups: {told}.\n"
+    texts = shared | {name: text for name, text in own.items() if name not in shared}
+    cls.__doc__ = start + "".join(f"\n{name}\n{'-' * len(name)}\n{text}\n" for name, text in texts.items())
+    return cls
+
+
+def _sections(cls):
+    """The text before the first section of a class's docstring, and the sections by name."""
+    start, *rest = re.split(r"^([A-Z][a-z]+)\n-{3,}\n", inspect.cleandoc(cls.__doc__), flags=re.MULTILINE)
+    return start.rstrip("\n") + "\n", {name: text.strip("\n") for name, text in zip(rest[::2], rest[1::2], strict=True)}
+
+
+def _entries(section, of_classes):
+    """The entries of a section by their names, from the first class that has each."""
+    text = "\n".join(sections[section] for sections in of_classes if section in sections)
+    found = {}
+    for entry in re.findall(r"^\w+ : .*\n(?:[ \n].*\n?)*", text + "\n", flags=re.MULTILINE):
+        found.setdefault(entry.split(" : ")[0], entry.rstrip("\n"))
+    return found
+
+
+# Which estimators are clones of one another, as the folds of a cross-validation are. A search tells its fits that they
+# belong together, a cross-validation does not: but what it fits are clones of one estimator. Other processes get the
+# clones by pickle.
+
+_KEY = "_family"
+# By each clone, and by an estimator that is no clone, what its clones have in common.
+_families, _of_clones = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+
+
+class ClonesMixin:
+    """An estimator whose clones are known to be clones of it."""
+
+    def __sklearn_clone__(self):
+        found = super().__sklearn_clone__()
+        _families[found] = _families.get(self) or _of_clones.setdefault(self, uuid.uuid4().hex)
+        return found
+
+    def __copy__(self):
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        # `fit` trains a copy.
+        if self in _families:
+            _families[found] = _families[self]
+        return found
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        # A fitted model is saved for itself.
+        if self not in _families or self.__sklearn_is_fitted__():
+            return state
+        return {**state, _KEY: _families[self]}
+
+    def __setstate__(self, state):
+        if _KEY in state:
+            _families[self] = state.pop(_KEY)
+        super().__setstate__(state)
+
+
+def family_of(estimator):
+    """What the clones of one estimator have in common; None for an estimator that is no clone."""
+    return _families.get(estimator)

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ... import svgp
-from ..arguments import clones, reading
+from ..arguments import constructor, reading
 from . import at_bounds, attributes, kinds_of_targets
 from .units import logarithms_of_units
 
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
         for message in fit.warnings:
             warnings.warn(message, UserWarning, stacklevel=level)
         of_kinds, found = kinds_of_targets.told(self.estimator, fit), _of_training(self)
-        for kind in self._new(of_kinds, clones.family_of(self.estimator)):
+        for kind in self._new(of_kinds, constructor.family_of(self.estimator)):
             warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
         for kind in self._new(found):
             warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
@@ -107,7 +107,7 @@ class Outcome(NamedTuple):
         at_bounds.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
         names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
-        new = self._new(pairs, clones.family_of(self.estimator))
+        new = self._new(pairs, constructor.family_of(self.estimator))
         if new:
             warnings.warn(_without_effect(new), ConvergenceWarning, stacklevel=level)
 
