@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
 )
 def test_arguments_of_many_steps_are_honoured(arguments, solver):
     from skgp_natgrad.estimators.arguments import reading
-    from skgp_natgrad.estimators.rows.targets import Targets
+    from skgp_natgrad.estimators.rows.inputs import Targets
 
     targets = Targets(np.zeros((5, 1)), None, [np.dtype(float)], "gaussian", 0, True, {})
     plan = reading.read(NGDSVGPRegressor(**arguments), targets)

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, trusted_types
 from skgp_natgrad._backend import rows
-from skgp_natgrad._backend.labels import ordered_by_type
-from skgp_natgrad.estimators.rows import class_labels, long_tables, order_of_levels
+from skgp_natgrad.estimators.rows import class_labels, long_tables
+from skgp_natgrad.estimators.rows.class_labels import ordered_by_type
 from skgp_natgrad.likelihoods import Ordinal
 from skgp_natgrad.metrics import calibration_scorer, expected_calibration_error, nlpd_scorer
 
@@ -48,7 +48,7 @@ def stated(**settings):
 
 def encoded(model, y, rows=slice(None), classes=None, streams=False):
     """The classes, and the positions of the labels among them, that a fit would take; nothing is fitted."""
-    targets = model._checked(X[rows], y, None, classes, order_of_levels.stated(model, y), streams)[2]
+    targets = model._checked(X[rows], y, None, classes, class_labels.stated_levels(model, y), streams)[2]
     return targets.attributes["classes_"].tolist(), targets.columns[:, 0]
 
 
@@ -398,7 +398,7 @@ def test_long_tables_keep_the_order(tmp_path, monkeypatch):
     def read(model, y):
         is_long, *given = long_tables.opened(X, y=y, sample_weight=None)
         assert is_long
-        targets = model._checked_long(*given, None, order_of_levels.stated(model, y), False)[2]
+        targets = model._checked_long(*given, None, class_labels.stated_levels(model, y), False)[2]
         found = targets.columns.read(0, N)[:, 0], targets.weight.read(0, N)
         return targets.attributes["classes_"].tolist(), *found
 
@@ -422,7 +422,7 @@ def test_fits_of_long_tables_keep_the_order(monkeypatch):
 
 
 def test_processes_state_the_same_order():
-    assert order_of_levels.of_all([LEVELS, LEVELS]) == LEVELS
-    assert order_of_levels.of_all([None, None]) is None
+    assert class_labels.levels_of_all([LEVELS, LEVELS]) == LEVELS
+    assert class_labels.levels_of_all([None, None]) is None
     with pytest.raises(ValueError, match="processes of one fit give different levels"):
-        order_of_levels.of_all([LEVELS, LEVELS[::-1]])
+        class_labels.levels_of_all([LEVELS, LEVELS[::-1]])

@@ -16,7 +16,7 @@ from skgp_natgrad._backend.rows import is_file_like, rows_of
 from skgp_natgrad.estimators.arguments import reading
 from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.estimators.rows import long_tables
-from skgp_natgrad.estimators.rows.targets import Targets
+from skgp_natgrad.estimators.rows.inputs import Targets
 from skgp_natgrad.solve import closed_form, mean_system, system
 from skgp_natgrad.start import placement, sizes, state
 from skgp_natgrad.start.routes.one_step import OneStep

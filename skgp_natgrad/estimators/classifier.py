@@ -9,15 +9,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._backend.labels import positions
 from .._backend.types import ArrayLike, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
-from .rows import class_labels, inputs, long_tables, order_of_levels
-from .rows.targets import Targets
+from .rows import class_labels, inputs, long_tables
+from .rows.class_labels import positions
+from .rows.inputs import Targets
 
 
 @suggesting
@@ -144,7 +144,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
 
     def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
         inputs.refuse_sparse(self, X)
-        levels = order_of_levels.stated(self, y)
+        levels = class_labels.stated_levels(self, y)
         is_long, *given = long_tables.opened(X, y=y, sample_weight=sample_weight)
         X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
         return self._fit(X, types, targets, streams, hooks)

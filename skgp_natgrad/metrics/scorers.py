@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
 
-from .._backend.labels import positions
 from .._backend.types import ArrayLike
+from ..estimators.rows.class_labels import positions
 from ._arrays import columns, probability, row_average
 from .calibration import (
     expected_calibration_error,

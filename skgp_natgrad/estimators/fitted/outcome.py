@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ... import svgp
 from ..arguments import constructor, reading
-from . import at_bounds, attributes, kinds_of_targets
+from ..rows import numbers
+from . import at_bounds, attributes
 from .units import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
@@ -81,7 +82,7 @@ class Outcome(NamedTuple):
         _warn_of_mean(result.lost, level)
         for message in fit.warnings:
             warnings.warn(message, UserWarning, stacklevel=level)
-        of_kinds, found = kinds_of_targets.told(self.estimator, fit), _of_training(self)
+        of_kinds, found = numbers.told_of_kinds(self.estimator, fit), _of_training(self)
         for kind in self._new(of_kinds, constructor.family_of(self.estimator)):
             warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
         for kind in self._new(found):

@@ -24,7 +24,7 @@ from ..arguments.reading import by_position, one_or_each
 from ..arguments.table import Monitoring
 from ..fitted.units import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, training_table
-from ..rows.given_points import with_points
+from ..rows.training_table import with_points
 from . import following, warm_start
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.

@@ -7,7 +7,7 @@ from sklearn.utils import check_consistent_length
 
 from ... import svgp
 from ..fitted import attributes
-from ..rows import inputs, known_parts
+from ..rows import inputs, numbers
 from ..rows.training_table import latent_offset
 from .latent import LatentDistribution
 
@@ -36,7 +36,7 @@ class TargetRows(LatentDistribution):
         offset = inputs.known("offset", offset, *shape)
         if offset is not None:
             offset = latent_offset(offset.T, self._y_scale, len(self._posterior.alpha))
-        known = known_parts.of_rows(self.likelihood_, arguments, *shape)
+        known = numbers.known_of_rows(self.likelihood_, arguments, *shape)
         if known is not None:
             known = self.likelihood_.known_in_units(known.T, *self._y_scale[:2])
         return {"offset": offset, "known": known}
@@ -48,7 +48,7 @@ class TargetRows(LatentDistribution):
         columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
         check_consistent_length(y, *(value for value in given.values() if value.ndim))
-        known = known_parts.of_rows(self.likelihood_, given, *columns.shape)
+        known = numbers.known_of_rows(self.likelihood_, given, *columns.shape)
         self.likelihood_.given(None if known is None else known.T).check_rows(columns.T)
         return y
 

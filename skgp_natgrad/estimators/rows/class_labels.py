@@ -1,15 +1,16 @@
-"""The classes of a classifier, and their weights."""
+"""The classes of a classifier, their weights, and their order if they are levels: stated, or else sorted."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
-from ... import svgp
+from ... import likelihoods, svgp
 from ..._backend import processes
 from ..arguments import checks
-from . import order_of_levels
+from . import inputs
 
 # Of a warning, from `of_fit` and `of_stream` to the line that calls the estimator.
 _TO_CALLER = 8
@@ -18,22 +19,22 @@ _TO_CALLER = 8
 def of_fit(estimator, y, previous, levels=None):
     """The labels of ``y``, of all processes, sorted; or all ``levels``. A warm start requires those of the fit before.
 
-    ``levels`` are those that are stated: see `order_of_levels.stated`.
+    ``levels`` are those that are stated: see `stated_levels`.
     """
     labels = np.unique(y)
     if processes.sharing(estimator.n_devices) > 1:
         labels, levels = zip(*processes.exchanged((labels, levels)), strict=True)
-        labels, levels = np.unique(np.concatenate(labels)), order_of_levels.of_all(levels)
+        labels, levels = np.unique(np.concatenate(labels)), levels_of_all(levels)
     if levels is None and previous is not None and _same(labels, estimator.classes_):
         # No other order is stated than that of the fit before.
         return estimator.classes_
-    classes = order_of_levels.in_order(labels, levels)
+    classes = in_order(labels, levels)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
         raise ValueError(
             f"warm_start=True, but y has the classes {classes!r}, and the previous fit had {estimator.classes_!r}; "
             "set warm_start=False to start anew."
         )
-    order_of_levels.warn_of_taken(estimator, classes, levels, _TO_CALLER)
+    warn_of_taken(estimator, classes, levels, _TO_CALLER)
     return classes
 
 
@@ -44,9 +45,9 @@ def of_stream(estimator, y, classes, previous, levels=None):
             f"class_weight={estimator.class_weight!r} depends on all rows, but partial_fit sees only a part of them; "
             "give a dict of label to weight."
         )
-    named = None if classes is None else order_of_levels.named("classes", classes)
-    levels = order_of_levels.of_named(estimator, levels, classes)
-    known = order_of_levels.in_order(y if named is None else named, levels) if previous is None else estimator.classes_
+    named = None if classes is None else labels_named("classes", classes)
+    levels = levels_of_named(estimator, levels, classes)
+    known = in_order(y if named is None else named, levels) if previous is None else estimator.classes_
     if len(known) < 2:
         raise ValueError(
             f"{type(estimator).__name__} needs at least two classes; the first call of partial_fit has one, "
@@ -64,9 +65,9 @@ def of_stream(estimator, y, classes, previous, levels=None):
             "first call of partial_fit, or call fit to start anew."
         )
     if previous is None:
-        order_of_levels.warn_of_taken(estimator, known, levels, _TO_CALLER)
+        warn_of_taken(estimator, known, levels, _TO_CALLER)
     else:
-        order_of_levels.check_as_before(levels, known)
+        check_as_before(levels, known)
     return known
 
 
@@ -147,3 +148,125 @@ def by_class(estimator, values):
     """Values of the latent functions or the classes of the model, their first axis in the order of ``classes_``."""
     found = getattr(estimator, "_class_ranks", None)
     return values if found is None else values[found]
+
+
+def ordered_by_type(y):
+    """The levels of an ordered categorical column from the lowest to the highest, as a list; None of any other.
+
+    They are those of the type: pandas' ordered Categorical and Polars' Enum, also of a frame with one column. A level
+    that occurs in no row is among them.
+    """
+    kinds = list(y.dtypes) if hasattr(y, "columns") and hasattr(y, "dtypes") else [getattr(y, "dtype", None)]
+    levels = getattr(kinds[0], "categories", None) if len(kinds) == 1 else None
+    # Polars' Enum is ordered by definition, and neither package is imported here.
+    is_ordered = getattr(kinds[0], "ordered", False) or type(kinds[0]).__name__ == "Enum"
+    return list(levels) if is_ordered and levels is not None else None
+
+
+def positions(classes, labels):
+    """The positions of labels among distinct ``classes``, in any order; of a label that is none of them, any."""
+    order = np.argsort(classes)
+    found = np.searchsorted(classes, labels, sorter=order)
+    return order[np.minimum(found, len(order) - 1)]
+
+
+def stated_levels(estimator, y):
+    """The levels that the likelihood or the type of ``y`` states, from the lowest, as a list.
+
+    None if neither does, or if the labels of this likelihood have no order.
+    """
+    likelihood = _ordered_likelihood(estimator)
+    levels = getattr(likelihood, "levels", None)
+    if levels is None:
+        return ordered_by_type(y) if likelihood is not None else None
+    name = f"likelihood {type(likelihood).__name__}: levels"
+    levels = labels_named(name, levels).tolist()
+    if len(set(levels)) < max(len(levels), 2):
+        raise ValueError(f"{name}={levels!r} must name two or more levels, each once, the lowest first.")
+    return levels
+
+
+def _ordered_likelihood(estimator):
+    """The likelihood, if its classes are levels in an order; one that is not valid is refused elsewhere."""
+    given = estimator.likelihood
+    if isinstance(given, str) and given in likelihoods.names("classification"):
+        given = likelihoods.by_name(given)
+    return given if getattr(given, "ordered", False) else None
+
+
+def levels_of_named(estimator, levels, classes):
+    """The levels of a stream, with the labels ``classes``. Unsorted strings in ``classes`` give an order.
+
+    A sorted array gives none, because ``numpy.unique`` returns a sorted array.
+    """
+    if classes is None or _ordered_likelihood(estimator) is None:
+        return levels
+    labels = np.asarray(classes).tolist()
+    levels = levels or ordered_by_type(classes)
+    if levels is None:
+        return list(dict.fromkeys(labels)) if _are_strings(labels) and labels != sorted(labels) else None
+    # A label outside the levels is refused together with the labels of all calls.
+    return [level for level in levels if level in labels] if set(labels) <= set(levels) else levels
+
+
+def levels_of_all(stated):
+    """The levels that all processes state, which must be the same."""
+    if any(levels != stated[0] for levels in stated):
+        raise ValueError(f"The processes of one fit give different levels: {stated}; give the same in each process.")
+    return stated[0]
+
+
+def in_order(labels, levels):
+    """All classes: the sorted labels, or the ``levels``, of which each label must be one."""
+    labels = np.unique(labels)
+    if levels is None:
+        return labels
+    unknown = [label for label in labels.tolist() if label not in levels]
+    if unknown:
+        raise ValueError(
+            f"y holds the labels {unknown}, which are not among the levels {levels}; name all levels, the lowest "
+            "first, in likelihood=Ordinal(levels=[...]), or in the categories of y."
+        )
+    # Strings in an array of objects stay so.
+    return np.array(levels, dtype=object if labels.dtype == object else None)
+
+
+def warn_of_taken(estimator, classes, levels, stacklevel):
+    """Give a UserWarning that strings are taken in alphabetical order, if no order is given."""
+    if levels is not None or _ordered_likelihood(estimator) is None or not _are_strings(classes.tolist()):
+        return
+    warnings.warn(
+        f"The order of the labels is not given, and they are taken in alphabetical order: "
+        f"{' < '.join(map(repr, classes.tolist()))}. Give the order by likelihood=Ordinal(levels=[...]), the lowest "
+        "level first, or give y as an ordered Categorical of pandas or an Enum of Polars.",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def check_as_before(levels, classes):
+    """Refuse stated ``levels`` whose order is not that of the classes of the calls before."""
+    if levels is None:
+        return
+    known = classes.tolist()
+    now, before = ([each for each in one if each in other] for one, other in ((levels, known), (known, levels)))
+    if now != before:
+        raise ValueError(
+            f"partial_fit continues a fit whose levels have the order {before}, but here they have the order {now}; "
+            "give the same order, or call fit to start anew."
+        )
+
+
+def labels_named(name, labels):
+    """The labels that an argument names, as an array: of one kind, and none of them missing."""
+    found = np.asarray(labels)
+    each = list(labels) if found.ndim == 1 else [labels]
+    of_one_kind = found.ndim == 1 and len({isinstance(label, str) for label in each}) <= 1
+    is_whole = found.dtype.kind != "f" or np.array_equal(found, np.floor(found))
+    if not (of_one_kind and is_whole and all(map(inputs.is_label, each))):
+        raise ValueError(f"{name}={each!r} must be labels, all of them strings or all whole numbers, and none missing.")
+    return found
+
+
+def _are_strings(labels):
+    return all(isinstance(label, str) for label in labels)

@@ -16,11 +16,11 @@ from sklearn.utils.validation import validate_data
 from ... import svgp
 from ..._backend import memory
 from ..._backend import rows as _rows
-from ..._backend.labels import positions
 from ..._backend.rows import Constant, Held, Mapped, Rows, rows_of
 from ...likelihoods import Likelihood
 from ...start.scale import Moments, Scale, scale_from, snapped, spans_between
 from . import inputs
+from .class_labels import positions
 
 
 def opened(X, **others):

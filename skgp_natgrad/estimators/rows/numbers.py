@@ -1,14 +1,17 @@
-"""Checks of a regressor's data: X, y and the known values of the rows."""
+"""Checks of a regressor's data: X, y, the known values of the rows, and numbers that other likelihoods suit better."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
+from ..._backend.rows import Held, Mapped, Rows
 from ..arguments.task import likelihood_of
-from . import inputs, known_parts, long_tables, mean_function
-from .targets import Targets
+from . import inputs, long_tables, mean_function
+from .inputs import Targets
 
 _DEFAULT = "gaussian"
 
@@ -22,7 +25,7 @@ def checked(estimator, X, y, sample_weight, known, streams):
     X, y, sample_weight
         Arguments of ``fit``.
     known : dict
-        The other ones: "offset", and those of `known_parts`.
+        The other ones: "offset", and those of `known_of_rows`.
     streams : bool
         Whether this is a call of ``partial_fit``.
     """
@@ -73,6 +76,131 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         scale=estimator.normalize_y,
         attributes={"_single_output": single, "mean_function_": known_mean},
         offset=mean_function.plus_mean(known_mean, X, offset, columns.shape[1]),
-        known=known_parts.of_fit(likelihood, known, columns),
+        known=known_of_fit(likelihood, known, columns),
         may_lack=goes_on,
     )
+
+
+class _Argument(NamedTuple):
+    """An argument: what it holds, the likelihood that takes it, and the values allowed."""
+
+    holds: str
+    likelihood: str
+    minimum: float = -np.inf
+    whole: bool = False
+
+
+_ARGUMENTS = {
+    "alpha": _Argument("known variances of Gaussian noise", "gaussian", 0.0),
+    "trials": _Argument("the numbers of trials of binomial counts", "binomial", 1.0, True),
+}
+
+
+def known_of_rows(likelihood, arguments, n_rows, n_targets):
+    """What is known of each row, (n_rows, P n_targets), for the P quantities of ``likelihood.known``; or None.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    arguments : dict
+        By name; a value that is None is not given.
+    n_rows, n_targets : int
+
+    Returns
+    -------
+    known : ndarray, or Rows if a value is; None if nothing is given
+        In the units of y.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in given:
+        if name not in likelihood.known:
+            holds, takes = _ARGUMENTS[name][:2]
+            raise ValueError(
+                f"{name} holds {holds}, but likelihood {type(likelihood).__name__} has none; use "
+                f"likelihood={takes!r}, or leave {name} out."
+            )
+    if not given:
+        return None
+    # Each likelihood takes one of the arguments.
+    ((name, value),) = given.items()
+    return _checked(name, value, n_rows, n_targets)
+
+
+def known_of_fit(likelihood, arguments, columns):
+    """The same for the rows of a fit with targets ``columns`` (N, T); without arguments what is known of all rows."""
+    found = known_of_rows(likelihood, arguments, *columns.shape)
+    everywhere = likelihood.known_everywhere(columns.shape[1])
+    if found is None and everywhere is not None:
+        found = np.broadcast_to(everywhere.T, (len(columns), len(everywhere)))
+    if isinstance(found, np.ndarray) and isinstance(columns, np.ndarray):
+        likelihood.given(found.T).check_rows(columns.T)
+    is_held = isinstance(columns, Rows) and isinstance(found, np.ndarray)
+    return Held("known", found) if is_held else found
+
+
+def _checked(name, value, n_rows, n_targets):
+    _, _, minimum, whole = _ARGUMENTS[name]
+    if not isinstance(value, Rows):
+        values = inputs.known(name, value, n_rows, n_targets, minimum)
+        return None if values is None else _whole(f"{name}[{{}}]", values, whole)
+    rows = long_tables.known(name, value, n_rows, n_targets, minimum)
+    return Mapped(lambda part: _whole(f"A value of {name}", part, whole), rows, shape=rows.shape)
+
+
+def _whole(where, values, whole):
+    bad = np.argwhere(values != np.floor(values)) if whole else ()
+    if len(bad):
+        row = bad[0][0] + inputs.first_row()
+        raise ValueError(f"{where.format(row)}={values[tuple(bad[0])]:g} must be an integer.")
+    return values
+
+
+# The largest median of small counts, whose variance is at least about their mean; and the share of zeros among amounts.
+_SMALL_COUNT, _VARIES, _ZEROS = 10.0, 0.85, 0.5
+# Numbers this much smaller than the largest are zeros that were scaled and scaled back.
+_NO_DIGIT = 1e-12
+
+
+def told_of_kinds(estimator, fit):
+    """Warnings, by their kinds, of targets under the default likelihood that look like something else.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    fit : preparation.Fit
+    """
+    if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
+        return {}
+    y = fit.scales.y.backward(fit.some.sample.y.T)
+    y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y), axis=0), 0.0, y)
+    found = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
+    which = " (output {})" if len(found) > 1 else ""
+    return {
+        (k, looks): f"y{which.format(k)} {looks}; Gaussian noise also gives density to values that y cannot take."
+        for k, looks in found
+        if looks is not None
+    }
+
+
+def better_likelihood(y):
+    """What a target (N,) looks like and the remedy, for a warning; None where Gaussian noise may suit it.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+        In its own units; NaN where it is missing.
+    """
+    y = y[np.isfinite(y)]
+    if not len(y) or np.any(y < 0.0) or np.all(y == y[0]):
+        return None
+    y = np.where(np.abs(y - np.rint(y)) <= 1e3 * _NO_DIGIT * y.max(), np.rint(y), y)
+    if np.all((y == 0.0) | (y == 1.0)):
+        return (
+            "holds only zeros and ones. Use NGDSVGPClassifier, which predicts probabilities, or likelihood='binomial'"
+        )
+    if np.all(y == np.rint(y)):
+        is_small = y.min() == 0.0 and np.median(y) <= _SMALL_COUNT and np.var(y) > _VARIES * np.mean(y)
+        return "looks like small counts. Use likelihood='poisson' or 'negative_binomial'" if is_small else None
+    if np.mean(y == 0.0) >= _ZEROS:
+        return "is zero in most rows and positive in the others. Use likelihood='tweedie'"
+    return None
