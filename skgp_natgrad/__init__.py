@@ -4,7 +4,7 @@ from . import inspection, kernels, likelihoods, metrics, model_selection, object
 from ._backend import __version__
 from ._backend.programs import enable_compilation_cache
 from .estimators.classifier import NGDSVGPClassifier
-from .estimators.fitted.trusted import trusted_types
+from .estimators.fitted.persistence import trusted_types
 from .estimators.regressor import NGDSVGPRegressor
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 

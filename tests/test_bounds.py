@@ -14,7 +14,7 @@ from sklearn.model_selection import cross_val_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.estimators.arguments.constructor import family_of
-from skgp_natgrad.estimators.fitted import at_bounds
+from skgp_natgrad.estimators.fitted import hyperparameters
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 
@@ -61,7 +61,7 @@ def test_components_are_told():
 
 def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     ends = []
-    monkeypatch.setattr(at_bounds, "warn_at_bounds", lambda *arguments: ends.append(arguments))
+    monkeypatch.setattr(hyperparameters, "warn_at_bounds", lambda *arguments: ends.append(arguments))
     kernel = ConstantKernel(1.0, "fixed") * RBF(0.5, (1e-5, 0.55))
     NGDSVGPRegressor(kernel=kernel, likelihood=Gaussian(0.5, (0.49, 0.51)), **OPTIONS).fit(X, Y)
     monkeypatch.undo()
@@ -69,7 +69,7 @@ def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     assert given == [True, False, {}]
     for given in (True, False):
         with pytest.warns(ConvergenceWarning, match="likelihood__variance at its ") as caught:
-            at_bounds.warn_at_bounds(trained, log_bounds, level, given)
+            hyperparameters.warn_at_bounds(trained, log_bounds, level, given)
         assert ("kernel__" in str(caught[0].message)) == given
 
 
@@ -169,7 +169,7 @@ def test_what_a_column_without_effect_is():
         kernel = ConstantKernel(variance) * Columns(RBF([longest, 1.0], [(0.1, longest), (0.1, 9.0)]), [2, 0])
         values = [kernels.from_sklearn(kernel, 3)[i] for i in range(3)]
         value, *bounds = [((jax.tree.map(np.log, each),), Gaussian().value_and_bounds(1)[0]) for each in values]
-        found = at_bounds.without_effect(value, bounds, [variance], RNG.normal(size=(50, 3)), 1.0)
+        found = hyperparameters.without_effect(value, bounds, [variance], RNG.normal(size=(50, 3)), 1.0)
         return {name: {i: each.tolist() for i, each in parts.items()} for name, parts in found.items()}
 
     assert found(1.0, 1e3) == {"kernel__k2__kernel__length_scale": {0: [2]}}

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators.fitted.attributes import Later, calibration_of
-from skgp_natgrad.estimators.fitting import hooks
+from skgp_natgrad.estimators.fitting import between_chunks
 from skgp_natgrad.training import loop
 
 sklearn_callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
@@ -182,7 +182,7 @@ def test_warnings_point_to_the_call_of_fit():
 
 def test_without_scikit_learns_callbacks_methods_stay_as_they_are():
     """Older versions of scikit-learn: there is nothing to be told."""
-    idle = hooks.Hooks(object(), X, Y)
+    idle = between_chunks.Hooks(object(), X, Y)
     idle.start(None)
     idle.begin()
     assert idle.end(None) is False
@@ -191,9 +191,9 @@ def test_without_scikit_learns_callbacks_methods_stay_as_they_are():
 
 
 def test_a_score_is_told_of_weights_and_offsets():
-    given = hooks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
+    given = between_chunks.Hooks(object(), X, Y, sample_weight=None, offset=Y).given
     assert list(given["metadata"]) == ["offset"]
-    assert hooks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None
+    assert between_chunks.Hooks(object(), X, Y, sample_weight=None, offset=None).given["metadata"] is None
 
 
 @pytest.mark.parametrize("stop", [True, np.True_])

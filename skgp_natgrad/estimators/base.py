@@ -20,10 +20,10 @@ from .arguments import checks, constructor
 from .arguments.constructor import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
-from .fitted.interpretation import Interpretation
 from .fitted.outcome import judge
+from .fitted.summary import Interpretation
 from .fitting import between_chunks
-from .fitting.hooks import CallbackSupportMixin, Hooks, with_callbacks
+from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
 from .rows import inputs
 

@@ -15,8 +15,7 @@ from ...kernels import from_sklearn, to_sklearn
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import by_position, one_or_each
-from .at_bounds import without_noise
-from .units import in_units_of_model, in_units_of_X
+from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
 # So many degrees of freedom are not told from a normal distribution.
 _NEARLY_NORMAL = 100.0

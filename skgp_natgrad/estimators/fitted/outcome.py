@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from ... import svgp
 from ..arguments import constructor, reading
 from ..rows import numbers
-from . import at_bounds, attributes
-from .units import logarithms_of_units
+from . import attributes, hyperparameters
+from .hyperparameters import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
 # its own first value.
@@ -102,10 +102,10 @@ class Outcome(NamedTuple):
             kernels = attributes.model_of(self.estimator).kernels
             variances = [np.mean(kernel.diag(some.X[:_SOME_ROWS])) for kernel in kernels]
             deviation = float(np.nanstd(some.y)) if fit.plan.likelihood.conjugate else 1.0
-            idle = at_bounds.without_effect(*at, variances, some.X, deviation)
+            idle = hyperparameters.without_effect(*at, variances, some.X, deviation)
         may_vanish = attributes.noise_may_vanish(self.estimator, fit)
         value, *bounds = _in_units_of_X(fit, at[0], *at[1])
-        at_bounds.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
+        hyperparameters.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
         names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
         new = self._new(pairs, constructor.family_of(self.estimator))

@@ -1,4 +1,4 @@
-"""A saved estimator: plain arrays and public types, with the version that saved it.
+"""A saved estimator: plain arrays and public types, with the version that saved it; and the trusted types.
 
 The state that pickle, joblib, copy and skops save names no private module, so that files stay
 readable when code moves. The format number counts changes of the fitted attributes, not releases:
@@ -7,13 +7,21 @@ a file of another format is refused with a clear error, instead of failing at so
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import numpy as np
+from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from ... import kernels, svgp
+from ... import kernels, likelihoods, objectives, priors, svgp
 from ..._backend import __version__
+from ...likelihoods import Likelihood
+from ...objectives import Objective
+from ...priors import Prior
 from ...start.normal_scores import NormalScores
 from ...start.scale import Scale
+from ...training import schedules
+from ...training.schedules import Schedule
 from ..arguments.reading import one_or_each
 from .attributes import calibration_of
 
@@ -120,3 +128,50 @@ def _structure(state):
     names = state.get("feature_names_in_")
     specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
     return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))
+
+
+# By the names under which users import them.
+_ESTIMATORS = ("skgp_natgrad.NGDSVGPClassifier", "skgp_natgrad.NGDSVGPRegressor")
+
+
+def trusted_types() -> list[str]:
+    """Return the names of the classes that fitted models of this package consist of.
+
+    For programs such as skops that load only trusted classes: a file can then create objects of these classes, and of
+    the classes that skops trusts by default, but no others. They are the two estimators, the package's likelihoods,
+    objectives, priors, schedules and kernels, and the kernels of scikit-learn.
+
+    Returns
+    -------
+    names : list of str
+        Qualified names, sorted. Classes and functions of your own, such as a likelihood or a schedule, are not
+        among them: add their names if you trust them.
+
+    Examples
+    --------
+    >>> from skgp_natgrad import trusted_types
+    >>> names = trusted_types()
+    >>> "skgp_natgrad.NGDSVGPRegressor" in names, "sklearn.gaussian_process.kernels.RBF" in names
+    (True, True)
+
+    With skops, ``trusted`` takes the list as it is:
+
+    >>> import skops.io  # doctest: +SKIP
+    >>> model = skops.io.load("model.skops", trusted=trusted_types())  # doctest: +SKIP
+    """
+    found = []
+    families = (schedules, Schedule), (likelihoods, Likelihood), (objectives, Objective), (priors, Prior)
+    for module, base in families:
+        found += _complete((getattr(module, name) for name in module.__all__), base)
+    for values in (vars(kernels).values(), vars(sklearn_kernels).values()):
+        found += _complete(values, sklearn_kernels.Kernel)
+    return sorted({*_ESTIMATORS, *(f"{each.__module__}.{each.__qualname__}" for each in found)})
+
+
+def _complete(values, base):
+    """The classes among some values that are made from ``base`` and can be used as they are."""
+    classes = [value for value in values if isinstance(value, type) and issubclass(value, base)]
+    # Base classes of likelihoods and objectives have no name.
+    return [
+        each for each in classes if not inspect.isabstract(each) and each is not Prior and getattr(each, "name", True)
+    ]

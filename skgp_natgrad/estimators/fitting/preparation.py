@@ -22,7 +22,7 @@ from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
 from ..arguments.reading import by_position, one_or_each
 from ..arguments.table import Monitoring
-from ..fitted.units import checked_lengths, common_where_needed, in_units_of_model
+from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, training_table
 from ..rows.training_table import with_points
 from . import following, warm_start
