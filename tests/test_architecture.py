@@ -94,7 +94,7 @@ KNOWN_TO_ESTIMATORS = {
     "start/scale",
     "training",
 } | {"start/normal_scores"}
-ONLY_IN_TRAINING = {"schedules", "checkpoint", "shared_checkpoint", "shares", "rungs", "__init__"}
+ONLY_IN_TRAINING = {"schedules", "checkpoint", "checkpoint_file", "shares", "__init__"}
 
 
 def test_estimators_call_the_public_engine_alone():

@@ -622,7 +622,7 @@ def test_it_is_written_now_and_then_and_at_the_end(path, monkeypatch):
 
 
 def test_described_values_agree_between_processes():
-    described = checkpoint.described
+    described = checkpoint_file.described
     assert described(RBF(0.5)) == described(RBF(np.float64(0.5))) != described(RBF())
     assert described({"b": 1, "a": 2}) == described({"a": np.int64(2), "b": 1})
     assert described(X) == described(X.copy()) != described(X.T)

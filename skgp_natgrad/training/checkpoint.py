@@ -1,4 +1,4 @@
-"""A fit's progress in a file. Another process can continue from it, with the same result to the bit.
+"""A fit's progress in a file: another process, or a fit that paused, continues with the same result to the bit.
 
 The file holds the arrays of the state but not its structure: a resumed fit makes the initial state again, from the
 random state with which the fit began, and replaces its arrays.
@@ -12,7 +12,6 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -20,6 +19,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._backend import __version__, processes
+from ..step.chunk import STEPS_PER_CALL
 from . import checkpoint_file
 from .checkpoint_file import Header
 
@@ -220,64 +220,6 @@ def _kind(leaf):
     return leaf.dtype, leaf.ndim
 
 
-# -- the identity -------------------------------------------------------------------------
-
-
-def described(value):
-    """Return an argument's value as JSON, which is the same for equal values in all processes.
-
-    Arrays become digests, objects with parameters their class and parameters; of any other
-    value only the class is compared.
-    """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if hasattr(value, "get_params") and not isinstance(value, type):
-        return [_class_name(value), described(value.get_params(deep=False))]
-    if isinstance(value, Mapping):
-        return sorted(([described(key), described(item)] for key, item in value.items()), key=repr)
-    if isinstance(value, (list, tuple)):
-        return [described(item) for item in value]
-    array = np.asarray(value)
-    return _class_name(value) if array.dtype == object else digest([array])
-
-
-def digest(arrays):
-    """Return a string that identifies the values, shapes and types of some arrays."""
-    found = hashlib.sha256()
-    for array in map(np.asarray, arrays):
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
-
-
-def of_table(array):
-    """Return the shape of an array and its digest, as text that people can compare."""
-    return f"{' x '.join(map(str, np.shape(array)))}, {digest([array])}"
-
-
-def of_rows(table):
-    """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
-    names = "X", "y", "sample_weight", "offset", "known parts"
-    if isinstance(table, tuple):
-        # The table's own order depends on all columns. The rows are sorted by X first here: if only y differs, X does
-        # not appear to differ as well.
-        columns = [np.atleast_2d(each) for each in (table.weight, *(part for part in table[1:] if part is not None))]
-        table = table.rows(np.lexsort([*np.vstack(columns)[::-1], *table.X.T[::-1]]))
-        return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
-    digests = {}
-    for part in table.blocks():
-        for name, array in zip(names, part, strict=True):
-            if array is not None:
-                digests.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(array).data)
-    return {name: f"{table.n_rows} rows, {found.hexdigest()}" for name, found in digests.items()}
-
-
-def _class_name(value):
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
 def _as_read(value):
     return json.loads(json.dumps(value))
 
@@ -338,3 +280,66 @@ class SharedCheckpoint:
         if refused is not None:
             raise error or refused
         return found if keep else told
+
+
+# Fits that pause after a part of their iterations, and continue from there when they are fitted again.
+
+_UNFINISHED = "unfinished"
+
+
+class Rung(os.PathLike):
+    """A folder for the progress of fits that pause after a share of their iterations, in place of ``checkpoint``.
+
+    The same fit at a higher rung of the same folder continues where it paused, with the same steps as a fit without a
+    pause.
+
+    Parameters
+    ----------
+    folder : str
+        Exists.
+    share : float
+        Of ``max_iter``, in (0, 1]; one lets fits end.
+    """
+
+    def __init__(self, folder, share):
+        self.folder, self.share = folder, share
+
+    def __fspath__(self):
+        return self.folder
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.folder!r}, {self.share:.3g})"
+
+    def of_fit(self, identity, max_iter):
+        """The `Checkpoint` of one fit."""
+        # Callbacks are called after whole chunks.
+        n_chunks = max(1, round(self.share * max_iter / STEPS_PER_CALL))
+        return _Pausing(self.folder, identity, max_iter if self.share >= 1.0 else n_chunks * STEPS_PER_CALL)
+
+    @property
+    def left_unfinished(self):
+        """Whether a fit has paused here, and not ended since."""
+        return any(Path(self.folder).glob(f"*.{_UNFINISHED}"))
+
+
+class _Pausing(Checkpoint):
+    """A checkpoint that is written once, at the iteration at which the fit pauses or at its end."""
+
+    def __init__(self, folder, identity, last):
+        super().__init__(folder, identity)
+        self._last, self._mark = last, self.path.with_suffix(f".{_UNFINISHED}")
+
+    def __call__(self, monitor, state):
+        """Save the progress of a fit that pauses or ends; whether it pauses."""
+        pauses = monitor.running and monitor.n_iter >= self._last
+        if pauses or not monitor.running:
+            # The file does not tell that training ends here: whoever resumes it goes on.
+            self.keep(*monitor.progress(state), last=True)
+        if pauses:
+            self._mark.touch()
+        elif not monitor.running:
+            self._mark.unlink(missing_ok=True)
+        return pauses
+
+    def remove(self):
+        """Nothing: the next rung reads the file, and whoever made the folder removes it."""

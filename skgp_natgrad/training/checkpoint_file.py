@@ -1,4 +1,4 @@
-"""The file of a checkpoint: written whole or not at all, and read without running code.
+"""The file of a checkpoint, written whole or not at all and read without running code; and the identity of its fit.
 
 It is a NumPy archive of plain arrays and a JSON header. Its comment is the number of its format and a digest of
 everything, so that an intact file of another format is not reported as damaged. It is written under a unique temporary
@@ -16,6 +16,7 @@ import re
 import tempfile
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,3 +188,61 @@ def _remove_stale(folder):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if time.time() - path.stat().st_mtime > _STALE:
                 path.unlink()
+
+
+# -- the identity -------------------------------------------------------------------------
+
+
+def described(value):
+    """Return an argument's value as JSON, which is the same for equal values in all processes.
+
+    Arrays become digests, objects with parameters their class and parameters; of any other
+    value only the class is compared.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return [_class_name(value), described(value.get_params(deep=False))]
+    if isinstance(value, Mapping):
+        return sorted(([described(key), described(item)] for key, item in value.items()), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [described(item) for item in value]
+    array = np.asarray(value)
+    return _class_name(value) if array.dtype == object else digest([array])
+
+
+def digest(arrays):
+    """Return a string that identifies the values, shapes and types of some arrays."""
+    found = hashlib.sha256()
+    for array in map(np.asarray, arrays):
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def of_table(array):
+    """Return the shape of an array and its digest, as text that people can compare."""
+    return f"{' x '.join(map(str, np.shape(array)))}, {digest([array])}"
+
+
+def of_rows(table):
+    """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
+    names = "X", "y", "sample_weight", "offset", "known parts"
+    if isinstance(table, tuple):
+        # The table's own order depends on all columns. The rows are sorted by X first here: if only y differs, X does
+        # not appear to differ as well.
+        columns = [np.atleast_2d(each) for each in (table.weight, *(part for part in table[1:] if part is not None))]
+        table = table.rows(np.lexsort([*np.vstack(columns)[::-1], *table.X.T[::-1]]))
+        return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
+    digests = {}
+    for part in table.blocks():
+        for name, array in zip(names, part, strict=True):
+            if array is not None:
+                digests.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(array).data)
+    return {name: f"{table.n_rows} rows, {found.hexdigest()}" for name, found in digests.items()}
+
+
+def _class_name(value):
+    return f"{type(value).__module__}.{type(value).__qualname__}"

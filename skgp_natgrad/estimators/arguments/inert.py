@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from ...svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
-from ...training.rungs import Rung
+from ...training.checkpoint import Rung
 from . import constructor
 
 

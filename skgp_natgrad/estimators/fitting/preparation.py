@@ -14,9 +14,8 @@ from ..._backend import processes
 from ..._backend.rows import BLOCK_ROWS
 from ...likelihoods import in_units, in_units_of
 from ...start.scale import Scale
-from ...training import checkpoint as _checkpoint
-from ...training.checkpoint import Checkpoint, SharedCheckpoint
-from ...training.rungs import Rung
+from ...training import checkpoint_file
+from ...training.checkpoint import Checkpoint, Rung, SharedCheckpoint
 from ...training.schedules import FromFunction, blocks
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
@@ -186,7 +185,7 @@ def _in_units(plan, table, normalize_y, with_values=True, before=None):
 def _refuse_other_arguments(estimator):
     """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
     arguments = constructor.values(estimator).items()
-    found = processes.exchanged({k: _checkpoint.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
+    found = processes.exchanged({k: checkpoint_file.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
     differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
     if differ:
         shown = "; ".join(f"{name}: {', '.join(str(each[name]) for each in found)}" for name in differ)
@@ -264,20 +263,20 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     if given is None:
         return None
     arguments = {k: v for k, v in constructor.values(estimator).items() if k not in _WITHOUT_EFFECT}
-    identity = {name: _checkpoint.described(value) for name, value in arguments.items()}
-    identity["kernel"] = _checkpoint.described(by_position(estimator.kernel, estimator))
+    identity = {name: checkpoint_file.described(value) for name, value in arguments.items()}
+    identity["kernel"] = checkpoint_file.described(by_position(estimator.kernel, estimator))
     identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
     # One dtype has many names, and so have some other values.
     identity["dtype"] = plan.settings.dtype
-    identity["n_mean_inducing"] = _checkpoint.described(plan.n_mean_inducing)
+    identity["n_mean_inducing"] = checkpoint_file.described(plan.n_mean_inducing)
     identity["mean_solver"] = plan.settings.algorithm.mean_solver
     identity["number of classes"] = plan.n_classes
     identity["partial_fit"] = streams
-    identity |= _checkpoint.of_rows(table)
+    identity |= checkpoint_file.of_rows(table)
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
-        found = [_checkpoint.digest(leaves), _checkpoint.described(estimator._trained_with)]
+        found = [checkpoint_file.digest(leaves), checkpoint_file.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
     if isinstance(given, Rung):
         return given.of_fit(identity, plan.settings.max_iter)
@@ -289,7 +288,7 @@ def _of_functions(settings):
     """Digests of the values of schedules that are functions, which cannot be compared otherwise."""
     schedules = {"gamma_schedule": settings.gamma_schedule, "learning_rate": settings.rate_schedule}
     return {
-        name: _checkpoint.digest(map(schedule, blocks(settings.max_iter)))
+        name: checkpoint_file.digest(map(schedule, blocks(settings.max_iter)))
         for name, schedule in schedules.items()
         if isinstance(schedule, FromFunction)
     }
