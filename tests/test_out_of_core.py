@@ -3,6 +3,7 @@
 import os
 import tracemalloc
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import rows as rows_module
-from skgp_natgrad._backend.rows import is_file_like, rows_of
+from skgp_natgrad._backend.rows import filled_up, is_file_like, rows_of
 from skgp_natgrad.estimators.arguments import reading
 from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.estimators.rows import long_tables
@@ -92,6 +93,15 @@ def long_table_of(X, y, weight=None, **targets):
 
 
 # -- what is read, and how ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_rows_that_are_missing_are_copies_of_the_last_one_or_a_value(xp):
+    array = xp.array([[1.0, 2.0], [3.0, 4.0]])
+    assert_array_equal(filled_up(array, 3), [[1.0, 2.0], [3.0, 4.0], [3.0, 4.0]])
+    assert_array_equal(filled_up(array, 3, -1, value=0.0), [[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]])
+    assert isinstance(filled_up(array, 3), xp.ndarray)
+    assert filled_up(array, 2) is array
 
 
 def test_only_files_and_their_like_are_read_by_slices(tmp_path):

@@ -13,6 +13,7 @@ from scipy.linalg import lapack as _lapack
 
 from . import placement
 from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
+from .rows import filled_up
 from .threads import LARGEST_OF_ONE_THREAD
 
 # Columns of a matrix that is mirrored, at once: a square of them stays in the cache.
@@ -198,8 +199,9 @@ class Tiles:
 
     def __matmul__(self, V):
         """The product (N, C) with ``V`` (N, C): in double precision but for the sums within a tile."""
-        missing = -len(V) % _TILE_ROWS
-        parts = np.pad(V, ((0, missing), (0, 0))).astype(np.float32).reshape(-1, _TILE_ROWS, V.shape[1])
+        n_tiles = -(-len(V) // _TILE_ROWS)
+        longer = filled_up(V, n_tiles * _TILE_ROWS, value=0.0)
+        parts = longer.astype(np.float32).reshape(n_tiles, _TILE_ROWS, V.shape[1])
         product = np.zeros(parts.shape)
         for i, j, tile in self._tiles:
             product[i] += tile @ parts[j]

@@ -15,6 +15,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from . import placement
+from .rows import filled_up
 
 JITTER_GROWTH = 10.0
 JITTER_ATTEMPTS = 10
@@ -338,9 +339,8 @@ def _of_blocks(L):
 
 def _padded(L, n_rows):
     """``L`` with the identity below, up to ``n_rows``."""
-    n_more = n_rows - L.shape[-1]
-    square = [(0, 0)] * (L.ndim - 2) + [(0, n_more)] * 2
-    return jnp.pad(L, square) + jnp.diag((jnp.arange(n_rows) >= n_rows - n_more).astype(L.dtype))
+    square = filled_up(filled_up(L, n_rows, -1, value=0.0), n_rows, -2, value=0.0)
+    return square + jnp.diag((jnp.arange(n_rows) >= L.shape[-1]).astype(L.dtype))
 
 
 def _on_diagonal(L, size):

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from .rows import filled_up
+
 
 def count():
     """Number of processes that JAX has connected."""
@@ -58,7 +60,7 @@ def exchanged(value):
 def _exchanged(message):
     content = np.frombuffer(pickle.dumps(message), np.uint8)
     sizes = multihost_utils.process_allgather(np.array(len(content), np.int32))
-    contents = multihost_utils.process_allgather(np.pad(content, (0, int(sizes.max()) - len(content))))
+    contents = multihost_utils.process_allgather(filled_up(content, int(sizes.max()), value=0))
     # Written by this program in another process a moment ago: no file, and nobody else's.
     return [pickle.loads(each[:size].tobytes()) for each, size in zip(contents, sizes, strict=True)]
 

@@ -12,6 +12,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
@@ -199,6 +200,20 @@ def ahead(function, items):
 def slices(n_rows):
     """First and last row of each block, and of the last one what is left."""
     return ((start, min(start + BLOCK_ROWS, n_rows)) for start in range(0, n_rows, BLOCK_ROWS))
+
+
+def filled_up(array, size, axis=0, value=None):
+    """The array with ``size`` elements along an axis: those missing are ``value``, or copies of the last one.
+
+    It is the array itself if none is missing.
+    """
+    missing = size - array.shape[axis]
+    if not missing:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, missing)
+    pad = np.pad if isinstance(array, np.ndarray) else jnp.pad
+    return pad(array, widths, mode="edge") if value is None else pad(array, widths, constant_values=value)
 
 
 def release(table):

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from .._backend.rows import filled_up
 from .._backend.types import ArrayLike, Bounds, Floats
 from .stationary import UnitVariance
 
@@ -126,7 +127,7 @@ def _centred(X, Z):
 
 def _blocks(X):
     """The columns of X, `_BLOCK` at a time: (n_blocks, `_BLOCK`, N)."""
-    columns = jnp.pad(X.T, ((0, -X.shape[1] % _BLOCK), (0, 0)))
+    columns = filled_up(X.T, -(-X.shape[1] // _BLOCK) * _BLOCK, value=0.0)
     return columns.reshape(len(columns) // _BLOCK, _BLOCK, len(X))
 
 

@@ -24,7 +24,7 @@ from scipy import optimize
 
 from .._backend.device import quick_jit
 from .._backend.repeated import contradicted, n_observations
-from .evaluate import filled_up
+from .._backend.rows import filled_up
 
 # Rows of training whose labels are predicted.
 _ROWS = 1000
@@ -130,7 +130,7 @@ def log_densities(likelihood, mean, var, y, doubt=0.0):
 def _of_common_length(array):
     """The array with its last row repeated: tables of many sizes share a few programs, as no row touches another."""
     n_rows = array.shape[-1]
-    return filled_up(array, max(_FEWEST, 1 << (n_rows - 1).bit_length()))
+    return filled_up(array, max(_FEWEST, 1 << (n_rows - 1).bit_length()), -1)
 
 
 @quick_jit

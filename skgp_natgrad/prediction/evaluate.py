@@ -14,6 +14,7 @@ import numpy as np
 
 from .._backend import device, placement
 from .._backend.device import quick_jit, wide_jit
+from .._backend.rows import filled_up
 from . import posterior as _posterior
 
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
@@ -98,16 +99,6 @@ _compiled_at_rows = quick_jit(_at_rows, static_argnames="function")
 _compiled_of_rows = wide_jit(_of_rows, static_argnames="function")
 
 
-def filled_up(table, size, axis=-1):
-    """The table with its last row repeated until there are ``size`` rows."""
-    missing = size - table.shape[axis]
-    if not missing:
-        return table
-    widths = [(0, 0)] * table.ndim
-    widths[axis] = (0, missing)
-    return np.pad(table, widths, mode="edge")
-
-
 def chunk_rows(n_points):
     """Rows of a chunk on this computation's device, for a model of so many points, whatever the length of the table."""
     return CHUNK_ROWS if placement.on_cpu() or n_points > _FEW_POINTS else _WIDE_CHUNK_ROWS
@@ -119,7 +110,7 @@ def _chunks(n_rows, X, *targets):
     size = where.block_size(len(X), n_rows)
     for start in range(0, len(X), size):
         rows = slice(start, min(start + size, len(X)))
-        chunk = [filled_up(X[rows], size, axis=0), *(filled_up(y[:, rows], size) for y in targets)]
+        chunk = [filled_up(X[rows], size), *(filled_up(y[:, rows], size, -1) for y in targets)]
         yield rows, where.rows(chunk, [-2] + [-1] * len(targets))
 
 
@@ -165,7 +156,7 @@ def at_few_rows(function, kernels, likelihood, posterior, X, *targets):
     if _is_closed(function, likelihood):
         return function(likelihood, mean, np.array(var))
     size = 1 if len(X) == 1 else FEW_ROWS
-    mean, var, *targets = (filled_up(each, size) for each in (mean, var, *targets))
+    mean, var, *targets = (filled_up(each, size, -1) for each in (mean, var, *targets))
     values = _compiled_of_moments(function, likelihood, (mean, var), *targets)
     return jax.tree.map(lambda value: np.asarray(value)[..., : len(X)], values)
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from .._backend import device as _device
 from .._backend.device import quick_jit
 from .._backend.placement import ONE_DEVICE
+from .._backend.rows import filled_up
 from .._backend.types import Device, Floats, NDArray, Seed
 from .evaluate import CHUNK_ROWS
 from .model import Model, computing, distribution, predict
@@ -204,7 +205,7 @@ def covariance_of_latents(kernels, posterior, X):
     """Latent posterior covariance at the rows of ``X`` (N, D): (K, N, N), computed block by block."""
     kernels, posterior = ONE_DEVICE.replicated((kernels, posterior.read_by(with_variance=True)), now=True)
     n_blocks = -(-len(X) // CHUNK_ROWS)
-    padded = np.pad(X, ((0, n_blocks * CHUNK_ROWS - len(X)), (0, 0)), mode="edge").reshape(n_blocks, CHUNK_ROWS, -1)
+    padded = filled_up(X, n_blocks * CHUNK_ROWS).reshape(n_blocks, CHUNK_ROWS, -1)
     # Written in place: no second array of this size is made.
     out = np.empty((posterior.alpha.shape[0], len(X), len(X)))
     for i in range(n_blocks):

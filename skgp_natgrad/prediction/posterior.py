@@ -12,6 +12,7 @@ from scipy import linalg as _linalg
 from .._backend import in_place
 from .._backend.device import once_jit, wide_jit
 from .._backend.linalg import squared_lengths
+from .._backend.rows import filled_up
 from ..variational import bases
 from ..variational.model import exponential, kernels_of
 from ..variational.points import by_kernel, factorise_in_place
@@ -91,10 +92,8 @@ def weighted_covariances(log_kernel, Z, X, a):
     """What weights ``a`` (K, N) of the kernel functions at X (N, D) add up to at Z (M, D): (K, M), block by block."""
     total = np.zeros((len(a), len(Z)))
     for start in range(0, len(X), _BLOCK_ROWS):
-        missing = max(start + _BLOCK_ROWS - len(X), 0)
-        some, weights = (
-            np.pad(each, ((0, missing), (0, 0))) for each in (X[start:][:_BLOCK_ROWS], a.T[start:][:_BLOCK_ROWS])
-        )
+        block = slice(start, start + _BLOCK_ROWS)
+        some, weights = (filled_up(each[block], _BLOCK_ROWS, value=0.0) for each in (X, a.T))
         total += weights.T @ np.asarray(_covariance(log_kernel, some, Z))
     return total
 

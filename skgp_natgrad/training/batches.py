@@ -12,6 +12,7 @@ import numpy as np
 from .._backend import placement
 from .._backend import rows as _rows
 from .._backend.device import quick_jit
+from .._backend.rows import filled_up
 from .._backend.types import Floats, NDArray
 from ..step.chunk import STEPS_PER_CALL
 from ..variational.model import Batch, Constants
@@ -189,20 +190,11 @@ def is_full(n_rows, batch_size):
 
 def padded(rows, size, n_columns=0):
     """The rows as one batch, filled up to ``size`` with rows of weight zero."""
-    padding = size - len(rows.weight)
-
-    def filled_up(table):
-        return None if table is None else np.pad(table, ((0, 0), (0, padding)), mode="edge")
-
-    return Batch(
-        np.pad(rows.X, ((0, padding), (0, 0))),
-        filled_up(rows.y),
-        np.pad(rows.weight, (0, padding)),
-        np.arange(n_columns),
-        np.zeros(()),
-        filled_up(rows.offset),
-        filled_up(rows.known),
+    y, offset, known = (
+        None if each is None else filled_up(each, size, -1) for each in (rows.y, rows.offset, rows.known)
     )
+    X, weight = (filled_up(each, size, value=0.0) for each in (rows.X, rows.weight))
+    return Batch(X, y, weight, np.arange(n_columns), np.zeros(()), offset, known)
 
 
 @quick_jit
@@ -368,21 +360,15 @@ def placed(batch, now=False):
     """The batch, or several with leading axes, on the devices, filled up with rows of weight zero to equal shares."""
     where = placement.current()
     n_rows = batch.weight.shape[-1]
-    missing = where.rounded_up(n_rows) - n_rows
-    return where.rows(_filled_up(batch, missing) if missing else batch, _ROWS, now)
+    size = where.rounded_up(n_rows)
+    return where.rows(_longer(batch, size) if size > n_rows else batch, _ROWS, now)
 
 
-def _filled_up(batch, missing):
-    """The batch with its last row repeated ``missing`` times, with weight zero."""
+def _longer(batch, size):
+    """The batch of ``size`` rows, with its last row repeated with weight zero."""
 
     def longer(axis, table):
-        if axis is None or table is None:
-            return table
-        widths = [(0, 0)] * table.ndim
-        widths[axis] = (0, missing)
-        return np.pad(table, widths, mode="edge")
+        return table if axis is None or table is None else filled_up(table, size, axis)
 
     longest = jax.tree.map(longer, _ROWS, batch, is_leaf=lambda x: x is None)
-    weight = np.array(longest.weight)
-    weight[..., -missing:] = 0.0
-    return longest._replace(weight=weight)
+    return longest._replace(weight=filled_up(batch.weight, size, -1, value=0.0))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._backend.repeated import at_most_one, grouped
-from ..._backend.rows import Rows
+from ..._backend.rows import Rows, filled_up
 from ...start.normal_scores import NormalScores, fit_normal_scores
 from ...start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
 from ...svgp import INDUCING_INITS, LongTable, Table
@@ -105,7 +105,7 @@ def scaled(table, scales, dtype, likelihood, n_latent):
 
 def latent_offset(offset, scale, n_latent):
     """What is added to the latent functions (K, N), for an offset (T, N) in the units of y: to the first of each."""
-    return np.pad(offset / scale.scale[:, None], ((0, n_latent - len(offset)), (0, 0)))
+    return filled_up(offset / scale.scale[:, None], n_latent, value=0.0)
 
 
 def distinct(table, of_labels):
