@@ -120,7 +120,7 @@ def number(name, value, least=None, above=None, words=()):
     """Return ``value`` as a finite float of at least ``least``, or ``above`` a number; ``words`` as in `integer`."""
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
     if not valid or (value < least if above is None else value <= above):
-        relation = f"at least {least:g}" if above is None else f"above {above:g}"
+        relation = f"of at least {least:g}" if above is None else f"above {above:g}"
         raise ValueError(f"{name}={value!r} must be a finite number {relation}{_or(words, value)}")
     return float(value)
 
