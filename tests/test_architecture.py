@@ -77,6 +77,15 @@ def test_imports_point_downwards():
             assert floor_of(path) <= floor_of(other), f"{path} imports {other}"
 
 
+def test_pictures_show_folders_that_exist():
+    pictures = PACKAGE.parent / "doc" / "pictures"
+    for name in ("rooms", "way_of_a_fit"):
+        rooms = re.findall(r'class="room">([^<]+)<', (pictures / f"{name}.svg").read_text())
+        found = [room for room in rooms if (PACKAGE / room).exists() or (PACKAGE / "estimators" / room).exists()]
+        assert len(rooms) > 10
+        assert found == rooms
+
+
 def test_imports_make_no_circle():
     graph = {path: set(imported_files(path)) - {path} for path in all_files()}
     # A package's own names are imported by its __init__ alone.
