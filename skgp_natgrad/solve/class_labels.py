@@ -23,10 +23,8 @@ from .common_covariance import (
     TOLERANCE,
     TURNS,
     Rows,
-    curvature,
     curvatures,
     fit_at_scale,
-    gaussian_of,
     refined,
     regressed,
     rows_of_table,
@@ -89,8 +87,7 @@ class _Problem(NamedTuple):
 
     def with_bound(self, rows, fit):
         """The fit with the bound at its q as the last one."""
-        var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
-        value, _ = value_and_slope(self.parameters, self.constants, rows, fit.mean, var)
+        value, _ = value_and_slope(self.parameters, self.constants, rows, fit.mean, fit.var(rows))
         divergence = 0.5 * float((fit.w**2).sum()) + len(fit.w) * float(fit.covariance.divergence)
         return fit._replace(bounds=[*fit.bounds, float(value) - divergence])
 
@@ -171,7 +168,7 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
         means = further_points.of_basis(further.wide, fit.w)
         fit = fit._replace(w=means.m)
     found = Average.of(*best.densities), best.calibration
-    return Optimum(gaussian_of(fit), parameters, np.array(fit.bounds), *found, means=means, gain=_gain(problem, best))
+    return Optimum(fit.q, parameters, np.array(fit.bounds), *found, means=means, gain=_gain(problem, best))
 
 
 class _UnderLikelihood(NamedTuple):
@@ -234,10 +231,9 @@ class _OnFurtherPoints(NamedTuple):
 
     def fit_of_all(self, before):
         """The `Fit` of all rows; the start is the one without the first fold."""
-        rows = self.problem.rows
-        var = np.broadcast_to(rows.residual + before.covariance.own, before.mean.shape)
-        h = np.asarray(curvature(self.problem.coarse, self.problem.constants, rows, before.mean, var))
-        held = self.problem.folds[0].index
+        problem, rows = self.problem, self.problem.rows
+        h = np.asarray(curvatures(problem.coarse, problem.constants, rows, before.mean, before.var(rows)).max(0))
+        held = problem.folds[0].index
         earlier = np.array(before.h)
         earlier[held] = h[held]
         # The mean of both: under a wide prior h would swing, and variances would not be those that were calibrated.
@@ -247,7 +243,7 @@ class _OnFurtherPoints(NamedTuple):
     def _best(self, rows, fit, share):
         problem = self.problem
         system = problem.coarse, problem.constants, rows
-        var = np.broadcast_to(rows.residual + fit.covariance.own, fit.mean.shape)
+        var = fit.var(rows)
         (rounded_var,) = rounded(problem.likelihood, var)
 
         def log_likelihood(mean):

@@ -97,6 +97,17 @@ class Fit(NamedTuple):
     h: np.ndarray
     bounds: list
 
+    def var(self, rows):
+        """Latent variances (K, N) at all rows."""
+        return np.broadcast_to(np.exp(self.log_scale) * rows.residual + self.covariance.own, self.mean.shape)
+
+    @property
+    def q(self):
+        """A `Gaussian` whose covariance all latent functions share: it is stored once."""
+        precision, inverse_root = map(np.asarray, (self.covariance.precision, self.covariance.inverse_root))
+        cov, log_det_cov = inverse_root.T @ inverse_root, 2.0 * np.log(np.diag(inverse_root)).sum()
+        return gaussian.Gaussian(self.w @ precision, precision[None], self.w, cov[None], np.array([log_det_cov]))
+
 
 # -- compiled parts ----------------------------------------------------------------------------
 
@@ -131,11 +142,6 @@ def curvatures(parameters, constants, rows, mean, var):
 def _curvatures(parameters, constants, mean, var, y, weight):
     v = jax.grad(_data_term, argnums=3)(parameters, constants, mean, jnp.broadcast_to(var, mean.shape), y, weight)
     return jnp.maximum(-2.0 * v, 0.0)
-
-
-def curvature(*arguments):
-    """The largest h of the latent functions (N,)."""
-    return curvatures(*arguments).max(0)
 
 
 @jax.jit
@@ -221,7 +227,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         # Under a wide prior the labels seem to say little, and the first covariance would be too wide. At a row
         # far from all points nothing is explained, and at variance zero there is no derivative.
         var = np.clip(scale * np.asarray(rows.explained), *_FIRST_VARIANCES)
-        h = curvature(parameters, constants, rows, mean, var)
+        h = curvatures(parameters, constants, rows, mean, var).max(0)
     else:
         # The same means.
         w = before.w * np.exp(0.5 * (before.log_scale - log_scale))
@@ -234,7 +240,7 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
         if turn + 1 == turns or (turn and abs(bounds[-1] - bounds[-2]) <= tolerance * constants.weight):
             break
         var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
-        after = curvature(parameters, constants, rows, mean, var)
+        after = curvatures(parameters, constants, rows, mean, var).max(0)
         # The mean of both from the second turn on: under a wide prior h would swing.
         h = 0.5 * (h + after) if turn else after
     return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
@@ -312,10 +318,3 @@ def targets_of(y, weight, prior_mean):
     found = _MARGIN * np.equal(y, np.arange(len(prior_mean))[:, None]) - prior_mean
     # What all of them have in common has no part in class probabilities.
     return found - np.average(found.mean(0), weights=weight)
-
-
-def gaussian_of(fit):
-    """q as a `Gaussian` whose covariance all latent functions share: it is stored once."""
-    precision, inverse_root = map(np.asarray, (fit.covariance.precision, fit.covariance.inverse_root))
-    cov, log_det_cov = inverse_root.T @ inverse_root, 2.0 * np.log(np.diag(inverse_root)).sum()
-    return gaussian.Gaussian(fit.w @ precision, precision[None], fit.w, cov[None], np.array([log_det_cov]))

@@ -13,6 +13,7 @@ that is read of it is its ``expected_log_prob``.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -24,7 +25,6 @@ from ..prediction.calibration import Average
 from ..training.batches import bucket, padded
 from ..variational import gaussian
 from ..variational.bound import bound_given_q
-from ..variational.model import Batch
 from .closed_form import Optimum
 from .held_out_labels import Densities
 from .mean_system import slopes
@@ -34,14 +34,6 @@ from .system import gaussian_of, of_likelihood, of_precision, precision_of, prio
 _TURNS, _HALVINGS, _CHANGE, _RELATIVE = 50, 20, 1e-7, 1e-11
 # Largest latent variance of the start; one of so many rows is held out.
 _WIDEST, _HELD_OUT = 4.0, 5
-
-
-class _Rows(NamedTuple):
-    """Whitened rows A (M, B), what the points leave unexplained (B,), and the rows, without X, filled up."""
-
-    A: np.ndarray
-    residual: np.ndarray
-    batch: Batch
 
 
 class Fit(NamedTuple):
@@ -55,20 +47,16 @@ class Fit(NamedTuple):
 
 
 class _At(NamedTuple):
-    """q by its natural mean (K, M) and the `Covariance` of each, latent moments, and the bound with g and h: (K, B)."""
+    """q by its natural parameters (K, M) and (K, M, M), factors of the latter, and latent moments, g and h: (K, B)."""
 
     nat1: np.ndarray
-    covariances: list
+    precision: np.ndarray
+    roots: list
     mean: np.ndarray
     var: np.ndarray
     bound: float
     g: np.ndarray
     h: np.ndarray
-
-    @property
-    def precision(self):
-        """The inverse covariances (K, M, M)."""
-        return np.stack([each.precision for each in self.covariances])
 
 
 def filled_up(table):
@@ -136,27 +124,26 @@ def best_q(parameters, constants, batch, start=None):
     """
     prior = prior_of(parameters, constants.masks, constants.jitter)
     (A,), (residual,) = whitened(parameters.log_kernels, prior, batch.X)
-    rows = _Rows(A, residual, batch._replace(X=None, columns=None))
-    system = of_likelihood(parameters, constants)
+    rows = A, residual, batch._replace(X=None, columns=None)
+    at = functools.partial(_at, rows, *of_likelihood(parameters, constants))
     n_latent = len(constants.prior_mean)
     # Narrower than a wide prior, under which expectations would be too large.
     widest = (residual + np.einsum("mb,mb->b", *2 * (A,))).max()
     starts = [gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A))]
     # Where a kernel multiplies its mean, rates overflow; Newton's method lowers their logarithms by one in each turn.
     starts += [] if start is None else [start]
-    each = (_at(rows, *system, np.asarray(q.nat1), np.asarray(q.precision)) for q in starts)
+    here = max((at(*map(np.asarray, (q.nat1, q.precision))) for q in starts), key=lambda each: each.bound)
 
     def toward(here):
-        nat1 = (here.g + here.h * (here.mean - rows.batch.prior_mean(constants))) @ A.T
-        before, precision = here.precision, np.stack([precision_of(A, h) for h in here.h])
-        return lambda t: _at(rows, *system, here.nat1 + t * (nat1 - here.nat1), before + t * (precision - before))
+        nat1 = (here.g + here.h * (here.mean - batch.prior_mean(constants))) @ A.T
+        precision = np.stack([precision_of(A, h) for h in here.h])
+        return lambda t: at(here.nat1 + t * (nat1 - here.nat1), here.precision + t * (precision - here.precision))
 
     def least_rise(bound):
         return np.inf if parameters.raw_likelihood.conjugate else _CHANGE + _RELATIVE * abs(bound)
 
-    here = max(each, key=lambda at: at.bound)
     here, bounds, status = ascended(here, toward, least_rise, _TURNS, _HALVINGS, _CHANGE)
-    q = gaussian_of(here.nat1, here.precision, [each.root for each in here.covariances])
+    q = gaussian_of(here.nat1, here.precision, here.roots)
     return Fit(q, bounds, here.mean, here.var, status)
 
 
@@ -199,13 +186,15 @@ def ascended(here, toward, least_rise, n_turns, n_halvings, slack=0.0):
 
 
 def _at(rows, parameters, constants, nat1, precision):
-    covariances = [of_precision(each, rows.A) for each in precision]
-    m = [in_place.cholesky_solve(each.root, b) for each, b in zip(covariances, nat1, strict=True)]
-    latent = rows.batch.prior_mean(constants) + np.stack([each @ rows.A for each in m])
-    var = rows.residual + np.stack([each.own for each in covariances])
-    value, g, h = map(np.asarray, _slopes(parameters, constants, latent, var, rows.batch))
+    A, residual, batch = rows
+    covariances = [of_precision(each, A) for each in precision]
+    roots = [each.root for each in covariances]
+    m = list(map(in_place.cholesky_solve, roots, nat1))
+    latent = batch.prior_mean(constants) + np.stack([each @ A for each in m])
+    var = residual + np.stack([each.own for each in covariances])
+    value, g, h = map(np.asarray, _slopes(parameters, constants, latent, var, batch))
     divergence = sum(each.divergence + 0.5 * (w @ w) for each, w in zip(covariances, m, strict=True))
-    return _At(nat1, covariances, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
+    return _At(nat1, precision, roots, latent, var, float(value - divergence), g, np.maximum(h, 0.0))
 
 
 def solve(parameters, constants, table, random_state):
