@@ -112,7 +112,9 @@ class _Level:
     """Which noises predict the held-out rows of a target as well as the best one does."""
 
     def __init__(self, left_out, held, k, best, free_scale):
-        self._left_out, self._rows, self._best, self._free_scale = left_out, (held, k), best, free_scale
+        self._left_out, self._best, self._free_scale = left_out, best, free_scale
+        counted, of_rows = np.flatnonzero(held.weight[k]), (held.y, held.weight, held.n_each)
+        self._y, self._weight, self._n_each = (np.asarray(each[k])[counted] for each in of_rows)
         self._at_best, error, rest = self._densities(best)
         self._n_errors = self._allowed(1.0 - np.mean(rest)) if len(rest) and error > _SMALL_ERROR else None
 
@@ -136,27 +138,20 @@ class _Level:
         return found
 
     def _is_level(self, others, n_errors):
-        held, k = self._rows
-        counted = np.flatnonzero(held.weight[k])
-        weight, n_each = (np.asarray(each[k])[counted] for each in (held.weight, held.n_each))
-        loss = Average.of(self._at_best - others, weight, n_each)
+        loss = Average.of(self._at_best - others, self._weight, self._n_each)
         return loss.mean <= max(n_errors * loss.error, _SAME)
 
     def _densities(self, log_noise):
         """The log density of each row, the root mean square error in deviations of y, and one less leverages."""
-        held, k = self._rows
-        counted, error, variance, rest = self._left_out(log_noise)
-        y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
-        deviation = np.std(y) if len(y) else 0.0
+        _, error, variance, rest = self._left_out(log_noise)
+        deviation = np.std(self._y) if len(self._y) else 0.0
         relative = np.sqrt(np.mean(error**2)) / deviation if deviation > 0.0 else 0.0
-        return _normal(error, variance, weight, self._free_scale), relative, rest
+        return _normal(error, variance, self._weight, self._free_scale), relative, rest
 
     def _constant(self):
         """That of each row under the mean and the variance of all of them."""
-        held, k = self._rows
-        counted = np.flatnonzero(held.weight[k])
-        y, weight = (np.asarray(each[k])[counted] for each in (held.y, held.weight))
-        return _normal(y - np.average(y, weights=weight), np.ones(len(y)), weight, True)
+        error = self._y - np.average(self._y, weights=self._weight)
+        return _normal(error, np.ones(len(error)), self._weight, True)
 
 
 def _normal(error, variance, weight, free_scale):
