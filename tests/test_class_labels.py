@@ -13,10 +13,10 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad.estimators.arguments.reading import solver_of
-from skgp_natgrad.kernels import from_sklearn
+from skgp_natgrad.kernels import algebra, from_sklearn
 from skgp_natgrad.likelihoods import Bernoulli, Softmax, by_name
 from skgp_natgrad.prediction import calibration
-from skgp_natgrad.solve import amplitude, class_labels, common_covariance, held_out_labels
+from skgp_natgrad.solve import class_labels, common_covariance, held_out_labels
 from skgp_natgrad.solve.system import covariance_of, prior_of
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational.bound import bound_given_q
@@ -313,9 +313,9 @@ def test_a_kernel_without_an_upper_bound_may_be_multiplied(x64):
         tuple(jax.tree.map(np.log, each) for each in from_sklearn(kernel, 1))
         for kernel in (KERNEL_1D, ConstantKernel(2.0, (1e-3, np.inf)) * RBF(), RBF())
     )
-    np.testing.assert_allclose(amplitude.room(*bounded), np.log([1e-3 / 2.0, 1e3 / 2.0]))
-    np.testing.assert_allclose(amplitude.room(*free), [np.log(1e-3 / 2.0), np.inf])
-    assert amplitude.room(*without) == (0.0, 0.0)
+    np.testing.assert_allclose(algebra.room(*bounded), np.log([1e-3 / 2.0, 1e3 / 2.0]))
+    np.testing.assert_allclose(algebra.room(*free), [np.log(1e-3 / 2.0), np.inf])
+    assert algebra.room(*without) == (0.0, 0.0)
 
 
 def test_few_heavy_rows_do_not_decide(rng):

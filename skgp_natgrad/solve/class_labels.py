@@ -13,9 +13,10 @@ import numpy as np
 
 from .._backend import placement
 from .._backend.repeated import among, contradicted
+from ..kernels import algebra
 from ..prediction.calibration import Average, Calibration, calibrate, log_densities, rounded
 from ..variational.model import Constants, Parameters
-from . import amplitude, further_points
+from . import further_points
 from .closed_form import Optimum
 from .common_covariance import (
     FINE,
@@ -132,8 +133,8 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
     """
     problem = _Problem.of(parameters, constants, table, random_state, share).roughly
     (kernel,), bounds = parameters.log_kernels, [each[0] for each, _ in constants.log_bounds]
-    log_scale, densities = _climb(problem, amplitude.room(kernel, *bounds))
-    return amplitude.multiplied(kernel, log_scale), densities
+    log_scale, densities = _climb(problem, algebra.room(kernel, *bounds))
+    return algebra.multiplied(kernel, log_scale), densities
 
 
 def solve(parameters, constants, table, random_state, n_further=0, at_most=False):

@@ -21,12 +21,12 @@ import numpy as np
 
 from .._backend import in_place, placement
 from .._backend.repeated import common_weight
+from ..kernels.algebra import multiplied, room
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
 from ..training.shares import filled_up, gathered
 from ..variational import gaussian, model
 from . import noise_search, row_means
-from .amplitude import multiplied, room
 from .held_out_labels import Gain
 from .left_out import held_out_rows, left_out_rows, widths
 from .noise_search import search_noise

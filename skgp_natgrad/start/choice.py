@@ -15,7 +15,8 @@ from .. import priors
 from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
-from ..solve import amplitude, class_labels, closed_form
+from ..kernels import algebra
+from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from . import by_bound, evidence, few_rows, refinement, search, sizes, targets, view
 from .evidence import Hyperparameters
@@ -317,8 +318,8 @@ def _of_labels(plan, table, random_state):
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
     # The scale of the labels, which may be next to nothing, is not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
-    log_scale = np.clip(np.log(plan.route.variance / total), *amplitude.room(found, *(each.kernel for each in bounds)))
-    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, amplitude.multiplied(found, log_scale)))
+    log_scale = np.clip(np.log(plan.route.variance / total), *algebra.room(found, *(each.kernel for each in bounds)))
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, algebra.multiplied(found, log_scale)))
     return _tried(plan._replace(kernels=(kernel,)), table, seed).plan
 
 

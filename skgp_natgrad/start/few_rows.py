@@ -22,10 +22,10 @@ from scipy import linalg, special, stats
 
 from .. import kernels as _kernels
 from .._backend.repeated import at_most_one, contradicted, n_observations
+from ..kernels.algebra import multiplied
 from ..kernels.base import Kernel
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
-from ..solve.amplitude import multiplied
 from . import evidence, targets
 from .candidates import matern52
 from .plan import Plan

@@ -14,8 +14,8 @@ import dataclasses
 import numpy as np
 
 from .._backend.flat import flat, rebuilt
+from ..kernels import algebra
 from ..kernels.base import Kernel
-from ..solve import amplitude
 from . import evidence
 from .periods import likely_periods
 from .scale import fit_scale
@@ -131,10 +131,10 @@ class Starts:
         x = np.clip(x, self._low, self._high)
         kernel, _ = rebuilt(x, self._start)
         total = float(np.mean(evidence.variances_of_rows(kernel, self._few.X)))
-        room = amplitude.room(kernel, *(each.kernel for each in self._bounds))
+        room = algebra.room(kernel, *(each.kernel for each in self._bounds))
         if not (np.isfinite(total) and total > 0.0):
             return x
-        kernel = amplitude.multiplied(kernel, np.clip(np.log(self._variance / total), *room))
+        kernel = algebra.multiplied(kernel, np.clip(np.log(self._variance / total), *room))
         return np.clip(np.append(flat(kernel), x[-1]), self._low, self._high)
 
     def _with_periods(self, starts):
