@@ -180,12 +180,12 @@ def once_jit(function, **options):
 
     What it returns is not for use within another compiled function.
     """
-    small, large = _jit_with(_ONCE, function, options), _jit_with(_QUICK, function, options)
+    small, large = (_when_called(each, function, options) for each in (_ONCE, _QUICK))
 
     @functools.wraps(function)
     def call(*arguments):
         n_numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(arguments))
-        return (small if n_numbers <= _FEW_NUMBERS else large)(*arguments)
+        return (small if n_numbers <= _FEW_NUMBERS else large)()(*arguments)
 
     return call
 
@@ -196,20 +196,28 @@ def sized_jit(function, few_rows=_FEW_ROWS):
     ``few_rows`` is for programs that run some fifty times in a fit; for one that runs a few times see
     `FEW_ROWS_OF_ONCE`.
     """
-    small, medium, large = (_jit_with(each, function, {}) for each in (_ONCE, _QUICK, _WIDE))
+    small, medium, large = (_when_called(each, function, {}) for each in (_ONCE, _QUICK, _WIDE))
 
     @functools.wraps(function)
     def call(tree, X, *arguments):
         sized = small if len(X) <= few_rows else medium if len(X) <= _SOME_ROWS else large
-        return sized(tree, X, *arguments)
+        return sized()(tree, X, *arguments)
 
     return call
 
 
-def _jit_with(compiler_options, function, options):
+def _when_called(compiler_options, function, options):
+    """A function that returns what `jax.jit` does: to ask for the compiler's options starts JAX's backend."""
+
     @functools.cache
     def compiled():
         return jax.jit(function, compiler_options=_supported(*compiler_options.items()), **options)
+
+    return compiled
+
+
+def _jit_with(compiler_options, function, options):
+    compiled = _when_called(compiler_options, function, options)
 
     @functools.wraps(function)
     def call(*arguments):

@@ -145,29 +145,24 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
 
     # -- fitting -------------------------------------------------------------------------
 
-    def _all_or_nothing(self, *arguments, **options):
-        """Learn by a copy, and take over its attributes once everything has succeeded.
+    @with_callbacks
+    def _learn(self, X, y, sample_weight, streams=False, **known):
+        """Fit a copy, and take over its attributes once everything has succeeded.
 
         So a call that is refused, fails or is interrupted changes nothing. Warnings are given afterwards: if a filter
         turns one into an error, the fitted model is kept.
         """
-        outcome = self._take_over(*arguments, **options)
-        outcome.warn(stacklevel=3)
-        return self
-
-    @with_callbacks
-    def _take_over(self, X, y, sample_weight, **options):
-        """Fit a copy, and take over its attributes; return the `Outcome`."""
-        known = {name: value for name, value in options.items() if name != "streams"}
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):
-            outcome = learner._learn(X, y, sample_weight, hooks=hooks, **options)
+            rows = learner._rows_of(X, y, sample_weight, streams, **known)
+            outcome = learner._fit(*rows, streams, hooks)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.
         self.__dict__ = vars(learner) | hooks.while_fitting()
         if outcome.fit.checkpoint is not None:
             outcome.fit.checkpoint.remove()
-        return outcome
+        outcome.warn(stacklevel=4)
+        return self
 
     def _fit(self, X, types, targets, streams, hooks):
         """Fit latent functions to `Targets`, and set the fitted attributes.
@@ -177,8 +172,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         """
         previous = self._previous(streams)
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        warn_of_inert(self, fit, stacklevel=7)
-        warn_of_units(self, fit, stacklevel=7)
+        warn_of_inert(self, fit, stacklevel=5)
+        warn_of_units(self, fit, stacklevel=5)
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)

@@ -76,7 +76,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         >>> bool(clf.fit(X, y, sample_weight=np.where(y == "up", 2.0, 1.0)).score(X, y) > 0.9)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight)
+        return self._learn(X, y, sample_weight)
 
     @streaming
     def partial_fit(
@@ -140,14 +140,13 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         >>> bool(clf.partial_fit(X[90:], y[90:]).score(X, y) > 0.9)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight, classes=classes, streams=True)
+        return self._learn(X, y, sample_weight, streams=True, classes=classes)
 
-    def _learn(self, X, y, sample_weight, hooks, classes=None, streams=False):
+    def _rows_of(self, X, y, sample_weight, streams, classes=None):
         inputs.refuse_sparse(self, X)
         levels = class_labels.stated_levels(self, y)
         is_long, *given = long_tables.opened(X, y=y, sample_weight=sample_weight)
-        X, types, targets = (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
-        return self._fit(X, types, targets, streams, hooks)
+        return (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
 
     def _checked(self, X, y, sample_weight, classes, levels, streams):
         """X, the types of its columns, and the `Targets`."""

@@ -104,7 +104,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNG
         >>> bool(reg.fit(X, y, sample_weight=np.r_[2.0, np.ones(99)], alpha=np.full(100, 0.01)).score(X, y) > 0.99)
         True
         """
-        return self._all_or_nothing(X, y, sample_weight, offset=offset, alpha=alpha, trials=trials)
+        return self._learn(X, y, sample_weight, offset=offset, alpha=alpha, trials=trials)
 
     @streaming
     def partial_fit(
@@ -171,10 +171,10 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNG
         >>> bool(reg.score(X[:200], y[:200]) > 0.95), bool(reg.score(X[200:], y[200:]) > 0.95)
         (True, True)
         """
-        return self._all_or_nothing(X, y, sample_weight, offset=offset, streams=True, alpha=alpha, trials=trials)
+        return self._learn(X, y, sample_weight, streams=True, offset=offset, alpha=alpha, trials=trials)
 
-    def _learn(self, X, y, sample_weight, hooks, streams=False, **known):
-        return self._fit(*numbers.checked(self, X, y, sample_weight, known, streams), streams, hooks)
+    def _rows_of(self, X, y, sample_weight, streams, **known):
+        return numbers.checked(self, X, y, sample_weight, known, streams)
 
     @property
     def error_df_(self) -> float | Floats:

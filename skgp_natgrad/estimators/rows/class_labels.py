@@ -13,7 +13,7 @@ from ..arguments import checks
 from . import inputs
 
 # Of a warning, from `of_fit` and `of_stream` to the line that calls the estimator.
-_TO_CALLER = 8
+_TO_CALLER = 7
 
 
 def of_fit(estimator, y, previous, levels=None):
