@@ -65,30 +65,20 @@ def _of_seen(metric, found, y, weight, scorer):
     return float(np.mean(each))
 
 
-def _interval_score(found, y, weight, scorer):
-    return interval_score(y, *found.interval(scorer.coverage), scorer.coverage, sample_weight=weight)
-
-
-def _interval_width(found, y, weight, scorer):
-    return interval_width(*found.interval(scorer.coverage), sample_weight=weight)
-
-
-def _coverage_error(found, y, weight, scorer):
-    return abs(interval_coverage(y, *found.interval(scorer.coverage), sample_weight=weight) - scorer.coverage)
-
-
-def _calibration_error(found, y, weight, scorer):
-    return pit_calibration_error(*found.cdf(y), sample_weight=weight)
-
-
 _OF_REGRESSORS = {
     "nlpd": _nlpd,
     "msll": _msll,
     "crps": _crps,
-    "interval_score": _interval_score,
-    "interval_width": _interval_width,
-    "coverage_error": _coverage_error,
-    "calibration_error": _calibration_error,
+    "interval_score": lambda found, y, weight, scorer: interval_score(
+        y, *found.interval(scorer.coverage), scorer.coverage, sample_weight=weight
+    ),
+    "interval_width": lambda found, y, weight, scorer: interval_width(
+        *found.interval(scorer.coverage), sample_weight=weight
+    ),
+    "coverage_error": lambda found, y, weight, scorer: abs(
+        interval_coverage(y, *found.interval(scorer.coverage), sample_weight=weight) - scorer.coverage
+    ),
+    "calibration_error": lambda found, y, weight, scorer: pit_calibration_error(*found.cdf(y), sample_weight=weight),
 }
 
 
@@ -184,19 +174,6 @@ class DistributionScorer(BaseEstimator):
         """scikit-learn asks its scorers for this method, to pass weights in a search with several metrics."""
         return True
 
-    def __call__(
-        self,
-        estimator: Any,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        alpha: ArrayLike | None = None,
-        trials: ArrayLike | None = None,
-    ) -> float:
-        """Return the score of a fitted estimator: see `score`."""
-        return self.score(estimator, X, y, sample_weight, offset, alpha, trials)
-
     def score(
         self,
         estimator: Any,
@@ -247,6 +224,9 @@ class DistributionScorer(BaseEstimator):
                 f"{' or '.join(map(repr, _OF_CLASSIFIERS))}."
             )
         return -_OF_CLASSIFIERS[self.metric](*found, column_or_1d(y), sample_weight)
+
+    # scikit-learn calls its scorers.
+    __call__ = score
 
 
 nlpd_scorer = DistributionScorer("nlpd")

@@ -119,11 +119,11 @@ def _deviations(model, X, n_samples, random_state, device, joint):
     """The latent mean (K, N, 1), and Gaussian draws of what is added to it (K, N, n_samples)."""
     if joint:
         mean = predict(model, X, "latent_mean", device=device)
-        return mean[..., None], draws(np.zeros_like(mean), _covariance(model, X, device), n_samples, random_state)
+        return mean[..., None], draws(_covariance(model, X, device), n_samples, random_state)
     mean, var = predict(model.undispersed, X, device=device)
     if model.dispersion is not None:
         var = model.dispersion.latent(predict(model.of_dispersion, X, "latent_mean", device=device), var)
-    return mean[..., None], draws_by_rows(np.zeros_like(mean), var, n_samples, random_state)
+    return mean[..., None], np.sqrt(var)[..., None] * random_state.standard_normal((*var.shape, n_samples))
 
 
 def sample_targets(
@@ -228,21 +228,15 @@ def _projections(posterior, Kzx):
     return A, posterior.root_S.swapaxes(-1, -2) @ A
 
 
-def draws(mean, covariance, n_samples, random_state):
-    """Draws from Gaussians of mean (K, N) and covariance (K, N, N): (K, N, n_samples)."""
+def draws(covariance, n_samples, random_state):
+    """Draws from Gaussians of mean zero and covariance (K, N, N): (K, N, n_samples)."""
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    noise = random_state.standard_normal((*mean.shape, n_samples))
-    return mean[:, :, None] + root @ noise
-
-
-def draws_by_rows(mean, var, n_samples, random_state):
-    """Independent draws from Gaussians of mean and variance (K, N): (K, N, n_samples)."""
-    return mean[:, :, None] + np.sqrt(var)[:, :, None] * random_state.standard_normal((*mean.shape, n_samples))
+    return root @ random_state.standard_normal((*values.shape, n_samples))
 
 
 def memory_of_draws(n_rows, n_latent, n_samples, joint=True):
-    """Bytes needed by `draws` and by the covariance before it, or by `draws_by_rows`."""
+    """Bytes needed by `draws` and by the covariance before it, or by draws of each row alone."""
     if not joint:
         return 8 * n_rows * 4 * n_latent * n_samples
     # Covariances, eigenvectors and LAPACK's workspace; the noise, its products and the targets.

@@ -85,12 +85,8 @@ def restored(cls, state):
         fields = state["_dispersion"]
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
-    state |= {name: _restored_scale(state[name]) for name in _SCALES}
+    state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
     return state
-
-
-def _restored_scale(fields):
-    return (NormalScores if "knots" in fields else Scale)(**fields)
 
 
 def _n_columns(fields):

@@ -54,13 +54,17 @@ def check(before, now, streams):
     ValueError
         Names the argument, both values and the remedy.
     """
-    trained_mean_points = [_n_trained_mean_points(arguments) for arguments in (before, now)]
+    is_exact = [arguments["mean_solver"] == "exact" for arguments in (before, now)]
+    # The exact solver places them after training, anew in each fit.
+    trained_mean_points = [
+        0 if exact else arguments["n_mean_inducing"] for exact, arguments in zip(is_exact, (before, now), strict=True)
+    ]
     same = {
         # Its hyperparameters are compared one by one; None stands for a default kernel that would be made anew.
         "kernel": now["kernel"] is not None or before["kernel"] is None,
         "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
         "mean_function": _is_same(now["mean_function"], before.get("mean_function")),
-        "mean_solver": trained_mean_points[0] == trained_mean_points[1] or not _one_is_exact(before, now),
+        "mean_solver": trained_mean_points[0] == trained_mean_points[1] or is_exact[0] == is_exact[1],
         "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
         # New parameters of the objective apply from now on.
         "objective": type(now["objective"]) is type(before["objective"]),
@@ -88,15 +92,6 @@ def _is_same(mean_function, other):
 def _formula(likelihood):
     """What must be equal for one likelihood to take over the values of another."""
     return type(likelihood), [getattr(likelihood, name) for name in likelihood.options]
-
-
-def _n_trained_mean_points(arguments):
-    # mean_solver="exact" places them after training, anew in each fit.
-    return 0 if arguments["mean_solver"] == "exact" else arguments["n_mean_inducing"]
-
-
-def _one_is_exact(before, now):
-    return (before["mean_solver"] == "exact") != (now["mean_solver"] == "exact")
 
 
 def _changed(name, before, now, streams):
