@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, objectives
-from skgp_natgrad._backend.device import DEVICES, DTYPES
+from skgp_natgrad._backend.device import DTYPES
 from skgp_natgrad.svgp import BASES, INDUCING_INITS, MEAN_SOLVERS, OPTIMIZERS, PARAMETERIZATIONS, SOLVERS
 from skgp_natgrad.training import schedules
 
@@ -176,7 +176,6 @@ def test_types_can_be_evaluated(cls):
         ("gamma_schedule", schedules.names()),
         ("learning_rate", set(schedules.names()) - {"auto"}),
         ("dtype", DTYPES),
-        ("device", DEVICES),
     ],
 )
 def test_types_list_the_names_that_there_are(argument, names):

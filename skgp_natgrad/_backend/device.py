@@ -17,7 +17,6 @@ import numpy as np
 
 from . import placement, processes, programs
 
-DEVICES = ("auto", "cpu", "gpu")
 # The CPU, if JAX was not told to leave it out.
 HOST = "host"
 DTYPES = ("float64", "float32")

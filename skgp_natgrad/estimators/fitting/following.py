@@ -28,22 +28,6 @@ _FEWEST, _OUTLIERS = 20, 0.01
 _FAR, _MANY = 10.0, 10_000
 
 
-class Followed(NamedTuple):
-    """How a fit goes on.
-
-    Attributes
-    ----------
-    scales : training_table.Scales
-    previous : Previous
-        In these units.
-    warnings : list of str
-    """
-
-    scales: training_table.Scales
-    previous: svgp.Previous
-    warnings: list
-
-
 def followed(plan, table, scales, previous, estimator, random_state):
     """The scales and the record with which the next rows of a stream are learned, and a list of warnings.
 
