@@ -26,6 +26,7 @@ from scipy import linalg, optimize
 from .._backend import threads
 from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt, turning_back
+from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
@@ -96,7 +97,7 @@ def _pull_back(kernel, X, diagonal, rest):
 def _padded(X):
     """Fill up with rows of zeros, to a size that similar tables share."""
     size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))
-    return np.pad(X, ((0, size - len(X)), (0, 0)))
+    return filled_up(X, size, value=0.0)
 
 
 class _Factored(NamedTuple):

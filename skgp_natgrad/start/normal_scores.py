@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
+from .._backend.rows import filled_up
 from .scale import snapped
 
 # Most knots of a column; between them the map is linear.
@@ -89,10 +90,7 @@ def fit_normal_scores(table, weight, spans=None):
     """Return the `NormalScores` of the columns of ``table`` (N, D) with weights (N,)."""
     columns = [_of_column(column, weight) for column in table.T]
     most = max(len(knots) for knots, _ in columns)
-    knots, scores = (
-        np.column_stack([np.pad(each, (0, most - len(each)), mode="edge") for each in part])
-        for part in zip(*columns, strict=True)
-    )
+    knots, scores = (np.column_stack([filled_up(each, most) for each in part]) for part in zip(*columns, strict=True))
     return NormalScores(knots, scores, spans)
 
 

@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from .._backend import processes
+from .._backend.rows import filled_up
 from ..training.batches import bucket
 from ..training.shares import gathered
 from ..variational.bases import BASES
@@ -59,7 +60,7 @@ def with_means(means, parameters, constants):
 def _with_further(Z_mean, a, parameters, constants, requested):
     """The parameters and the constants with mean-only points and their weights (K, G), padded to what was requested."""
     points, masks = padded((np.asarray(parameters.points.Z), Z_mean), (0, requested))
-    a = np.pad(a, ((0, 0), (0, len(points.Z_mean) - len(Z_mean))))
+    a = filled_up(a, len(points.Z_mean), 1, value=0.0)
     constants = constants._replace(masks=masks._replace(Z=constants.masks.Z))
     return parameters._replace(points=points, weights=parameters.weights._replace(a=a)), constants
 
@@ -69,6 +70,6 @@ def padded(placed, requested):
     points, masks = [], []
     for some, most in zip(placed, requested, strict=True):
         size = max(len(some), min(most, bucket(len(some)))) if len(some) else 0
-        points.append(np.pad(some, ((0, size - len(some)), (0, 0))))
+        points.append(filled_up(some, size, value=0.0))
         masks.append((np.arange(size) < len(some)).astype(float))
     return Points(*points), Masks(*masks)

@@ -12,6 +12,7 @@ import numpy as np
 from .. import kernels
 from .._backend.flat import flat
 from .._backend.repeated import at_most_one
+from .._backend.rows import filled_up
 from .evidence import Hyperparameters
 from .scale import fit_common_scale, fit_scale
 
@@ -60,13 +61,13 @@ class View:
         scale = fit_scale("X", X, at_most_one(table.weight), active=True)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
-        missing = -self.width % _COLUMNS
-        X = np.pad(X, ((0, 0), (0, missing)))
+        n_columns = -(-self.width // _COLUMNS) * _COLUMNS
+        X = filled_up(X, n_columns, 1, value=0.0)
         longest = np.sqrt(self.width) * deviation
         shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
         self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
         # What fills up has next to no part in sums over columns.
-        self.longest = np.pad(longest, (0, missing), constant_values=self.limits[1])
+        self.longest = filled_up(longest, n_columns, value=self.limits[1])
         self.table, self.noises = table._replace(X=X), noises
         # Columns that are constant, among them those that fill up, have no part in the distances.
         self.varies = np.ptp(X, axis=0) > 0.0
