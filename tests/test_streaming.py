@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend import memory
-from skgp_natgrad.estimators.fitting import following
+from skgp_natgrad.estimators.fitting import continuing
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
 from skgp_natgrad.training import batches
 from skgp_natgrad.variational import bound as bounds
@@ -610,7 +610,7 @@ def test_a_stream_that_does_not_change_is_left_alone(table, monkeypatch):
         return model.predict(table[0], return_std=True)
 
     found = learned()
-    monkeypatch.setattr(following, "_with_units", lambda plan, rows, scales, previous, *_: (scales, previous, []))
+    monkeypatch.setattr(continuing, "_with_units", lambda plan, rows, scales, previous, *_: (scales, previous, []))
     assert_array_equal(found, learned())
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Literal
 
 from ._base import REGISTRY, Likelihood, LocationLikelihood, RegressionLikelihood, ScalarLikelihood
-from ._defined import undefined_method
 from ._families import ClassLikelihood, TwoLatentLikelihood
+from ._given import in_units as in_units
+from ._given import in_units_of as in_units_of
+from ._given import undefined_method
 from ._transforms import Transform, positive, unconstrained, unit_interval
-from ._units import in_units as in_units
-from ._units import in_units_of as in_units_of
 from .bernoulli import Bernoulli
 from .beta import Beta
 from .binomial import Binomial

@@ -24,7 +24,7 @@ from ..arguments.table import Monitoring
 from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, training_table
 from ..rows.training_table import with_points
-from . import following, warm_start
+from . import continuing
 
 # Arguments that do not change the result; those that a warm start may change are compared separately.
 _WITHOUT_EFFECT = (*Monitoring._arguments, "warm_start")
@@ -54,7 +54,7 @@ class Fit(NamedTuple):
     posterior : Posterior or None
         The posterior of a stream's earlier rows.
     trained_with : dict
-        See `warm_start.recorded`.
+        See `continuing.recorded`.
     attributes : dict
         Fitted attributes that the subclass adds.
     warnings : list of str
@@ -112,7 +112,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator)
     arguments["kernel"] = by_position(estimator.kernel, estimator)
-    trained_with = warm_start.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
+    trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
@@ -122,10 +122,10 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         plan = _in_units(plan, some, normalize_y)
         scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
-        warm_start.check(estimator._trained_with, trained_with, streams)
+        continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
-    ends = {"_ends_of_X": following.ends_of_X(some, estimator._ends_of_X if previous is not None and streams else None)}
+    ends = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None)}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -148,10 +148,10 @@ def _continued(estimator, plan, table, trained_with, previous, streams, random_s
     """The scales and the record with which a fit goes on from the one before, and warnings."""
     scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
     before = _in_units_of_model(estimator._trained_with, scales.x)
-    previous = warm_start.continued(previous, plan, before, trained_with, *shape, streams)
+    previous = continuing.continued(previous, plan, before, trained_with, *shape, streams)
     if not streams:
         return scales, previous, []
-    return following.followed(plan, table, scales, previous, estimator, random_state)
+    return continuing.followed(plan, table, scales, previous, estimator, random_state)
 
 
 def _ranked(estimator, plan, table, some, previous):
@@ -248,10 +248,10 @@ def _scales_before(estimator, table, streams):
     """The scales of the fit that this one continues."""
     x, y = estimator._x_scale, estimator._y_scale
     if len(y.scale) != table.n_targets:
-        reason = warm_start.reason(streams)
+        reason = continuing.reason(streams)
         raise ValueError(
             f"{reason}, but y has {table.n_targets} columns, and had {len(y.scale)} in the fit before; give it the "
-            f"same columns, or {warm_start.anew(streams)} to start anew."
+            f"same columns, or {continuing.anew(streams)} to start anew."
         )
     return training_table.Scales(x, y)
 

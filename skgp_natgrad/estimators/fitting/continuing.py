@@ -1,0 +1,358 @@
+"""How a fit continues an earlier one: arguments that have changed in between, and the units of a stream's targets.
+
+One rule holds for warm starts and streams: a changed argument either takes effect, or raises an
+error that names it. A hyperparameter that is fixed, or whose initial value has changed since the fit
+before, starts at the argument's value; the others start at their trained values. Arguments that
+define the structure of the model cannot change; all others apply from now on.
+
+The units of a stream's targets follow y where it grows or shrinks. If y grows, the model is told in larger ones, which
+changes no prediction: only the hyperparameters, which training goes on with, keep their numbers. If the new rows
+contradict what the model knows of the places where they lie, another function has taken the place of the first: its
+rows are forgotten, and training begins in the units of the new rows.
+
+X has no such remedy. A column that leaves what was seen may have other units, or go on to where nothing is known, as
+time does, and rows do not tell which: the user is told.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import NamedTuple
+
+import jax
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from ... import svgp
+from ...start.scale import Moments, Scale
+from ...svgp import Parameters, specification
+from ..arguments.reading import one_or_each
+from ..rows import training_table
+
+# Arguments that may change in a stream, but not at a warm start.
+_FOLLOWS_A_STREAM = ("n_inducing",)
+# Arguments that may change at a warm start, which sees all rows, but not in a stream.
+_STAYS_IN_A_STREAM = ("mean_function",)
+_LONGEST_SHOWN = 200
+# What "auto" is for the solvers whose fits can be continued.
+_OF_AUTO = {"n_mean_inducing": 0, "mean_solver": "adam"}
+
+
+def reason(streams):
+    """The reason why a fit continues the last one, for messages."""
+    return "partial_fit continues the fit before" if streams else "warm_start=True"
+
+
+def anew(streams):
+    """The remedy for a fit that cannot continue the last one, for messages."""
+    return "call fit" if streams else "set warm_start=False"
+
+
+def check(before, now, streams):
+    """Refuse a changed argument that cannot take effect while continuing.
+
+    Parameters
+    ----------
+    before, now : dict
+        From `recorded`: the arguments of the fit before, and of this one. The likelihoods are
+        prepared for the targets.
+    streams : bool
+        Whether the rows of the fit before count as well.
+
+    Raises
+    ------
+    ValueError
+        Names the argument, both values and the remedy.
+    """
+    is_exact = [arguments["mean_solver"] == "exact" for arguments in (before, now)]
+    # The exact solver places them after training, anew in each fit.
+    trained_mean_points = [
+        0 if exact else arguments["n_mean_inducing"] for exact, arguments in zip(is_exact, (before, now), strict=True)
+    ]
+    same = {
+        # Its hyperparameters are compared one by one; None stands for a default kernel that would be made anew.
+        "kernel": now["kernel"] is not None or before["kernel"] is None,
+        "likelihood": _formula(now["likelihood"]) == _formula(before["likelihood"]),
+        "mean_function": _is_same(now["mean_function"], before.get("mean_function")),
+        "mean_solver": trained_mean_points[0] == trained_mean_points[1] or is_exact[0] == is_exact[1],
+        "n_mean_inducing": trained_mean_points[0] == trained_mean_points[1],
+        # New parameters of the objective apply from now on.
+        "objective": type(now["objective"]) is type(before["objective"]),
+    }
+    for name in now:
+        if name in (_FOLLOWS_A_STREAM if streams else _STAYS_IN_A_STREAM):
+            continue
+        unchanged = same[name] if name in same else np.array_equal(now[name], before[name])
+        if not unchanged:
+            raise _changed(name, before, now, streams)
+
+
+def _is_same(mean_function, other):
+    """Whether two functions of X are one, or two regressors have equal parameters."""
+    if isinstance(mean_function, BaseEstimator) and type(mean_function) is type(other):
+        # Unlike a repr it has long arrays whole.
+        return joblib.hash(mean_function.get_params()) == joblib.hash(other.get_params())
+    if inspect.ismethod(mean_function) and inspect.ismethod(other):
+        # Of two fitted models of the same parameters it has one repr.
+        states = (joblib.hash(vars(each.__self__)) for each in (mean_function, other))
+        return mean_function.__func__ == other.__func__ and len(set(states)) == 1
+    return repr(mean_function) == repr(other)
+
+
+def _formula(likelihood):
+    """What must be equal for one likelihood to take over the values of another."""
+    return type(likelihood), [getattr(likelihood, name) for name in likelihood.options]
+
+
+def _changed(name, before, now, streams):
+    return ValueError(
+        f"{reason(streams)}, but {name}={_shown(now[name])}, and the fit before had {name}={_shown(before[name])}, "
+        f"and {name} cannot change when a fit is continued; set it back, or {anew(streams)} to start anew."
+    )
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def recorded(arguments, likelihood, objective, normalize_y):
+    """Copies of the arguments that define a model; later changes in place do not reach them.
+
+    Parameters
+    ----------
+    arguments : dict
+        The constructor's arguments.
+    likelihood : Likelihood
+        Prepared for the targets.
+    objective : Objective
+    normalize_y : bool
+        The value that the fit used.
+    """
+    names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
+    record = {name: arguments[name] for name in names}
+    # "all" means the same as None.
+    record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
+    record |= {name: same for name, same in _OF_AUTO.items() if record[name] == "auto"}
+    record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
+    # Classifiers have none. A frozen model is not copied: one is enough.
+    mean_function = arguments.get("mean_function")
+    if isinstance(mean_function, BaseEstimator):
+        mean_function = clone(mean_function)
+    return {**copy.deepcopy(record), "mean_function": mean_function}
+
+
+def continued(previous, plan, before, now, n_features, n_targets, streams):
+    """The earlier fit to continue, with the hyperparameters at which this one starts.
+
+    Parameters
+    ----------
+    previous : Previous
+    plan : Plan
+        Complete.
+    before, now : dict
+        From `recorded`, after `check`.
+    n_features, n_targets : int
+        Numbers of columns of X and y.
+    streams : bool
+        As in `check`.
+
+    Returns
+    -------
+    previous : Previous
+
+    Raises
+    ------
+    ValueError
+        If the kernel's form differs from that of the fit before.
+    """
+    trained = tuple(previous.parameters[:2])
+    start, lower, upper = specification(plan.kernels, plan.likelihood, n_features, n_targets)
+    if _form(start[0]) != _form(trained[0]):
+        raise _changed("kernel", before, now, streams)
+    started = _started(start[0], before, now, n_features, n_targets)
+    hyperparameters = jax.tree.map(_going_on, trained, start, lower, upper, started)
+    return previous._replace(parameters=Parameters(*hyperparameters, *previous.parameters[2:]))
+
+
+def _form(kernels):
+    """What must be equal for one kernel to take over the values of another."""
+    return jax.tree.structure(kernels), [np.shape(leaf) for leaf in jax.tree.leaves(kernels)]
+
+
+def _started(start, before, now, n_features, n_targets):
+    """The initial values of the fit before: a present value that equals its old one has not been changed."""
+    kernel = before["kernel"]
+    given = () if kernel is None or now["kernel"] is None else one_or_each(kernel)
+    of_kernels, of_likelihood = specification(given, before["likelihood"], n_features, n_targets)[0]
+    if now["kernel"] is None:
+        # Neither fit was given a value.
+        of_kernels = start
+    elif kernel is None:
+        # Every value is new: no number equals NaN.
+        of_kernels = jax.tree.map(lambda value: np.full_like(value, np.nan), start)
+    return of_kernels, of_likelihood
+
+
+def _going_on(trained, start, lower, upper, started):
+    stated = (start != started) | (lower == upper)
+    return np.where(stated, start, np.clip(trained, lower, upper))
+
+
+# y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
+_GROWN, _SHRUNK = 2.0, 1.0 / 3.0
+# So few rows do not tell that y has shrunk, no function that could take the place of another, and not how far X
+# reaches; and the share of rows, and one at least, that may be outliers.
+_FEWEST, _OUTLIERS = 20, 0.01
+# A column of X reaches so many times as far as in the rows before; so many of them tell how far that is.
+_FAR, _MANY = 10.0, 10_000
+
+
+def followed(plan, table, scales, previous, estimator, random_state):
+    """The scales and the record with which the next rows of a stream are learned, and a list of warnings.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+        In the units of the user.
+    scales : training_table.Scales
+        Of the fit before.
+    previous : Previous
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+        As the fit before has left it.
+    random_state : numpy.random.RandomState
+        It is not changed.
+
+    Returns
+    -------
+    scales : training_table.Scales
+    previous : Previous
+        In these units.
+    warnings : list of str
+    """
+    rows = table.sample
+    names = getattr(estimator, "feature_names_in_", None)
+    told = [] if previous.weight < _FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
+    normalize_y = estimator._trained_with["normalize_y"]
+    if normalize_y and not isinstance(normalize_y, str):
+        scales, previous, others = _with_units(plan, rows, scales, previous, estimator._posterior, random_state)
+        told += others
+    return scales, previous, told
+
+
+def _with_units(plan, rows, scales, previous, posterior, random_state):
+    """The same as `followed`, of the targets alone."""
+    sizes = _sizes(rows, plan.likelihood, scales.y)
+    if not sizes.changed.any():
+        return scales, previous, []
+    # Larger ones where y has grown: the prior is then wide enough for the new rows, wherever they lie.
+    larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * sizes.ratio))
+    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
+    rescaled = _in_units(plan.likelihood, previous, scales.y, larger.y) if sizes.grown.any() else previous
+    forgets = sizes.changed & sizes.tells
+    latents = np.resize(forgets, plan.n_latent(rows))
+    trial = training_table.scaled(rows, larger, *units)
+    if not (forgets.any() and svgp.is_contradicted(plan, trial, rescaled, posterior, latents, random_state)):
+        return larger, rescaled, []
+    y = Scale(np.where(forgets, sizes.mean, larger.y.offset), np.where(forgets, sizes.deviation, larger.y.scale))
+    before, scales = scales.y, scales._replace(y=y)
+    previous = svgp.forgotten(plan, training_table.scaled(rows, scales, *units), rescaled, latents)
+    return scales, previous, [_of_forgetting(sizes, before, forgets)]
+
+
+class _Size(NamedTuple):
+    """How the size of one target compares to its unit.
+
+    Attributes
+    ----------
+    ratio : float
+        The rows' distance from the offset, in units; one where y has not grown.
+    grown, changed, tells : bool
+        Whether there are rows enough, and not all equal, for a function that takes the place of another: ``tells``.
+    mean, deviation : float
+        Of the rows.
+    """
+
+    ratio: float = 1.0
+    grown: bool = False
+    changed: bool = False
+    tells: bool = False
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def of(cls, y, weight, offset, scale):
+        """The size of the targets (N,) of which NaN are missing."""
+        seen = np.isfinite(y)
+        y, weight = y[seen], weight[seen]
+        if not len(y):
+            return cls()
+        moments = Moments(y.min(keepdims=True), y.max(keepdims=True))
+        moments.add(y[:, None], weight)
+        mean, deviation = (float(each[0]) for each in moments.result)
+        away = np.abs(y - offset)
+        most = np.argsort(away, kind="stable")[: len(y) - max(1, int(_OUTLIERS * len(y)))]
+        unit = away.max()
+        distance = (
+            unit * np.sqrt(np.average((away[most] / unit) ** 2, weights=weight[most])) if len(most) and unit else 0.0
+        )
+        grown, tells = distance > _GROWN * scale, len(y) >= _FEWEST and deviation > 0.0
+        shrunk = not grown and tells and deviation < _SHRUNK * scale
+        return cls(distance / scale if grown else 1.0, grown, grown or shrunk, tells, mean, deviation)
+
+
+def _sizes(rows, likelihood, scale):
+    """The `_Size` of each target, as one of arrays (T,)."""
+    y = rows.y
+    if rows.offset is not None:
+        y, _ = likelihood.without_offset(y, np.broadcast_to(rows.weight, y.shape), rows.offset)
+    each = [_Size.of(*one) for one in zip(y, [rows.weight] * len(y), scale.offset, scale.scale, strict=True)]
+    return _Size(*map(np.array, zip(*each, strict=True)))
+
+
+def _in_units(likelihood, previous, before, now):
+    """The record of a fit in other units of y, in which the latent functions and their means are what they were."""
+    (offset, scale), (offset_now, scale_now) = (likelihood.latent_units(*each[:2]) for each in (before, now))
+    prior_mean = (offset + scale * previous.prior_mean[:, 0] - offset_now) / scale_now
+    return svgp.rescaled(previous, scale / scale_now, prior_mean[:, None])
+
+
+def _of_forgetting(sizes, before, forgets):
+    """The warning for targets whose earlier rows are forgotten."""
+    each = [
+        f"{f'output {k}: ' if len(forgets) > 1 else ''}{sizes.deviation[k] / before.scale[k]:.3g} times, and "
+        f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g} away"
+        for k in np.flatnonzero(forgets)
+    ]
+    return (
+        "The scale of y has changed: its standard deviation and its mean, in standard deviations of the rows before, "
+        f"are {'; '.join(each)}. The new rows contradict what the earlier ones say of y, which is forgotten; the scale "
+        "of y is now theirs. If it is the unit of y that has changed, give y in one unit."
+    )
+
+
+def ends_of_X(table, before=None):
+    """The least and the largest value of each column of X (2, D) but for outliers, with those of the rows before."""
+    X = table.sample.X
+    ends = np.quantile(X[:: 1 + len(X) // _MANY], [_OUTLIERS, 1.0 - _OUTLIERS], axis=0, method="closest_observation")
+    return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
+
+
+def _of_far_columns(X, ends, names):
+    """A warning of the columns of X that go far beyond the ``ends`` of the rows before: a list."""
+    middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
+    with np.errstate(over="ignore"):
+        away = np.sort(np.abs(X - middle) / np.where(half > 0.0, half, 1.0), axis=0)
+    ratio = away[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
+    far = np.flatnonzero(ratio > _FAR)
+    if not len(far):
+        return []
+    shown = ", ".join(f"{j if names is None else repr(str(names[j]))} ({ratio[j]:.3g} times as far)" for j in far)
+    return [
+        f"Columns of X reach far beyond the rows before: {shown}. Nothing is known there, and the lengthscales begin "
+        "with those of the rows before. If the unit of a column has changed, give it in one unit; otherwise call fit "
+        "with rows of all kinds."
+    ]
