@@ -191,7 +191,7 @@ FEW_STEPS = {"solver": "ngd", "n_inducing": 5, "max_iter": 2}
         (RBF(), {**FEW_STEPS, "optimizer": None}, "optimizer=None keeps the kernel's hyperparameters"),
         (FIXED, FEW_STEPS, "all that it would search for is fixed"),
         (FIXED, {"likelihood": Gaussian(0.1, "fixed")}, "all that it would search for is fixed"),
-        (RBF(), {"likelihood": "poisson", "n_inducing": 5}, "of counts the search has one start"),
+        (RBF(), {"likelihood": "poisson", "n_inducing": 5}, "for counts the search starts at the given values alone"),
         (FIXED, {}, None),
         (RBF(), FEW_STEPS, None),
     ],
@@ -210,6 +210,14 @@ def test_restarts_without_effect_are_named_and_have_none(kernel, options, reason
     )
     if reason:
         np.testing.assert_array_equal(*predicted)
+
+
+def test_a_search_of_one_start_needs_no_restarts(rng):
+    X = rng.uniform(0.0, 3.0, (30, 1))
+    model = regressor(RBF(), likelihood="poisson", n_inducing=5, n_restarts_optimizer=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Without effect")
+        model.fit(X, rng.poisson(1.0, 30))
 
 
 # -- units -----------------------------------------------------------------------------------

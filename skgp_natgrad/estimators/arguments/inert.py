@@ -144,8 +144,11 @@ def kernel_search(fit, estimator):
         return None
     if estimator.kernel is None and plan.hyperparameter_prior is None:
         return "the default kernel has a search of its own"
+    if plan.n_restarts == 0:
+        # No search needs further starts.
+        return None
     if search == "bound":
-        return "of counts the search has one start"
+        return "for counts the search starts at the given values alone"
     if search == "restarts" and plan.settings.algorithm.optimizer is None:
         return "optimizer=None keeps the kernel's hyperparameters"
     several = len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != fit.table.n_targets)
