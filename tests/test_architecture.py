@@ -31,6 +31,7 @@ FLOORS = [
     "training",
     "step",
     "prediction",
+    "neighbours",
     "variational",
     "objectives",
     "priors",

@@ -1,0 +1,163 @@
+"""The nearest rows of a table: by a tree where columns are few, else by products in single precision.
+
+Both are exact. What single precision rounds to bounds each distance from below; the rows whose bound is no larger than
+the largest distance that is wanted are compared in double precision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from .._backend import threads
+
+# Most columns of a tree.
+_FEW_COLUMNS = 12
+_LEAF = 32
+# Rows for which neighbours are looked for at once; with products so many numbers, which stay in the cache.
+_BLOCK_ROWS, _NUMBERS = 256, 4_000_000
+# Rows of which the sizes of distances are judged, and how many more than are wanted are looked for.
+_SAMPLE, _MORE = 4096, 2.0
+_EPS = float(np.finfo(np.float32).eps)
+
+
+class Nearest:
+    """Finds the rows of a table that are nearest to others.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, D)
+    rates : ndarray of shape (D,)
+        What columns are multiplied by: inverse lengthscales, as of `rates`.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 5.0]])
+    >>> Nearest(rows, np.array([1.0, 0.1])).query(np.zeros((1, 2)), 4)
+    array([[ 0,  2,  1, -1]])
+    """
+
+    def __init__(self, X, rates):
+        # All rows are as far from one another along the others.
+        self._columns = np.flatnonzero((rates > 0.0) & (np.ptp(X, axis=0) > 0.0))
+        self._rates, self.n_rows = rates[self._columns], len(X)
+        self._centre = X[:, self._columns].mean(0)
+        self._X = self._scaled(X)
+        self._tree = self._single = None
+        if 0 < len(self._columns) <= _FEW_COLUMNS:
+            # Splits at the middle of boxes: quicker to build than at medians, and as quick to search.
+            self._tree = cKDTree(self._X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
+        else:
+            self._single = self._X.astype(np.float32)
+            square = np.einsum("nd,nd->n", self._single, self._single)
+            # By as much as the sum of both squares times this a distance may be too large.
+            self._rounding = 2.0 * (len(self._columns) + 4.0) * _EPS
+            self._least = (1.0 - self._rounding) * square
+
+    def _scaled(self, X):
+        return np.ascontiguousarray((X[:, self._columns] - self._centre) * self._rates)
+
+    def query(self, x, n, allowed=None):
+        """The ``n`` rows nearest to each of ``x`` (B, D), nearest first; -1 where there are fewer.
+
+        Parameters
+        ----------
+        x : ndarray of shape (B, D)
+        n : int
+        allowed : callable, optional
+            Of positions in ``x`` (B',) and rows (B', k), which of these count: (B', k).
+
+        Returns
+        -------
+        near : ndarray of shape (B, n)
+        """
+        near = np.full((len(x), n), -1)
+
+        def of_block(start):
+            rows = slice(start, start + _BLOCK_ROWS)
+            counts = None if allowed is None else lambda at, found: allowed(start + at, found)
+            self._query(near[rows], self._scaled(x[rows]), counts)
+
+        threads.for_each(of_block, range(0, len(x), _BLOCK_ROWS))
+        return near
+
+    def _query(self, near, x, allowed):
+        """Fill ``near`` (B, n), of rows ``x`` in units of the rates."""
+        n = near.shape[1]
+        left, n_found = np.arange(len(x)), n if allowed is None else n + 1
+        while len(left):
+            n_found = min(n_found, self.n_rows)
+            found = self._of(x[left], n_found)
+            counts = np.ones(found.shape, bool) if allowed is None else allowed(left, found)
+            order = np.argsort(~counts, axis=1, kind="stable")[:, :n]
+            found, counted = (np.take_along_axis(each, order, axis=1) for each in (found, counts))
+            done = (counts.sum(1) >= n) | (n_found == self.n_rows)
+            near[left[done], : order.shape[1]] = np.where(counted, found, -1)[done]
+            left, n_found = left[~done], 2 * n_found
+
+    def _of(self, x, n):
+        """The rows nearest to ``x`` (B, D) in units of the rates, at most N of them."""
+        if self._tree is not None:
+            return self._tree.query(x, np.arange(1, n + 1))[1]
+        found, size = np.empty((len(x), n), int), max(_NUMBERS // self.n_rows, 1)
+        for start in range(0, len(x), size):
+            some = x[start : start + size]
+            single = some.astype(np.float32)
+            least = single @ self._single.T
+            least *= np.float32(-2.0)
+            least += self._least
+            of_x = (1.0 - self._rounding) * np.einsum("bd,bd->b", some, some)
+            for i, row in enumerate(some):
+                found[start + i] = self._of_bounds(row, least[i], of_x[i], n)
+        return found
+
+    def _of_bounds(self, x, least, of_x, n):
+        """The ``n`` rows nearest to one, whose squared distances are at least ``of_x + least`` (N,)."""
+        some = _smallest(least, n)
+        limit = self._squares(x, some).max() - of_x
+        # As the bounds are, rounded to single precision.
+        some = np.flatnonzero(least <= limit + _EPS * abs(limit))
+        squares = self._squares(x, some)
+        return some[np.lexsort((some, squares))[:n]]
+
+    def _squares(self, x, rows):
+        difference = self._X[rows] - x
+        return np.einsum("nd,nd->n", difference, difference)
+
+
+def _smallest(values, n):
+    """The positions of the ``n`` smallest values."""
+    step = len(values) // _SAMPLE
+    if step > 1:
+        # A part of the values tells below which one enough of all lie.
+        part = values[::step]
+        rank = min(int(_MORE * n / step) + 8, len(part) - 1)
+        some = np.flatnonzero(values <= np.partition(part, rank)[rank])
+        if len(some) >= n:
+            return some[np.argpartition(values[some], n - 1)[:n]]
+    return np.argpartition(values, n - 1)[:n]
+
+
+def earlier(X, rates, n):
+    """The ``n`` nearest among the rows before each row of X (N, D), nearest first; -1 where there are fewer.
+
+    The rows' order is to be a random one, so that early rows have neighbours in all places.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, D)
+    rates : ndarray of shape (D,)
+    n : int
+
+    Returns
+    -------
+    near : ndarray of shape (N, n)
+    """
+    near, start = np.full((len(X), n), -1), 0
+    while start < len(X) and n:
+        # At least half of those that such a tree holds come before.
+        stop = min(max(2 * start, 4 * n, _BLOCK_ROWS), len(X))
+        index = np.arange(start, stop)
+        near[index] = Nearest(X[:stop], rates).query(X[index], n, lambda at, found, i=index: found < i[at][:, None])
+        start = stop
+    return near
