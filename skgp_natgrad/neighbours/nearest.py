@@ -11,8 +11,9 @@ from scipy.spatial import cKDTree
 
 from .._backend import threads
 
-# Most columns of a tree.
-_FEW_COLUMNS = 12
+# Most columns of a tree. Of 250,000 rows with 8 columns 200 neighbours took 1.1 ms, by a tree as by products; with 12
+# columns 8 ms by a tree, and 1 ms by products.
+_FEW_COLUMNS = 8
 _LEAF = 32
 # Rows for which neighbours are looked for at once; with products so many numbers, which stay in the cache.
 _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
