@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from ._backend import device as _device
 from ._backend import threads
 from ._backend.types import Seed
+from .neighbours import Neighbours
 from .prediction.calibration import Calibration
 from .prediction.dispersion import NORMAL_DF, Dispersion
 from .prediction.joint import covariance, memory_of_draws, sample_latent, sample_targets
@@ -69,6 +70,7 @@ __all__ = [
     "LongTable",
     "Masks",
     "Model",
+    "Neighbours",
     "Parameters",
     "Plan",
     "Points",
@@ -267,7 +269,7 @@ def _in_one_step(state, constants, table, plan, random_state):
     if optimum.means is not None:
         parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
         found = found._replace(state=state._replace(parameters=parameters), constants=constants)
-    of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain")}
+    of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
     return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
 

@@ -116,6 +116,7 @@ OWN = {
         "missing_targets": ["ignore"],
         "mean_function": ["linear"],
         "calibrate": [True],
+        "n_neighbors": [0],
     },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
@@ -148,6 +149,7 @@ WITHOUT_EFFECT = {
         "tol",
         "n_iter_no_change",
         "missing_targets",
+        "n_neighbors",
     ),
     *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate"), (NGDSVGPRegressor, "calibrate")),
     ("partial_fit", "warm_start"),

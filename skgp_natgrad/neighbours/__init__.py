@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .conditional import moments
 from .nearest import Nearest, earlier
+from .process import Neighbours
 from .rates import rates
 
-__all__ = ["Nearest", "earlier", "moments", "rates"]
+__all__ = ["Nearest", "Neighbours", "earlier", "moments", "rates"]

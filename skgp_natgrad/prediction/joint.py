@@ -61,10 +61,13 @@ def _covariance(model, X, device):
     """The joint covariance (K, N, N) of Gaussian draws, which a dispersion mixes to Student-t ones."""
     with _device.computation(device, required=False):
         found = covariance_of_latents(computing(model.kernels, X), model.posterior, X)
-    if model.dispersion is not None:
+    if model.dispersion is not None or model.neighbours is not None:
         var = np.einsum("kii->ki", found)
-        log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
-        scaled = model.dispersion.latent(log_factor, var)
+        # Of neighbours each row's variance is known, and no covariance: the correlations are those of the posterior.
+        scaled = var if model.neighbours is None else predict(model.undispersed, X, device=device)[1]
+        if model.dispersion is not None:
+            log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
+            scaled = model.dispersion.latent(log_factor, scaled)
         root = np.sqrt(np.divide(scaled, var, out=np.ones_like(var), where=var > 0.0))
         # Each in place: the array may be large.
         found *= root[:, :, None]

@@ -14,6 +14,7 @@ from .._backend import device as _device
 from .._backend import threads
 from .._backend.types import Device, Devices, Floats, Seed
 from ..likelihoods import Gaussian, Likelihood
+from ..neighbours import Neighbours
 from ..variational.model import Constants
 from . import calibration as calibration_of
 from . import evaluate
@@ -65,6 +66,9 @@ class Model(NamedTuple):
         Scales of the latent functions in class probabilities: see `calibrated`.
     dispersion : Dispersion, optional
         A factor of the variance of y as a function of X, with a Gaussian likelihood.
+    neighbours : Neighbours, optional
+        Rows from which others are predicted, in place of the posterior, of which are the correlations of several rows
+        and the gradients.
     """
 
     kernels: tuple[Kernel, ...]
@@ -72,6 +76,7 @@ class Model(NamedTuple):
     posterior: Posterior
     calibration: Calibration | None = None
     dispersion: Dispersion | None = None
+    neighbours: Neighbours | None = None
 
     @property
     def undispersed(self) -> Model:
@@ -170,7 +175,7 @@ def predict(
     """
     if quantity not in _QUANTITIES:
         raise ValueError(f"quantity={quantity!r} must be one of {', '.join(map(repr, _QUANTITIES))}.")
-    function, (kernels, likelihood, posterior, calibration, dispersion) = _QUANTITIES[quantity], model
+    function, (kernels, likelihood, posterior, calibration, dispersion, neighbours) = _QUANTITIES[quantity], model
     if dispersion is not None and function in _DISPERSED:
         if function is evaluate.latent_moments:
             return _latent_moments(model, X, device, n_devices, offset)
@@ -181,8 +186,8 @@ def predict(
             return evaluate.at_moments(function, errors, *moments, *targets, known=wide)
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
-    if offset is not None or known is not None:
-        mean, var = predict(model, X, device=device, n_devices=n_devices)
+    if offset is not None or known is not None or neighbours is not None:
+        mean, var = _moments(model, X, device, n_devices)
         mean = mean if offset is None else mean + offset
         with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, likelihood, mean, var, *targets, known=known)
@@ -192,6 +197,15 @@ def predict(
         if few:
             return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
         return evaluate.in_chunks(function, computing(kernels, X), likelihood, posterior, X, *targets)
+
+
+def _moments(model, X, device, n_devices):
+    """The moments of the latent functions: (K, N) each."""
+    if model.neighbours is None:
+        return predict(model, X, device=device, n_devices=n_devices)
+    with _device.computation(_device.HOST):
+        mean, var = model.neighbours.moments(computing(model.kernels, X), X)
+    return model.posterior.prior_mean + mean, var
 
 
 def distribution(

@@ -22,6 +22,7 @@ import numpy as np
 from .._backend import in_place, placement
 from .._backend.repeated import common_weight
 from ..kernels.algebra import multiplied, room
+from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
 from ..training.shares import filled_up, gathered
@@ -59,6 +60,8 @@ class Optimum(NamedTuple):
         The mean where it rests on further points, too: q's own is then that part which the inducing points explain.
     gain : Gain, optional
         Of class labels, by how much held-out ones are predicted better than by their frequencies.
+    neighbours : Neighbours, optional
+        The rows from which others are predicted, where they are predicted better so.
     status : str, optional
         Why q is not the best one yet: "turns" if Newton's method ended at its limit of them.
     """
@@ -71,6 +74,7 @@ class Optimum(NamedTuple):
     left_out: LeftOut | None = None
     means: Means | None = None
     gain: Gain | None = None
+    neighbours: Neighbours | None = None
     status: str | None = None
 
 

@@ -38,7 +38,11 @@ class Plan(NamedTuple):
     n_mean_inducing_at_most : bool
         Whether `n_mean_inducing` is the largest number, and there are fewer where class labels ask for no more.
     n_inducing_alone : int or None
-        Inducing points where a mean on all rows predicts no better; None for ``n_inducing``.
+        Inducing points where neither a mean on all rows nor neighbours predict better; None for ``n_inducing``.
+    n_neighbours : int or "auto"
+        Rows of the table from which each row is predicted, in place of the inducing points; zero for none. "auto" is
+        some hundred where the mean cannot rest on all rows and rows that are left out are predicted better so. Only
+        with Gaussian noise in one step.
     inducing_init : str or ndarray of shape (n_points, D)
         A name in `inducing_points.METHODS`, "auto" (`placement.place` chooses), or points in the units of the table.
     train_points : bool
@@ -74,6 +78,7 @@ class Plan(NamedTuple):
     n_mean_inducing: int | Literal["auto"] = 0
     n_mean_inducing_at_most: bool = False
     n_inducing_alone: int | None = None
+    n_neighbours: int | Literal["auto"] = 0
     inducing_init: str | Floats = "auto"
     train_points: bool = True
     jitter: float = 1e-8

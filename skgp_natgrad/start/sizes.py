@@ -83,9 +83,14 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
     variance, noise : float
         Of the prior and of the noise.
     """
-    if n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes):
+    if are_too_many(n_rows, n_targets, n_bytes):
         return False
     return unexplained(OF_VARIANCE) > max(_LEAST_UNEXPLAINED, _OF_NOISE * noise / variance)
+
+
+def are_too_many(n_rows, n_targets, n_bytes):
+    """Whether the rows are too many for a mean that rests on all of them."""
+    return n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes)
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):

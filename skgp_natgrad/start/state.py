@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import kernels, priors
 from .._backend.types import Floats
+from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
 from ..solve.held_out_labels import Gain
@@ -266,6 +267,8 @@ class Result(NamedTuple):
         standard errors its square is above that of a constant.
     log_prior : float
         The log density of the hyperparameters under their priors, which ``elbo`` contains.
+    neighbours : Neighbours, optional
+        The rows from which others are predicted, where they are predicted better so.
     """
 
     state: State
@@ -280,6 +283,7 @@ class Result(NamedTuple):
     log_prior: float = 0.0
     gain: Gain | None = None
     error_of_mean: Floats | None = None
+    neighbours: Neighbours | None = None
 
 
 def of_training(trained: loop.Result, constants: Constants) -> Result:

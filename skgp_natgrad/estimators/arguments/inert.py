@@ -137,6 +137,13 @@ def deviations(fit, _):
     return "alpha says how the deviation varies" if fit.table.has_known else None
 
 
+def neighbours(fit, estimator):
+    """A Gaussian likelihood that is solved for in one step."""
+    if estimator.n_neighbors == 0 or fit.plan.route.search == "evidence":
+        return None
+    return f"{_here(fit)} with this likelihood predicts from inducing points"
+
+
 def kernel_search(fit, estimator):
     """A search for the hyperparameters of a given kernel; a fit that goes on had it before."""
     plan, search = fit.plan, fit.plan.route.search

@@ -45,6 +45,7 @@ def read(estimator, targets, by_parts=False):
         hyperparameter_prior=given.hyperparameter_prior,
         n_inducing=n_inducing,
         n_mean_inducing=n_mean_inducing,
+        n_neighbours=_n_neighbours(given, route),
         inducing_init=given.inducing_init,
         train_points=given.train_inducing_points,
         jitter=_or_auto(given.jitter, route.jitter),
@@ -189,6 +190,13 @@ def _sizes(given, route):
             f"n_mean_inducing={n_mean}; set only one of the two."
         )
     return None, 0
+
+
+def _n_neighbours(given, route):
+    """The number of rows from which each is predicted; "auto" is none with numbers of points that are given."""
+    is_open = given.n_inducing == "auto" and given.n_mean_inducing in ("auto", 0)
+    found = _or_auto(getattr(given, "n_neighbors", 0), "auto" if is_open else 0)
+    return found if route.search == "evidence" else 0
 
 
 def check_kernels(kernel, n_latent):

@@ -69,6 +69,13 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
         :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
         residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
+    n_neighbors : int or "auto", default="auto"
+        Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
+        lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
+        in a long table, which a thousand inducing points do not explain. "auto" is 200 for tables of more than 45,000
+        rows (fewer where memory is short) if rows that are left out are predicted better so, and else 0: none. A number
+        of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y.
+        Correlations between rows (``return_cov``, :meth:`sample_y`) and gradients are those of the inducing points.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
         targets of the row are used, and a row without any target is left out.
@@ -77,6 +84,7 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
     likelihood: str | Likelihood = argument(default="gaussian", check=None)
     calibrate: bool | Literal["auto"] = argument(default="auto", needs=(inert.deviations,))
     mean_function: Callable[[Any], Any] | RegressorMixin | Literal["linear"] | None = argument(default=None, check=None)
+    n_neighbors: int | Literal["auto"] = argument(default="auto", least=0, needs=(inert.neighbours,))
     missing_targets: Literal["error", "ignore"] = argument(default="error")
 
 

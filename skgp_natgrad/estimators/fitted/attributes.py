@@ -56,6 +56,7 @@ def store(estimator, fit, result, calibrate=None):
         Of training labels that were predicted without themselves, for the calibration.
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
+    model = model._replace(neighbours=result.neighbours)
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
@@ -83,6 +84,7 @@ def store(estimator, fit, result, calibrate=None):
         _posterior=model.posterior,
         _calibration=model.calibration,
         _dispersion=model.dispersion,
+        _neighbours=model.neighbours,
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
@@ -122,6 +124,8 @@ def _paragraph(plan, scales, model, result, rest):
     settings, masks = plan.settings, result.constants.masks
     algorithm, n_further = settings.algorithm, n_points(masks.further)
     points = f"{n_points(masks.Z)} inducing points"
+    if model.neighbours is not None:
+        points = f"each row predicted from {model.neighbours.n_neighbours} neighbors; {points} for all else"
     if n_further:
         points += f" and {n_further} further points for the mean ({plan.route.of_further(algorithm)})"
     elif algorithm.solves_mean:
@@ -240,8 +244,8 @@ def model_of(estimator):
         everywhere = likelihood.known_in_units(everywhere, offset, scale)
     likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
     kernels = in_units_of_model(one_or_each(by_position(estimator.kernel_, estimator)), estimator._x_scale)
-    found = calibration_of(vars(estimator)), getattr(estimator, "_dispersion", None)
-    return svgp.Model(kernels, likelihood, estimator._posterior, *found)
+    found = (getattr(estimator, name, None) for name in ("_dispersion", "_neighbours"))
+    return svgp.Model(kernels, likelihood, estimator._posterior, calibration_of(vars(estimator)), *found)
 
 
 # The calibration of a classifier's probabilities: stored with its attributes, or computed at the first use.

@@ -26,11 +26,13 @@ from ..arguments.reading import one_or_each
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 11
+FORMAT = 12
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
 _RECORDS = ("q", "masks")
+# Those of `svgp.Neighbours`.
+_OF_NEIGHBOURS = ("X", "y", "noise", "n_neighbours")
 
 
 def plain(state):
@@ -47,6 +49,8 @@ def plain(state):
         if state.get("_dispersion") is not None:
             fields = state["_dispersion"]._asdict()
             state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}
+        if state.get("_neighbours") is not None:
+            state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
     return state
 
@@ -84,6 +88,8 @@ def restored(cls, state):
     if state.get("_dispersion") is not None:
         fields = state["_dispersion"]
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
+    if state.get("_neighbours") is not None:
+        state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
     return state

@@ -133,8 +133,20 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
+    told = told + _of_neighbours(estimator) if streams else told
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | ends, told)
+
+
+def _of_neighbours(estimator):
+    """That a stream cannot go on from them."""
+    if getattr(estimator, "_neighbours", None) is None:
+        return []
+    return [
+        f"Each row was predicted from its {estimator._neighbours.n_neighbours} nearest rows. partial_fit carries "
+        "on what the inducing points know, and predictions now rest on these alone. Set n_neighbors=0 before a "
+        "stream, or fit all rows at once."
+    ]
 
 
 def _in_units_of_model(before, x_scale):

@@ -14,7 +14,7 @@ from ..._backend.device import HOST
 from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
-from .. import requirements, sizes
+from .. import points_or_neighbours, requirements, sizes
 from ..started import with_noise
 from .steps import Steps
 
@@ -104,6 +104,7 @@ class Measurements(OneStep):
 
     def check(self, plan, table):
         super().check(plan, table)
+        self._check_neighbours(plan, table)
         n_mean, here = plan.n_mean_inducing, f"n_mean_inducing={plan.n_mean_inducing}"
         if n_mean in ("auto", 0):
             return
@@ -118,10 +119,25 @@ class Measurements(OneStep):
             but = f"n_devices={plan.n_devices!r} shares them" if shares else f"kernel is a list of {len(plan.kernels)}"
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
+    def _check_neighbours(self, plan, table):
+        if plan.n_neighbours in ("auto", 0):
+            return
+        but = "the table is read by blocks" if table.sample is not table else ""
+        if processes.sharing(plan.n_devices) > 1:
+            but = f"n_devices={plan.n_devices!r} shares them"
+        if but:
+            raise ValueError(
+                f"n_neighbors={plan.n_neighbours} predicts from rows in the memory of one process, but {but}: give "
+                "n_neighbors=0, or such a table."
+            )
+
     def _with_points(self, plan, table):
         """With further points, each row, there are fewer inducing points."""
         n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
+        if points_or_neighbours.may(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
+            few = min(n_inducing, points_or_neighbours.POINTS)
+            return plan._replace(n_inducing=few, n_mean_inducing=0, n_inducing_alone=n_inducing)
         if n_mean == "auto":
             may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
             given = plan, table.n_rows, table, plan.kernels[0], np.mean(plan.likelihood.variance)
@@ -147,12 +163,15 @@ class Measurements(OneStep):
         """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""
         n_points = len(constants.masks.Z)
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        n_left_out = sizes.n_left_out(n_points) if on_all_rows or self.disperses(plan, table) else 0
+        compares = on_all_rows or points_or_neighbours.may(plan, table) or self.disperses(plan, table)
+        n_left_out = sizes.n_left_out(n_points) if compares else 0
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
         if on_all_rows and optimum.means is None:
             # A number of points that was asked for stays.
             plan = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
+        if points_or_neighbours.may(plan, table):
+            return points_or_neighbours.solve(optimum, parameters, constants, table, plan, random_state)
         return optimum, plan
 
 

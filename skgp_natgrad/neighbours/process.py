@@ -1,0 +1,103 @@
+"""A table whose rows predict others: each from its nearest ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._backend.repeated import grouped
+from .._backend.types import Floats
+from .conditional import ABSENT, moments
+from .nearest import Nearest
+from .rates import rates
+
+# Rows whose neighbours are held at once.
+_ROWS_AT_ONCE = 4096
+
+
+class Neighbours:
+    """Targets at rows, from which others are predicted.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, D)
+        No two rows of which are equal.
+    y : ndarray of shape (T, N)
+        Less the prior mean.
+    noise : ndarray of shape (T, N) or (1, N)
+        Variances.
+    n_neighbours : int
+        Rows from which one is predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skgp_natgrad import kernels, svgp
+    >>> X = np.linspace(-3.0, 3.0, 200)[:, None]
+    >>> rows = svgp.Neighbours(X, np.sin(X.T), np.full((1, 200), 1e-6), n_neighbours=20)
+    >>> mean, variance = rows.moments((kernels.from_sklearn(RBF(), 1).value,), np.array([[0.5]]))
+    >>> bool(abs(mean[0, 0] - np.sin(0.5)) < 1e-4)
+    True
+    """
+
+    def __init__(self, X: Floats, y: Floats, noise: Floats, n_neighbours: int) -> None:
+        self.X, self.y, self.noise, self.n_neighbours = X, y, noise, n_neighbours
+        self._nearest = {}
+
+    @classmethod
+    def of(cls, X: Floats, y: Floats, noise: Floats, n_neighbours: int) -> Neighbours:
+        """The process of rows that may be equal: together they are as a row of their mean, with less noise.
+
+        A target that is not there has infinite noise.
+        """
+        order, start = grouped(X)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            precision = np.add.reduceat(1.0 / noise[:, order], start, axis=1)
+            mean = np.add.reduceat((y / noise)[:, order], start, axis=1) / precision
+            noise = 1.0 / precision
+        there = np.isfinite(noise).any(0)
+        mean, noise = (each[:, there] for each in (mean, noise))
+        absent = ~np.isfinite(noise)
+        mean = np.where(absent, 0.0, mean)
+        return cls(X[order[start]][there], mean, np.where(absent, ABSENT, noise), n_neighbours)
+
+    def __reduce__(self):
+        # What finds neighbours is made again where it is needed.
+        return type(self), (self.X, self.y, self.noise, self.n_neighbours)
+
+    def moments(self, kernels: tuple, x: Floats, without_equal: bool = False) -> tuple[Floats, Floats]:
+        """Latent means and variances (T, B), without the prior mean.
+
+        Parameters
+        ----------
+        kernels : tuple of Kernel
+            JAX kernels: one for all targets, or one for each.
+        x : ndarray of shape (B, D)
+        without_equal : bool, default=False
+            Whether rows are predicted without those that equal them.
+        """
+        mean, variance = np.empty((2, len(self.y), len(x)))
+        for start in range(0, len(x), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            for j, kernel in enumerate(kernels):
+                targets = slice(None) if len(kernels) == 1 else slice(j, j + 1)
+                near = self._near(kernel, x[rows], without_equal)
+                noise = self.noise if len(self.noise) == 1 else self.noise[targets]
+                found = moments(kernel, x[rows], self.X, near, self.y[targets], noise)
+                mean[targets, rows], variance[targets, rows] = found
+        return mean, variance
+
+    def _near(self, kernel, x, without_equal):
+        """The neighbours of rows: (B, m)."""
+
+        def differ(at, found):
+            return (self.X[found] != x[at][:, None]).any(2)
+
+        unit = rates(kernel, self.X.shape[1])
+        key = unit.tobytes()
+        if key not in self._nearest:
+            # Those of kernels that are no longer used are let go.
+            kept = list(self._nearest.items())[1 - len(self.y) :] if len(self.y) > 1 else []
+            self._nearest = dict(kept) | {key: Nearest(self.X, unit)}
+        n = min(self.n_neighbours, len(self.X))
+        return self._nearest[key].query(x, n, differ if without_equal else None)

@@ -1,0 +1,107 @@
+"""Whether rows are predicted from their neighbours, and not from the inducing points: as rows that are left out say.
+
+Neighbours see the table as dense as it is, and keep the hyperparameters that were found. Inducing points, where they
+are few, know what they do not explain as noise alone; of such a model noise and scale are those that suit it best.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from .._backend import memory, placement, processes
+from ..neighbours import Neighbours
+from ..solve import closed_form
+from ..solve.system import weights_of
+from . import errors, sizes
+
+# Inducing points beside neighbours, for all that is not predicted from these.
+POINTS = 500
+# Neighbours of each row, where nothing is said of them.
+_NEIGHBOURS = 200
+# Rows by which both ways are compared; and the gain, in nats a row, that more inducing points will not make up for.
+_ROWS, _CLEAR = 2000, 0.1
+# Fewest of them that tell anything.
+_FEWEST = 10
+
+
+def may(plan, table):
+    """Whether rows may be predicted from their neighbours."""
+    in_memory = table.sample is table and processes.sharing(plan.n_devices) == 1
+    if not (in_memory and plan.n_neighbours):
+        return False
+    if plan.n_neighbours != "auto":
+        return True
+    alone = plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    return alone and sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
+
+
+def solve(optimum, parameters, constants, table, plan, random_state):
+    """The `Optimum`, with neighbours where they predict better; and the plan, with more points where these may do so.
+
+    Parameters
+    ----------
+    optimum : Optimum
+        With rows that were left out.
+    parameters : Parameters
+        With the hyperparameters that were found.
+    constants : Constants
+    table : Table
+    plan : Plan
+    random_state : numpy.random.RandomState
+
+    Returns
+    -------
+    optimum : Optimum
+    plan : Plan
+    """
+    asked, points = plan.n_neighbours != "auto", optimum.left_out
+    neighbours = _neighbours(parameters, constants, table, plan.n_neighbours if asked else _NEIGHBOURS)
+    left_out = _left_out(neighbours, parameters, points, _variance(parameters) / _variance(optimum.parameters))
+    gain = _density(left_out) - _density(points)
+    if not (asked or gain > (_CLEAR if plan.n_inducing_alone else 0.0)):
+        return optimum, plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_inducing_alone=None)
+    held_out = optimum.held_out._replace(mean=optimum.held_out.mean + gain)
+    optimum = closed_form.solve(parameters, constants, table, random_state, searches=False)
+    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours), plan
+
+
+def _neighbours(parameters, constants, table, n_neighbours):
+    y, _, weight = weights_of(table, parameters, table.per_target)
+    with np.errstate(divide="ignore"):
+        noise = _variance(parameters) / weight
+    return Neighbours.of(table.X, y - table.prior_mean(constants), noise, n_neighbours)
+
+
+def _variance(parameters):
+    """Of the noise: (T, 1)."""
+    return np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
+
+
+def _left_out(neighbours, parameters, points, more_noise):
+    """The `LeftOut` of the same rows, each predicted from its neighbours but those that equal it."""
+    seen = np.isfinite(points.error)
+    some = seen.any(0)
+    mean, latent = np.zeros((2, *seen.shape))
+    kernels = jax.tree.map(np.exp, parameters.log_kernels)
+    mean[:, some], latent[:, some] = neighbours.moments(kernels, points.X[some], without_equal=True)
+    error = np.where(seen, points.y - mean, np.nan)
+    return points._replace(error=error, latent=latent, noise=points.noise * more_noise, leverage=None)
+
+
+def _density(left_out):
+    """The mean log density of some of the rows, of all targets alike, under the errors that suit them best."""
+    found = []
+    for k, error in enumerate(left_out.error):
+        rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))[:_ROWS]
+        if len(rows) < _FEWEST:
+            return 0.0
+        error, variance, weight, n_each = (
+            each[k, rows] for each in (left_out.error, left_out.variance, left_out.weight, left_out.n_each)
+        )
+        width = np.ravel(left_out.width)[k]
+        seen = errors.Seen(
+            error, variance, np.zeros(len(rows)), weight, n_each, width if errors.floor(width, error, weight) else 0.0
+        )
+        found.append(seen.density(errors.best(seen)))
+    return float(np.mean(found))

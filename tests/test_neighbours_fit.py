@@ -1,0 +1,177 @@
+"""Regressions whose rows are predicted from their neighbours."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, Matern
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad._backend import rows
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.neighbours import Neighbours
+from skgp_natgrad.start import points_or_neighbours, sizes
+
+N, NOISE = 90, 0.02
+KERNEL = Matern([0.8, 1.2], length_scale_bounds="fixed", nu=1.5)
+FIXED = {"likelihood": Gaussian(NOISE, "fixed"), "normalize_X": False, "normalize_y": False, "random_state": 0}
+
+
+def table(rng, n=N):
+    X = rng.uniform(-2, 2, size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n), rng.uniform(-3, 3, size=(40, 2))
+
+
+def regressor(n_neighbors=N, kernel=KERNEL, **options):
+    return NGDSVGPRegressor(kernel, n_neighbors=n_neighbors, **FIXED | options)
+
+
+def exact(X, y, alpha, x):
+    mean, std = GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None).fit(X, y).predict(x, return_std=True)
+    return mean, np.sqrt(std**2 + NOISE)
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert np.allclose(one, other, rtol=0.0, atol=1e-6)
+
+
+def test_with_all_rows_for_neighbours_predictions_are_those_of_scikit_learn(rng):
+    X, y, x = table(rng)
+    assert_same(regressor().fit(X, y).predict(x, return_std=True), exact(X, y, NOISE, x))
+
+
+def test_weights_known_noise_and_repeated_rows_are_those_of_scikit_learn(rng):
+    X, y, x = table(rng)
+    weight, known = rng.choice([0.5, 1.0, 3.0], size=N), rng.uniform(0.0, 0.1, size=N)
+    X[70:] = X[:20]
+    found = regressor().fit(X, y, weight, alpha=known).predict(x, return_std=True)
+    assert_same(found, exact(X, y, (NOISE + known) / weight, x))
+    # A row without weight says nothing.
+    weight[5:15] = 0.0
+    found = regressor().fit(X, y, weight).predict(x, return_std=True)
+    seen = weight > 0.0
+    assert_same(found, exact(X[seen], y[seen], NOISE / weight[seen], x))
+
+
+def test_targets_have_rows_and_kernels_of_their_own(rng):
+    X, y, x = table(rng)
+    Y = np.column_stack([y, 2.0 * y + X[:, 0]])
+    Y[::3, 0] = np.nan
+    model = regressor(kernel=[KERNEL, KERNEL], missing_targets="ignore").fit(X, Y)
+    mean, std = model.predict(x, return_std=True)
+    for k in range(2):
+        seen = np.isfinite(Y[:, k])
+        assert_same((mean[:, k], std[:, k]), exact(X[seen], Y[seen, k], NOISE, x))
+
+
+def test_few_neighbours_are_the_nearest(rng):
+    X, y, x = table(rng)
+    mean = regressor(5).fit(X, y).predict(x)
+    for i in range(5):
+        near = np.argsort((((X - x[i]) / KERNEL.length_scale) ** 2).sum(1))[:5]
+        assert np.isclose(mean[i], exact(X[near], y[near], NOISE, x[i : i + 1])[0][0], rtol=0.0, atol=1e-6)
+
+
+def test_a_saved_or_copied_model_predicts_the_same_from_the_same_rows(rng):
+    X, y, x = table(rng)
+    model = regressor(20, calibrate=True).fit(X, y)
+    expected = model.predict(x, return_std=True)
+    loaded = pickle.loads(pickle.dumps(model))
+    # What finds neighbours is not saved.
+    assert model._neighbours._nearest
+    assert not loaded._neighbours._nearest
+    for one, other in zip(loaded.predict(x, return_std=True), expected, strict=True):
+        assert np.array_equal(one, other)
+    assert clone(model).n_neighbors == 20
+
+
+def test_quantiles_draws_and_covariances_belong_to_the_same_predictions(rng):
+    X, y, x = table(rng)
+    model = regressor(20, calibrate=True, likelihood="gaussian").fit(X, y)
+    mean, std = model.predict(x, return_std=True)
+    quantiles = model.predict_quantiles(x, [0.05, 0.5, 0.95])
+    assert np.all(np.diff(quantiles, axis=-1) > 0.0)
+    assert np.allclose(quantiles[:, 1], mean)
+    of_joint, covariance = model.predict(x, return_cov=True)
+    assert np.allclose(of_joint, mean)
+    assert np.allclose(np.diag(covariance), std**2)
+    assert np.linalg.eigvalsh(covariance).min() > 0.0
+    draws = model.sample_y(x, 4000, random_state=0)
+    assert np.all(np.abs(draws.mean(-1) - mean) < 5.0 * std / np.sqrt(4000))
+
+
+def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
+    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
+    X = rng.uniform(-2, 2, size=(400, 2))
+    noise, options = 0.1 * rng.normal(size=400), {"calibrate": False, "random_state": 0}
+
+    def plan_of(length_scale, y, **given):
+        kernel = RBF(length_scale, "fixed")
+        return NGDSVGPRegressor(kernel, likelihood=Gaussian(0.1, "fixed"), **options | given).fit(X, y).plan_
+
+    rough = np.sin(6 * X[:, 0]) * np.cos(6 * X[:, 1]) + noise
+    assert "each row predicted from 15 neighbors; 20 inducing points" in plan_of(0.2, rough)
+    # Of a smooth function 15 rows tell less than all at a few points; of these there are then more.
+    assert re.search("; (59|60) inducing points", plan_of(2.0, X[:, 0] + 5.0 * noise))
+    # Numbers of points that are given are what predictions rest on.
+    assert "neighbors" not in plan_of(0.2, rough, n_inducing=50, solver="evidence")
+
+
+def test_below_the_line_there_are_none(rng):
+    X, y, _ = table(rng)
+    assert regressor("auto").fit(X, y)._neighbours is None
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_from_inducing_points_and_says_so(rng):
+    X, y, x = table(rng)
+    model = regressor(20).fit(X, y)
+    with pytest.warns(UserWarning, match="20 nearest rows.*n_neighbors=0"):
+        model.set_params(n_neighbors="auto", max_iter=2, tol=1e9).partial_fit(X, y)
+    assert model._neighbours is None
+    assert np.all(np.isfinite(model.predict(x)))
+
+
+def test_where_neighbours_have_no_effect_a_number_is_warned_of(rng):
+    X, y, _ = table(rng)
+    with pytest.warns(UserWarning, match=r"Without effect here: n_neighbors=10 \(solver='ngd'"):
+        regressor(10, solver="ngd", n_inducing=5, max_iter=2).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Without effect")
+        regressor(0, solver="evidence").fit(X, y)
+    assert "n_neighbors" not in NGDSVGPClassifier().get_params()
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, "all", None])
+def test_numbers_that_make_no_sense_are_refused(rng, wrong):
+    X, y, _ = table(rng)
+    with pytest.raises(ValueError, match=r"n_neighbors="):
+        regressor(wrong).fit(X, y)
+
+
+def test_rows_of_a_file_cannot_be_neighbours(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 64)
+    X, y, _ = table(rng, 300)
+    np.save(tmp_path / "X.npy", X)
+    model = regressor(10, batch_size=100, solver="evidence", kernel=1.0 * RBF())
+    with pytest.raises(ValueError, match=r"n_neighbors=10 .* read by blocks.*n_neighbors=0"):
+        model.fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
+
+
+def test_equal_rows_are_one_of_their_mean(rng):
+    X = np.repeat(rng.normal(size=(3, 2)), 2, axis=0)
+    y, noise = rng.normal(size=(1, 6)), np.array([[1.0, 3.0, 0.5, np.inf, np.inf, np.inf]])
+    found = Neighbours.of(X, y, noise, 5)
+    order = np.argsort(found.X[:, 0])
+    some = np.argsort(X[[0, 2], 0])
+    assert np.array_equal(found.X[order], X[[0, 2]][some])
+    assert np.allclose(found.noise[0, order], np.array([0.75, 0.5])[some])
+    assert np.allclose(found.y[0, order], np.array([(3.0 * y[0, 0] + y[0, 1]) / 4.0, y[0, 2]])[some])
