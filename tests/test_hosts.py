@@ -195,16 +195,16 @@ def as_two(monkeypatch, other):
 
 def test_shares_are_filled_up_with_rows_of_weight_zero(rng, monkeypatch):
     table = table_of(5, rng, offset=np.ones((1, 5)))
-    assert shares.filled_up(table, 1) is table
+    assert shares.evened_out(table, 1) is table
     as_two(monkeypatch, lambda message: (8, message[1]))
-    longer = shares.filled_up(table, 2)
+    longer = shares.evened_out(table, 2)
     assert [each.shape[-1] for each in longer[1:4]] == [8, 8, 8]
     np.testing.assert_array_equal(longer.X[:5], table.X)
     assert longer.weight.tolist() == [1.0] * 5 + [0.0] * 3
     np.testing.assert_array_equal(longer.X[5:], np.repeat(table.X[-1:], 3, axis=0))
     as_two(monkeypatch, lambda message: (5, (*message[1][:2], False, *message[1][3:])))
     with pytest.raises(ValueError, match="rows of all processes must have the same"):
-        shares.filled_up(table, 2)
+        shares.evened_out(table, 2)
 
 
 def test_some_rows_of_many_are_gathered_in_proportion(rng, monkeypatch):

@@ -20,6 +20,7 @@ import numpy as np
 from .._backend import threads
 from .._backend.device import wide_jit
 from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH
+from .._backend.rows import filled_up
 from ..variational.projection import SMALLEST_VARIANCE
 
 # Covariances that are made at a time, and most rows.
@@ -80,7 +81,7 @@ def covariances(kernel, x, X, near):
     together = np.concatenate([x[:, None], X[near]], axis=1)
     # Few sizes share programs.
     n_rows = 1 << max(len(x) - 1, 0).bit_length()
-    padded = np.pad(together, ((0, n_rows - len(x)), (0, 0), (0, 0)), mode="edge")
+    padded = filled_up(together, n_rows)
     found, diagonal = (np.array(each[: len(x)], float) for each in map(np.asarray, _covariances(kernel, padded)))
     # A distance of zero is not zero after rounding, and its root less so.
     places = np.arange(found.shape[1])

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._backend import placement
 from .._backend.repeated import among, contradicted
+from .._backend.rows import filled_up
 from ..kernels import algebra
 from ..prediction.calibration import Average, Calibration, calibrate, log_densities, rounded
 from ..variational.model import Constants, Parameters
@@ -60,7 +61,7 @@ class _Problem(NamedTuple):
         prior = prior_of(parameters, constants.masks, constants.jitter)
         rows = rows_of_table(parameters, prior, table)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
-        padded = (np.pad(each, (0, len(rows.weight) - len(each))) for each in kinds)
+        padded = (filled_up(each, len(rows.weight), value=False) for each in kinds)
         return cls(*of_likelihood(parameters, constants), rows, folds_of(rows, random_state, *padded, share), kinds[0])
 
     def rows_without(self, fold):

@@ -25,7 +25,7 @@ from ..kernels.algebra import multiplied, room
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
-from ..training.shares import filled_up, gathered
+from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
 from . import noise_search, row_means
 from .held_out_labels import Gain
@@ -102,7 +102,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     optimum : Optimum
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
-    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
+    sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
     some = gathered(table, n_processes)
     held = held_out_rows(parameters, prior, constants, some, random_state)
     variance = parameters.raw_likelihood.variance

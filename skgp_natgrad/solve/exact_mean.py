@@ -22,7 +22,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
 from ..training.batches import bucket, padded
-from ..training.shares import filled_up, gathered
+from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
 from .mean_system import Iterate, Statistics, between, bounds, divergence, latent, pass_over, rescaled, slopes, target
 from .newton import ascended
@@ -84,7 +84,7 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     solution : Solution
     """
     n_processes = placement.current().n_processes
-    some, rows = gathered(rows, n_processes), filled_up(rows, n_processes)
+    some, rows = gathered(rows, n_processes), evened_out(rows, n_processes)
     prior = prior_of(parameters, constants.masks, constants.jitter)
     trained, start = parameters, _first_position(q, parameters, prior)
     solved, statistics = optimum(parameters, prior, start, constants, rows, tol)

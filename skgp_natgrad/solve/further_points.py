@@ -27,6 +27,7 @@ import numpy as np
 
 from .._backend import in_place
 from .._backend.repeated import grouped
+from .._backend.rows import filled_up
 from .common_covariance import Rows, curvatures, minimised, value_and_slope
 from .system import Means, covariances_of
 
@@ -136,7 +137,7 @@ class Unexplained(NamedTuple):
 
     def __call__(self, of, start=0):
         """Of the points from one on with at most `_BLOCK_ROWS` rows (., B), and the mean prior variance of these."""
-        some = self.X[np.pad(of, (0, _BLOCK_ROWS - len(of)), mode="edge")]
+        some = self.X[filled_up(of, _BLOCK_ROWS)]
         covariance, variance = covariances_of(self.log_kernel, self.Z, np.ones(len(self.Z)), some)
         rest = np.asarray(covariance)[start:, : len(of)] - self.across[:, start:].T @ self.A[:, of]
         return rest, float(np.mean(variance))

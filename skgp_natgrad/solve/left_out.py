@@ -9,9 +9,10 @@ import numpy as np
 
 from .._backend import in_place, placement
 from .._backend.repeated import among, contradicted, n_observations
+from .._backend.rows import filled_up
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
-from ..training.shares import filled_up, gathered
+from ..training.shares import evened_out, gathered
 from .system import points_of, prior_of, sums_of, weights_of, whitened
 
 # Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
@@ -64,8 +65,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     part = table.sample
     chosen, counts = drawn(part.weight, n_rows, random_state)
     rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
-    missing = bucket(len(chosen)) - len(chosen)
-    X = np.pad(rows.X, ((0, missing), (0, 0)))
+    X = filled_up(rows.X, bucket(len(chosen)), value=0.0)
     A, residual = whitened(parameters.log_kernels, prior, X)
     is_point = among(X, points_of(prior))
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
@@ -75,7 +75,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     weight, n_each = weight * share, n_observations(rows.weight, repeated)
     weight = np.where(repeated, weight, np.minimum(weight, 1.0))
     y, weight, left_out, widening, n_each, repeated = (
-        np.broadcast_to(np.pad(each, ((0, 0), (0, missing)), constant_values=last), (len(y), len(X)))
+        np.broadcast_to(filled_up(each, len(X), 1, value=last), (len(y), len(X)))
         for each, last in (
             (y - rows.prior_mean(constants), 0.0),
             (weight, 0.0),
@@ -195,7 +195,7 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     left_out : LeftOut
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
-    sums = sums_of(parameters, prior, constants, filled_up(table, n_processes))
+    sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
     held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state, n_rows)
     log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
     # Without the prior mean, which the offsets of rows may be part of.

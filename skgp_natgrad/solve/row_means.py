@@ -21,6 +21,7 @@ from .._backend import in_place
 from .._backend.device import wide_jit
 from .._backend.in_place import Tiles
 from .._backend.repeated import among
+from .._backend.rows import filled_up
 from .._backend.threads import scipy_single_threaded
 from ..prediction.posterior import weighted_covariances
 from ..variational import gaussian
@@ -184,7 +185,7 @@ def _blocks(X):
     """Slices of the rows, and these rows, filled up to one size."""
     for start in range(0, len(X), _BLOCK_ROWS):
         some = X[start : start + _BLOCK_ROWS]
-        yield slice(start, start + len(some)), np.pad(some, ((0, _BLOCK_ROWS - len(some)), (0, 0)), mode="edge")
+        yield slice(start, start + len(some)), filled_up(some, _BLOCK_ROWS)
 
 
 def _of_basis(problem, alpha):

@@ -21,6 +21,7 @@ import numpy as np
 from .._backend import in_place, placement
 from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
+from .._backend.rows import filled_up
 from ..variational import gaussian
 from ..variational.model import exponential, kernels_of
 from ..variational.points import factorise_in_place, factorise_two
@@ -250,9 +251,8 @@ def _blocks(parameters, constants, table):
     size = placement.current().block_size(table.n_rows, BLOCK_ROWS)
     for rows in table.blocks(size):
         y, *weights = weights_of(rows, parameters, table.per_target)
-        missing = size - rows.n_rows
-        block = [np.pad(each, ((0, 0), (0, missing))) for each in (y - rows.prior_mean(constants), *weights)]
-        yield np.pad(rows.X, ((0, missing), (0, 0))), *block
+        block = (filled_up(each, size, 1, value=0.0) for each in (y - rows.prior_mean(constants), *weights))
+        yield filled_up(rows.X, size, value=0.0), *block
 
 
 def weights_of(table, parameters, per_target):

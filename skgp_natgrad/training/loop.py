@@ -18,7 +18,7 @@ from . import lbfgs
 from .batches import BatchStream, first
 from .monitor import Monitor, StoppingRule, Trend
 from .schedules import Constant, LineSearch, Schedule, blocks
-from .shares import filled_up, total
+from .shares import evened_out, total
 
 # Called after each chunk of iterations; a true answer ends training.
 Callbacks: TypeAlias = Sequence[Callable[[Monitor, State], Any]]
@@ -74,7 +74,7 @@ def run(state, constants, table, settings, random_state, callbacks=()):
     # Each process draws its part of every batch from its own rows.
     batch_size = -(-settings.batch_size // n_processes)
     settings = settings._replace(algorithm=settings.algorithm.of_steps, batch_size=batch_size)
-    weight, table = total(table.total_weight, n_processes), filled_up(table, n_processes)
+    weight, table = total(table.total_weight, n_processes), evened_out(table, n_processes)
     random_state = random_state if n_processes == 1 else processes.agree(random_state)
     table = table.mapped(lambda rows: rows._replace(X=rows.X.astype(settings.dtype)))
     n_mean = len(constants.masks.Z_mean)

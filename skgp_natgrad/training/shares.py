@@ -36,7 +36,7 @@ def gathered(table, n_processes):
     return Table(np.concatenate(rows), *(None if each is None else np.concatenate(each, axis=-1) for each in others))
 
 
-def filled_up(table, n_processes):
+def evened_out(table, n_processes):
     """This process's rows, with rows of weight zero, so that all processes have as many; as it is in one process.
 
     Raises
