@@ -80,6 +80,9 @@ def test_targets_that_are_no_numbers_are_named(fitted):
     model = fitted[NGDSVGPRegressor]
     with pytest.raises(ValueError, match=r"^y\[4\]='a' is not a number"):
         NGDSVGPRegressor(**OPTIONS).fit(X, spoiled(Y, 4, "a"))
+    with pytest.raises(ValueError, match=r"^y\[0\]='a' is not a number") as caught:
+        NGDSVGPRegressor(**OPTIONS).fit(X, np.full(30, "a"))
+    assert str(caught.value).count("y[0]") == 1
     with pytest.raises(ValueError, match=r"^y\[4, 1\]=nan is not finite"):
         NGDSVGPRegressor(**OPTIONS).fit(X, spoiled(np.c_[Y, Y], (4, 1), np.nan))
     with pytest.raises(ValueError, match=r"^y\[4\]=nan is not finite"):
@@ -94,6 +97,12 @@ def test_labels_may_be_strings_when_something_else_is_wrong():
         NGDSVGPClassifier().fit(X, labels[:-1])
     with pytest.raises(TypeError, match=r"^y\[4\]=None is not finite"):
         NGDSVGPClassifier().fit(X, spoiled(labels, 4, None))
+
+
+def test_the_advice_for_missing_values_names_no_other_estimator():
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]=nan is not finite; .*SimpleImputer in a pipeline") as caught:
+        NGDSVGPRegressor(**OPTIONS).fit(spoiled(X, (3, 1), np.nan), Y)
+    assert str(caught.value).endswith("\nInput X contains NaN.")
 
 
 # -- targets ------------------------------------------------------------------------------
@@ -113,8 +122,13 @@ def test_labels_may_be_strings_when_something_else_is_wrong():
 )
 def test_a_target_that_the_likelihood_cannot_observe(likelihood, usual, bad, remedy):
     model = NGDSVGPRegressor(likelihood=likelihood, **OPTIONS)
-    with pytest.raises(ValueError, match=f"y must hold .* value {bad:g}; .*{remedy}"):
-        model.fit(X, spoiled(np.full(30, usual), 4, bad))
+    y = spoiled(np.full(30, usual), 4, bad)
+    with pytest.raises(ValueError, match=rf"^y\[4\]={bad:g}: .* y must hold .* value {bad:g}; .*{remedy}"):
+        model.fit(X, y)
+    y[[2, 7]] = bad
+    with pytest.raises(ValueError, match=rf"^y\[4, 1\]={bad:g}: .* y must hold"):
+        # A row without weight is not checked.
+        model.fit(X, np.c_[np.full(30, usual), y], sample_weight=np.arange(30) > 3)
     with pytest.raises(NotFittedError):
         model.predict(X)
 

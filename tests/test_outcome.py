@@ -47,6 +47,14 @@ def table(rng):
     return X, np.sin(2.0 * X).sum(1)
 
 
+@pytest.mark.parametrize("y", [1.5, [1.5, 1.5]])
+def test_a_single_row_tells_no_deviation(y):
+    n = np.size(y)
+    with pytest.warns(UserWarning, match="All rows with a positive weight are the same one"):
+        model = NGDSVGPRegressor(RBF(), random_state=0).fit(np.ones((n, 2)), np.ravel(y))
+    assert "; 1 inducing point;" in model.plan_
+
+
 def test_an_output_without_variance_does_not_judge_the_others(table, rng):
     X, y = table[0][:200], table[1][:200] + rng.normal(size=200)
     model = NGDSVGPRegressor(RBF(), solver="evidence", random_state=0)

@@ -186,7 +186,7 @@ class PredictiveDisplay:
         if self.inducing_points is not None:
             at = np.full(len(self.inducing_points), 0.015)
             transform = ax.get_xaxis_transform()
-            label, marker = f"{len(at)} inducing points", "^" if len(at) <= _MANY_POINTS else "|"
+            label, marker = f"{len(at)} inducing point" + "s" * (len(at) != 1), "^" if len(at) <= _MANY_POINTS else "|"
             ax.plot(
                 self.inducing_points, at, marker, color=_drawing.ORANGE, transform=transform, label=label, markersize=5
             )

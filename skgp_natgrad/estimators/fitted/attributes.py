@@ -123,7 +123,8 @@ def _paragraph(plan, scales, model, result, rest):
     """What was fitted, and how, for people."""
     settings, masks = plan.settings, result.constants.masks
     algorithm, n_further = settings.algorithm, n_points(masks.further)
-    points = f"{n_points(masks.Z)} inducing points"
+    n_inducing = n_points(masks.Z)
+    points = f"{n_inducing} inducing point" + "s" * (n_inducing != 1)
     if model.neighbours is not None:
         points = f"each row predicted from {model.neighbours.n_neighbours} neighbors; {points} for all else"
     if n_further:

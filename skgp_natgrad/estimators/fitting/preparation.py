@@ -22,7 +22,7 @@ from ..arguments import constructor, reading
 from ..arguments.reading import by_position, one_or_each
 from ..arguments.table import Monitoring
 from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
-from ..rows import class_labels, long_tables, training_table
+from ..rows import class_labels, long_tables, numbers, training_table
 from ..rows.training_table import with_points
 from . import continuing
 
@@ -106,8 +106,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         random_state = checkpoint.rewind(random_state)
     if n_processes > 1:
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
-    plan = plan._replace(likelihood=plan.likelihood.prepare(some.filled_y, plan.n_classes))
-    _check_rows(plan.likelihood, table)
+    plan = plan._replace(likelihood=_prepared(plan, targets, table, some))
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator)
@@ -175,13 +174,16 @@ def _ranked(estimator, plan, table, some, previous):
     return found, found if some is table else class_labels.ranked(some, ranks), {"_class_ranks": ranks}
 
 
-def _check_rows(likelihood, table):
-    """Refuse targets that are impossible, as those of many rows are checked here, or so under what is known of them."""
+def _prepared(plan, targets, table, some):
+    """The likelihood, prepared for the targets; impossible ones are refused, also for what is known of their rows."""
+    with numbers.locate_impossible(plan.likelihood, targets.columns, targets.weight):
+        likelihood = plan.likelihood.prepare(some.filled_y, plan.n_classes)
     if isinstance(table, svgp.LongTable):
         long_tables.check_targets(likelihood, table)
     if table.has_known:
         for part in table.blocks(BLOCK_ROWS):
             likelihood.given(part.known).check_rows(part.y)
+    return likelihood
 
 
 def _in_units(plan, table, normalize_y, with_values=True, before=None):

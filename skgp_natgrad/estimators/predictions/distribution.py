@@ -125,7 +125,8 @@ class TargetDistribution(TargetRows):
         y = self._check_targets(X, y, self.missing_targets == "ignore")
         known = self._known(X, offset, alpha=alpha, trials=trials)
         seen = ~np.isnan(y.T)
-        self.likelihood_.check_targets(y.T if np.all(seen) else y.T[seen][None])
+        with numbers.locate_impossible(self.likelihood_, y):
+            self.likelihood_.check_targets(y.T if np.all(seen) else y.T[seen][None])
         with np.errstate(over="ignore"):
             # Beyond the largest number a density that falls like a power would be NaN.
             standardised = np.clip(self._y_scale.forward(y).T, *_ALL_NUMBERS)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 # By the name of the table: the remedies for a missing value, and for a value that is not a number.
 _MISSING = {
-    "X": "is not finite; leave the row out or fill the value in, for instance with SimpleImputer",
+    "X": "is not finite; leave the row out, or fill the value in, for instance with SimpleImputer in a pipeline",
     "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
 }
 _LEAVE_OUT = "is not finite; leave the row out"
@@ -25,6 +25,9 @@ _EMPTY = ("None", "<NA>", "NaT")
 # How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
 _DURATIONS = ("timedelta", "duration")
 _TIMES = ("datetime", "timestamp", "date", "time", *_DURATIONS)
+# How scikit-learn's advice to take another estimator for missing values goes.
+_OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
 _NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
 _ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
 # The number of the first row in the caller's table, of which a block is checked.
@@ -79,7 +82,8 @@ def locate(labels=None, may_lack=False, **tables):
         if found is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{found}\n{error}") from error
+        of_check = [line for line in str(error).splitlines() if _OTHER_ESTIMATORS not in line]
+        raise kind("\n".join([found, *of_check])) from error
 
 
 def refuse_masked(name, table):
@@ -203,11 +207,12 @@ def refuse_unseen(seen, may_lack=False):
 def refuse_sparse(estimator, X):
     """Refuse a sparse X, with what it would take as a dense array."""
     if sparse.issparse(X):
-        n_bytes = 8 * math.prod(X.shape) / 2**20
+        n_bytes = 8 * math.prod(X.shape)
+        power = min(max(n_bytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
         raise TypeError(
             f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
-            f"({n_bytes:.0f} MiB), or fewer columns, for instance by TruncatedSVD. Encoders have sparse_output=False, "
-            "and ColumnTransformer sparse_threshold=0."
+            f"({n_bytes / 1024**power:.3g} {_UNITS[power]}), or fewer columns, for instance by TruncatedSVD. Encoders "
+            "have sparse_output=False, and ColumnTransformer sparse_threshold=0."
         )
 
 

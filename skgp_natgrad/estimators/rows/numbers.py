@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -41,11 +43,11 @@ def _in_memory(estimator, X, y, weight, known, streams):
     ignores_missing = estimator.missing_targets == "ignore" and y is not None
     with inputs.locate(X=X, y=y, may_lack=ignores_missing):
         if ignores_missing:
-            X, y = validate_data(estimator, X, dtype=np.float64, reset=first), inputs.targets(y, True)
-            check_consistent_length(X, y)
+            X = validate_data(estimator, X, dtype=np.float64, reset=first)
         else:
             X, y = validate_data(estimator, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
-            y = inputs.targets(y, False)
+    y = inputs.targets(y, ignores_missing)
+    check_consistent_length(X, y)
     columns, types = y.reshape(len(y), -1), inputs.column_types(given[1])
     offset = inputs.known("offset", known.pop("offset"), *columns.shape)
     targets = _targets(estimator, X, columns, weight, types, y.ndim == 1, offset, known, streams)
@@ -79,6 +81,46 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         known=known_of_fit(likelihood, known, columns),
         may_lack=goes_on,
     )
+
+
+@contextlib.contextmanager
+def locate_impossible(likelihood, y, weight=None):
+    """Context manager around a check of targets: its error names the first one that the likelihood refuses.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    y : ndarray of shape (N, T), or Rows, of which no value is named
+        As given; a value that is NaN was not checked.
+    weight : array-like of shape (N,), optional
+        Rows without weight were not checked.
+    """
+    try:
+        yield
+    except ValueError as error:
+        found = _first_impossible(likelihood, y, weight) if isinstance(y, np.ndarray) else None
+        if found is None:
+            raise
+        raise ValueError(f"{found}: {error}") from error
+
+
+def _first_impossible(likelihood, y, weight):
+    """The place and the value of the first target that the likelihood refuses; None if it refuses none alone."""
+
+    def is_refused(n_values):
+        try:
+            likelihood.check_targets(values[:n_values][None])
+        except ValueError:
+            return True
+        return False
+
+    seen = ~np.isnan(y) & (True if weight is None else np.reshape(weight, (-1, 1)) != 0.0)
+    places, values = np.argwhere(seen), y[seen]
+    k = bisect.bisect_left(range(1, len(values) + 1), True, key=is_refused)
+    if k == len(values):
+        return None
+    row, column = places[k]
+    return f"y[{row + inputs.first_row()}{f', {column}' if y.shape[1] > 1 else ''}]={values[k]:g}"
 
 
 class _Argument(NamedTuple):
@@ -162,13 +204,18 @@ _NO_DIGIT = 1e-12
 
 
 def told_of_kinds(estimator, fit):
-    """Warnings, by their kinds, of targets under the default likelihood that look like something else.
+    """Warnings, by their kinds, of a single row, and of targets that suit another likelihood than the default one.
 
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : preparation.Fit
     """
+    if fit.previous is None and fit.some.n_rows == 1:
+        return {
+            "one row": "All rows with a positive weight are the same one. It does not tell how y varies with X, or how "
+            "large the noise is: the predicted deviations mean nothing. Give more rows."
+        }
     if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
         return {}
     y = fit.scales.y.backward(fit.some.sample.y.T)
