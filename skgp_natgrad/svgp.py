@@ -178,7 +178,7 @@ def init(
     previous : Previous, optional
         The record of the fit that this one continues.
     posterior : Posterior, optional
-        The posterior of the fit before, whose rows then count as well: the next part of a stream.
+        The posterior of the previous fit, whose rows then count as well: the next part of a stream.
 
     Returns
     -------

@@ -185,10 +185,10 @@ def test_a_stream_refuses_the_method_of_another_model():
 
 
 def test_a_stream_sees_changes_in_place():
-    """Of a regressor that the fit before was given; equal parameters are no change."""
+    """Of a regressor that the previous fit was given; equal parameters are no change."""
     first = regressor(Ridge(1.0), solver="ngd", n_inducing=10, max_iter=3).partial_fit(X, Y)
     first.set_params(mean_function=Ridge(1.0)).partial_fit(X, Y)
     with pytest.raises(
-        ValueError, match=r"mean_function=Ridge\(alpha=50.0\), and the fit before had mean_function=Ridge"
+        ValueError, match=r"mean_function=Ridge\(alpha=50.0\), and the previous fit had mean_function=Ridge"
     ):
         first.set_params(mean_function__alpha=50.0).partial_fit(X, Y)

@@ -50,7 +50,7 @@ def table(rng):
 @pytest.mark.parametrize("y", [1.5, [1.5, 1.5]])
 def test_a_single_row_tells_no_deviation(y):
     n = np.size(y)
-    with pytest.warns(UserWarning, match="All rows with a positive weight are the same one"):
+    with pytest.warns(UserWarning, match="The fit has a single row"):
         model = NGDSVGPRegressor(RBF(), random_state=0).fit(np.ones((n, 2)), np.ravel(y))
     assert "; 1 inducing point;" in model.plan_
 

@@ -318,7 +318,7 @@ def test_from_the_default_kernel_to_one_of_its_form(call):
     given = moved(model.kernel_)
     again(model.set_params(optimizer=None, kernel=given), call)
     assert_allclose(model.kernel_.theta, given.theta)
-    with pytest.raises(ValueError, match=r"kernel=None, and the fit before had kernel=.*Matern"):
+    with pytest.raises(ValueError, match=r"kernel=None, and the previous fit had kernel=.*Matern"):
         again(model.set_params(kernel=None), call)
 
 
@@ -354,9 +354,9 @@ def test_options_of_a_likelihood_that_differ_are_named():
     model = made(NGDSVGPRegressor, likelihood=Ordinal()).fit(X, level)
     model.set_params(likelihood__half_width=3.0).fit(X, level)
     assert_allclose(model.likelihood_.widths, 6.0)
-    with pytest.raises(ValueError, match=r"likelihood=Ordinal\(.*n_levels=5.*fit before had likelihood=Ordinal\("):
+    with pytest.raises(ValueError, match=r"likelihood=Ordinal\(.*n_levels=5.*previous fit had likelihood=Ordinal\("):
         model.set_params(likelihood__n_levels=5).fit(X, level)
-    with pytest.raises(ValueError, match=r"likelihood=StudentT\(\), and the fit before had likelihood=Ordinal"):
+    with pytest.raises(ValueError, match=r"likelihood=StudentT\(\), and the previous fit had likelihood=Ordinal"):
         model.set_params(likelihood=StudentT()).fit(X, level)
 
 
@@ -385,7 +385,7 @@ def test_mean_points_of_the_exact_solver_are_placed_anew():
     model = again(made(NGDSVGPRegressor))
     assert len(again(model.set_params(mean_solver="exact", n_mean_inducing=5)).mean_inducing_points_) == 5
     assert len(again(model.set_params(n_mean_inducing=8)).mean_inducing_points_) == 8
-    with pytest.raises(ValueError, match=r"mean_solver='adam', and the fit before had mean_solver='exact'"):
+    with pytest.raises(ValueError, match=r"mean_solver='adam', and the previous fit had mean_solver='exact'"):
         again(model.set_params(mean_solver="adam"))
 
 
@@ -402,7 +402,7 @@ def test_a_saved_model_loads_whatever_its_arguments_are_now(first):
 
 
 def test_a_kernel_that_jumps_leaves_the_mean_where_it_was(rng):
-    """What the fit before knew at the inducing points is the start of the next one, whatever the kernel."""
+    """What the previous fit knew at the inducing points is the start of the next one, whatever the kernel."""
     X = rng.uniform(-2.0, 2.0, size=(60, 1))
     y = np.sin(3.0 * X[:, 0])
     options = {"inducing_init": np.linspace(-2.0, 2.0, 12)[:, None], "n_inducing": 12, "warm_start": True}

@@ -32,8 +32,8 @@ _ROWS = 1000
 _FEWEST = 64
 # The cavity of q is at most this many times as wide: no factor can narrow it by more without rounding.
 _WIDEST = 100.0
-# Largest logarithms of the scales, whose prior is standard normal: where both are large only their ratio counts. And
-# nats per row by which they must raise the density to be used.
+# Largest logarithms of the scales. Their prior is standard normal, because only the ratio of two large scales matters.
+# And nats per row by which the scales must raise the density to be used.
 _RANGE, _WORTH = 1.6, 1e-3
 # Logarithms of class probabilities are cut off here where labels are doubted.
 _LEAST = -1e3
@@ -118,7 +118,8 @@ def cavities(likelihood, mean, var, unexplained, y, weight):
 def log_densities(likelihood, mean, var, y, doubt=0.0):
     """Log densities (B,) of labels ``y`` (1, B) whose latent functions have these moments (K, B).
 
-    With some ``doubt`` they are expectations: a label is right with probability 1 - doubt, and else any other.
+    With some ``doubt`` they are expectations: a label is right with probability 1 - doubt; otherwise every other label
+    is equally likely.
     """
     arguments = tuple(map(_of_common_length, (mean, var, y)))
     found = np.asarray(_log_densities(likelihood, *arguments))
@@ -128,7 +129,7 @@ def log_densities(likelihood, mean, var, y, doubt=0.0):
 
 
 def _of_common_length(array):
-    """The array with its last row repeated: tables of many sizes share a few programs, as no row touches another."""
+    """The array with its last row repeated, so that tables of many sizes share a few programs; rows are independent."""
     n_rows = array.shape[-1]
     return filled_up(array, max(_FEWEST, 1 << (n_rows - 1).bit_length()), -1)
 
@@ -152,7 +153,7 @@ def _log_densities(likelihood, mean, var, y):
 
 @quick_jit
 def _log_densities_of_others(likelihood, mean, var, y):
-    # They count for the part of a doubt, so that the points of the coarser likelihood are enough.
+    # Their share is only the doubt, so a coarser likelihood is accurate enough.
     each = likelihood.coarser().log_class_probabilities(*rounded(likelihood, mean, var))
     each = jnp.maximum(each.astype(float), _LEAST)
     is_other = jnp.arange(len(each))[:, None] != y
@@ -160,7 +161,7 @@ def _log_densities_of_others(likelihood, mean, var, y):
 
 
 def rounded(likelihood, *moments):
-    """Latent moments in single precision where the likelihood averages over points, which err a thousand times more."""
+    """Latent moments, in single precision if the likelihood averages over points, whose error is far larger."""
     return [each.astype(np.float32) for each in moments] if likelihood.averages_points else moments
 
 
@@ -188,7 +189,7 @@ def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
         a, c = np.exp(logs)
         each = log_densities(likelihood, a * mean, c**2 * var, y, doubt)
         value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
-        # Not infinity: the simplex' values are subtracted from each other.
+        # Not infinity, because the simplex search subtracts these values from each other.
         return -value if np.isfinite(value) else np.finfo(float).max
 
     start, bounds = loss(np.zeros(2)), [(-_RANGE, _RANGE)] * 2
@@ -211,7 +212,8 @@ def density(likelihood, calibration, mean, var, y, weight, counts=1):
 def left_out(likelihood, mean, var, unexplained, rows, counts):
     """The `Calibration` by training labels, each predicted without itself, and their `density` under it.
 
-    Of the rows, a table with these latent moments, one observation of ``counts`` each is left out: see `cavities`.
+    ``rows`` is a table with these latent moments, and ``counts`` are the numbers of observations in its rows. One
+    observation of each row is left out: see `cavities`.
     """
     y, weight = rows.y, rows.weight
     moments = cavities(likelihood, mean, var, unexplained, y, weight / counts)

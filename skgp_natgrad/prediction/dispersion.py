@@ -92,7 +92,7 @@ class Dispersion(NamedTuple):
 
     @property
     def overlap(self) -> Floats:
-        """The covariance of two normal variables times that, if each is mixed to an error by itself: (T, 1)."""
+        """The factor of the covariance of two normal variables that are mixed to errors independently: (T, 1)."""
         half = 0.5 * self.df
         of_most = half * np.exp(2.0 * (special.gammaln(half - 0.5) - special.gammaln(half)))
         return of_most if self.share is None else (1.0 - self.share) ** 2 * of_most
@@ -118,13 +118,13 @@ class Dispersion(NamedTuple):
         return found if known is None else found + known * _share(self.df)
 
     def mixing(self, shape: tuple[int, ...], random_state: np.random.RandomState) -> Floats:
-        """Draws of what Gaussian draws are multiplied by, so that they are Student-t; an array for each target."""
+        """Draws of the factors that make Student-t draws of Gaussian ones; an array for each target."""
         half = 0.5 * self.df.reshape((-1,) + (1,) * len(shape))
         half = np.broadcast_to(half, (len(self.df), *shape))
         return np.sqrt(half / random_state.gamma(half))
 
     def mixed(self, deviations: Floats, wide: Floats, random_state: np.random.RandomState) -> Floats:
-        """Draws of Student-t errors (T, B, S), of which some are of the wide part instead, of variances (T, B)."""
+        """The Student-t draws (T, B, S) with some replaced by draws of the wide part, of variances (T, B)."""
         is_wide = random_state.uniform(size=deviations.shape) < self.share[..., None]
         return np.where(is_wide, np.sqrt(wide)[..., None] * random_state.standard_normal(deviations.shape), deviations)
 
@@ -137,7 +137,7 @@ def _share(df):
 class StudentTotal(LocationLikelihood):
     """y = mean + sqrt(var) t, where t is Student-t, and ``var`` the squared scale of y, noise included.
 
-    `given` the variances of a wide part, y is normal around the mean with a probability.
+    `given` the variances of a wide part, y is instead normal around the mean with the probability ``share``.
 
     Parameters
     ----------

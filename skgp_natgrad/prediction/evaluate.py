@@ -20,10 +20,10 @@ from . import posterior as _posterior
 # Up to this many rows NumPy is faster than a call of a compiled program on a padded chunk.
 FEW_ROWS = 8
 CHUNK_ROWS = 512
-# On a GPU a call takes as long for many rows as for few, if the model has no more than so many points. Of the programs
-# that were called there, and whose values wait to be fetched, each has its memory.
+# On a GPU a call takes as long for many rows as for few, if the model has at most this many points. Each program that
+# was called, and whose values wait to be fetched, keeps its memory there.
 _WIDE_CHUNK_ROWS, _FEW_POINTS, _FEW_IN_FLIGHT = 4096, 5000, 2
-# Up to so many a model is sent with each of them: `jax.device_put` takes longer than a call that gets NumPy arrays.
+# Up to this many chunks, each call sends the model: `jax.device_put` takes longer than a call with NumPy arrays.
 _FEW_CHUNKS = 2
 # Chunks whose values wait to be fetched, at most.
 _MOST_IN_FLIGHT = 8
@@ -115,7 +115,7 @@ def _chunks(n_rows, X, *targets):
 
 
 def _in_flight(items, n_items):
-    """Yield each item of an iterator after the ``n_items`` after it have been drawn, as far as there are so many.
+    """Yield each item of an iterator after the next ``n_items`` have been drawn, or all that there are.
 
     Called programs compute, several at a time, while the host fetches the values of an earlier one.
     """
@@ -179,7 +179,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
     read = posterior.read_by(needs_variance(function, likelihood))
-    # What few chunks read is sent with them.
+    # The calls of few chunks send what they read.
     n_rows = chunk_rows(len(read.Z) + len(read.Z_mean))
     model = placement.current().replicated((kernels, likelihood, read), now=len(X) > _FEW_CHUNKS * n_rows)
     return over_chunks(lambda *chunk: _compiled_of_rows(function, *model, *chunk), X, *targets, n_rows=n_rows)

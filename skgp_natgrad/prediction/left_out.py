@@ -20,15 +20,16 @@ class LeftOut(NamedTuple):
     ----------
     X : ndarray of shape (B, D)
     error : ndarray of shape (K, B)
-        y less its prediction; NaN where the row says nothing of new rows.
+        y minus its prediction; NaN for rows that say nothing about new rows.
     latent, noise : ndarray of shape (K, B)
         Variances of the latent function and of the noise, whose sum is that of the error.
     weight, n_each : ndarray of shape (K, B)
         The weights of the rows, and numbers of observations in them.
     width : ndarray of shape (K,)
-        To which y is rounded; zero where it is not.
+        The width to which y is rounded; zero if it is not.
     leverage : ndarray of shape (K, B, B) or None
-        By how much the prediction of each row (second axis) from all rows follows each of them; of few rows alone.
+        Derivatives of the prediction of each row (second axis) from all rows in the target of each row; for few rows
+        only.
     y : ndarray of shape (K, B) or None
         The targets, up to a constant.
     """
@@ -50,9 +51,9 @@ class LeftOut(NamedTuple):
 
     @property
     def error_of_mean(self) -> Floats | None:
-        """The root mean square error of each target, in its deviations among these rows; NaN where it has none.
+        """The root mean square error of each target, in its deviations among these rows; NaN if these are zero.
 
-        Beside it, by how many standard errors its square is above that of a constant: (2, K).
+        And by how many standard errors its square is above the mean square error of a constant: (2, K).
         """
         return None if self.y is None else np.transpose([self._error_of_mean(k) for k in range(len(self.error))])
 
@@ -61,7 +62,7 @@ class LeftOut(NamedTuple):
         if len(rows) < 2:
             return np.nan, np.nan
         y, error, weight = self.y[k, rows], self.error[k, rows], self.weight[k, rows]
-        # The constant, too, is to be that of the other rows.
+        # The constant, too, is the mean of the other rows.
         constant = (y - np.average(y, weights=weight)) * len(rows) / (len(rows) - 1.0)
         variance, more = np.average(constant**2, weights=weight), error**2 - constant**2
         if not variance > 0.0:

@@ -173,7 +173,7 @@ _LARGEST_ROUNDING = 1e-12
 def reduced(posterior):
     """The `Posterior` with V in the place of ``root_S``; as it is where some q is wider than the prior somewhere."""
     given = posterior.whiten, posterior.root_S
-    # Values that are not finite are for the caller to judge.
+    # The caller decides about values that are not finite.
     found = reduction_of(*given) if all(np.all(np.isfinite(each)) for each in given) else None
     return posterior if found is None else posterior._replace(root_S=None, reduction=found)
 

@@ -159,11 +159,11 @@ class Checkpoint:
         """Refuse a saved random state that ``random_state`` could not take over."""
         try:
             copy.deepcopy(random_state).set_state(saved)
-            # NumPy does not check it, and reads there.
+            # NumPy does not check this position, and reads there.
             if not 0 <= saved["state"].get("pos", 0) <= len(saved["state"].get("key", ())):
                 raise ValueError("its position lies outside")
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, IndexError) as error:
-            raise self._refusal(f"its random state is none ({error})") from error
+            raise self._refusal(f"its random state is not valid ({error})") from error
 
     def _check_content(self, fresh, tree, values, monitor):
         """Refuse saved values that the training of ``monitor`` could not have reached."""
@@ -333,7 +333,7 @@ class _Pausing(Checkpoint):
         """Save the progress of a fit that pauses or ends; whether it pauses."""
         pauses = monitor.running and monitor.n_iter >= self._last
         if pauses or not monitor.running:
-            # The file does not tell that training ends here: whoever resumes it goes on.
+            # The file does not say that training ends here: a fit that resumes it continues.
             self.keep(*monitor.progress(state), last=True)
         if pauses:
             self._mark.touch()

@@ -28,7 +28,7 @@ def warn_of_inert(estimator, fit, stacklevel):
     for name, row in estimator._arguments.items():
         value = getattr(estimator, name)
         reason = next(filter(None, (need(fit, estimator) for need in row.needs)), None)
-        # A rung is the search's.
+        # The search sets a rung, not the user.
         if reason and not constructor.is_default(estimator, name) and not isinstance(value, Rung):
             found.append(f"{name}={value!r} ({reason})")
     if found:
@@ -40,7 +40,7 @@ def warn_of_inert(estimator, fit, stacklevel):
 
 
 def warn_of_units(estimator, fit, stacklevel):
-    """Warn of a fixed noise that is larger than all of y, as if it were given in the units of y."""
+    """Warn of a fixed noise that is larger than the deviation of y: it may have been given in the units of y."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
     fixed = [name for name in likelihood.powers if isinstance(getattr(likelihood, f"{name}_bounds"), str)]
     if not fixed or estimator.normalize_y is not True:
@@ -49,8 +49,8 @@ def warn_of_units(estimator, fit, stacklevel):
     if deviation > 1.0:
         warnings.warn(
             f"{likelihood!r} is on the scale of the standardised y: its deviation is {deviation * scale.max():.4g} in "
-            f"the units of y, whose own is {scale.max():.4g}. Divide it by that of y (a variance by its "
-            "square), or set normalize_y='center' to give it in the units of y.",
+            f"the units of y, and that of y itself only {scale.max():.4g}. Divide it by the deviation of y (a variance "
+            "by its square), or set normalize_y='center' to give it in the units of y.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )
@@ -126,12 +126,12 @@ def mean_steps(fit, _):
 
 
 def deviations(fit, _):
-    """A predicted deviation of numbers that can be calibrated; without it there is nothing to say."""
+    """A predicted deviation of numbers that can be calibrated; calibrate=False needs nothing."""
     plan = fit.plan
     if not plan.calibrate:
         return None
     if not plan.likelihood.conjugate:
-        return 'only of likelihood="gaussian" the deviations of numbers are calibrated'
+        return 'in regression only likelihood="gaussian" has calibrated deviations'
     if not plan.objective.closed_form:
         return "this objective trains the predicted density itself"
     return "alpha says how the deviation varies" if fit.table.has_known else None
@@ -145,7 +145,7 @@ def neighbours(fit, estimator):
 
 
 def kernel_search(fit, estimator):
-    """A search for the hyperparameters of a given kernel; a fit that goes on had it before."""
+    """A search for the hyperparameters of a given kernel; a fit that continues another one needs none."""
     plan, search = fit.plan, fit.plan.route.search
     if fit.previous is not None:
         return None
@@ -160,7 +160,7 @@ def kernel_search(fit, estimator):
         return "optimizer=None keeps the kernel's hyperparameters"
     several = len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != fit.table.n_targets)
     if search == "restarts" and several:
-        return "no target tells of one kernel of the list alone"
+        return "no target belongs to a single kernel of the list"
     finds_noise = search == "evidence" and not _is_fixed(plan.likelihood)
     is_free = finds_noise or not all(each.fixed for kernel in plan.kernels for each in kernel.hyperparameters)
     return None if is_free else "all that it would search for is fixed"

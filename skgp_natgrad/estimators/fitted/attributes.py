@@ -17,12 +17,12 @@ from ..arguments import constructor
 from ..arguments.reading import by_position, one_or_each
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
-# So many degrees of freedom are not told from a normal distribution.
+# From this many degrees of freedom on, a Student-t distribution is nearly normal: ``plan_`` says "many".
 _NEARLY_NORMAL = 100.0
 
 
 def show(estimator, fit, result):
-    """As `store`, of a copy that a callback sees while training goes on, whose random numbers are its own."""
+    """As `store`, for the copy that a callback sees during training; it draws its own random numbers."""
     fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
     is_later = fit.plan.route.calibration(fit.plan) == "cavities"
     store(estimator, fit, result, _calibrated_later if is_later else _calibrated)
@@ -95,7 +95,7 @@ def _calibrated(estimator, fit, result, model):
     """The model with calibrated predictions, and the density of labels that were left out for it."""
     plan, classifies = fit.plan, fit.plan.n_classes > 0
     if fit.posterior is not None and not classifies:
-        # The later rows of a stream say nothing of the deviation elsewhere: what the first ones showed stays.
+        # Later rows of a stream show nothing about the deviation elsewhere, so the factor of the first rows stays.
         return model._replace(dispersion=_dispersion_before(estimator, fit.scales.y)), None
     by = plan.route.calibration(plan)
     if by == "solution":
@@ -108,9 +108,9 @@ def _calibrated(estimator, fit, result, model):
 
 
 def _dispersion_before(estimator, scale):
-    """How errors were distributed before the rows of this part of a stream, in the units of y now."""
+    """The dispersion that the earlier rows of a stream gave, in the present units of y; None without one."""
     before, former = getattr(estimator, "_dispersion", None), estimator._y_scale
-    # What few rows left open later ones tell.
+    # Later rows determine what a few rows had left open.
     if before is None or np.any(np.isinf(before.largest)):
         return None
     variance = ((scale.scale / former.scale) ** 2)[:, None]
@@ -156,7 +156,7 @@ def noise_may_vanish(estimator, fit):
 
 
 def _of_noise(estimator, fit, result):
-    """That there is hardly any, of which targets."""
+    """The words of ``plan_`` for targets that have hardly any noise."""
     if not noise_may_vanish(estimator, fit):
         return ""
     parameters = result.state.parameters
@@ -168,7 +168,7 @@ def _of_noise(estimator, fit, result):
 
 
 def _of_dispersion(dispersion):
-    """How errors are distributed, where that is not the likelihood's."""
+    """The words of ``plan_`` for errors that do not have the likelihood's distribution."""
     if dispersion is None:
         return ""
     each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))

@@ -23,7 +23,7 @@ _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacia
 
 
 def in_units_of_model(kernels, scale):
-    """Kernels (by position of columns) with the numbers that are in the units of X in those of the scaled X.
+    """The kernels (columns by position), their numbers converted from the units of X to those of the scaled X.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def in_units_of_X(kernels, scale):
 
 
 def common_where_needed(scale, kernels):
-    """The scale of X, with one number for all columns where a period, or a fixed length, is one for several of them.
+    """The scale of X, with one number for the columns that share a period or a fixed length.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def common_where_needed(scale, kernels):
 
 
 def checked_lengths(kernels, scale):
-    """What has the units of X in the kernels: a list, as of `_lengths`.
+    """The parts of the kernels whose numbers are in the units of X: a list, as from `_lengths`.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def checked_lengths(kernels, scale):
 
 
 def logarithms_of_units(kernels, scale, n_features):
-    """What is added to the logarithms of the model's hyperparameters for those of `in_units_of_X`: JAX kernels."""
+    """What `in_units_of_X` adds to the logarithms of the model's hyperparameters: JAX kernels."""
     pairs = zip(in_units_of_X(kernels, scale), kernels, strict=True)
     specs = [[from_sklearn(each, n_features).upper for each in pair] for pair in pairs]
     return tuple(jax.tree.map(_log_ratio, *each) for each in specs)

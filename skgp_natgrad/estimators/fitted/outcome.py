@@ -24,7 +24,7 @@ _LAST = 50
 # Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
 # and then.
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
-# The kinds of warnings given in each of the last searches; scikit-learn tells to which a fit belongs since version 1.9.
+# The kinds of warnings given in each of the last searches; since version 1.9 scikit-learn tells a fit its search.
 _told, _MOST_SEARCHES = {}, 100
 _telling = threading.Lock()
 # A forecast further ahead, in windows of the test of convergence, is not given.
@@ -36,7 +36,7 @@ _COARSE = 5e-3
 # Standard errors by which the ranking of held-out labels, or a mean that is worse than a constant, must be ahead of
 # chance.
 _SURE = 2.0
-# Rows that tell the variance of the prior.
+# Rows from which the variance of the prior is computed.
 _SOME_ROWS = 1000
 
 
@@ -159,7 +159,7 @@ def judge(estimator, fit, result):
         If training diverged; its checkpoint is removed.
     """
     # Compared with the bound that training saw: the exact mean changes the noise afterwards.
-    # Beside others an output without variance would decide alone.
+    # Among several outputs, one without variance would decide alone.
     known = fit.posterior is None and (fit.some.n_targets == 1 or not fit.some.sample.has_constant_y)
     constant = svgp.bound_of_constants(result, fit.some, fit.plan) if known else None
     step_sizes = reading.step_sizes(estimator, fit.plan.settings.algorithm)

@@ -32,7 +32,7 @@ def of(estimator, fit, constants, hooks):
 
 @contextlib.contextmanager
 def told_of_checkpoint(fit):
-    """Where a file of rows cannot be read while training, add to the error that the checkpoint is kept."""
+    """If a file of rows cannot be read during training, add to the error that the checkpoint is kept."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def _of_all_processes(callbacks, n_processes):
 
 
 class _Models:
-    """Fitted copies of the estimator while it trains; those who ask at the same iteration share one."""
+    """Fitted copies of the estimator during training; callbacks at the same iteration share one."""
 
     def __init__(self, estimator, fit, constants):
         self.estimator, self.fit, self.constants = estimator, fit, constants
@@ -76,14 +76,14 @@ def _users(estimator, models):
 
     def callback(monitor, state):
         found = estimator.callback(monitor.n_iter, models.at(monitor, state))
-        # Comparisons of NumPy's numbers are truths of a type of their own.
+        # Comparisons of NumPy's numbers return NumPy's own booleans.
         return isinstance(found, (bool, np.bool_)) and bool(found)
 
     return callback
 
 
 def _of_scikit_learn(hooks, models):
-    """The end of one task of scikit-learn's callbacks, and the begin of the next; None if nobody is told."""
+    """The end of one task of scikit-learn's callbacks, and the start of the next; None without callbacks."""
     if hooks.root is None:
         return None
 

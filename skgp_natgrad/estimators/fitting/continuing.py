@@ -1,17 +1,17 @@
 """How a fit continues an earlier one: arguments that have changed in between, and the units of a stream's targets.
 
 One rule holds for warm starts and streams: a changed argument either takes effect, or raises an
-error that names it. A hyperparameter that is fixed, or whose initial value has changed since the fit
-before, starts at the argument's value; the others start at their trained values. Arguments that
+error that names it. A hyperparameter that is fixed, or whose initial value has changed since the
+previous fit, starts at the argument's value; the others start at their trained values. Arguments that
 define the structure of the model cannot change; all others apply from now on.
 
-The units of a stream's targets follow y where it grows or shrinks. If y grows, the model is told in larger ones, which
-changes no prediction: only the hyperparameters, which training goes on with, keep their numbers. If the new rows
-contradict what the model knows of the places where they lie, another function has taken the place of the first: its
-rows are forgotten, and training begins in the units of the new rows.
+The units of a stream's targets follow y if it grows or shrinks. If y grows, the model is converted to larger units.
+This changes no prediction: only the hyperparameters keep their numbers, and training continues from these. If the new
+rows contradict what the model predicts at their places, y has become another function. Then the model forgets the
+earlier rows, and training starts anew in the units of the new ones.
 
-X has no such remedy. A column that leaves what was seen may have other units, or go on to where nothing is known, as
-time does, and rows do not tell which: the user is told.
+X has no such remedy. A column that leaves the range of the earlier rows may have changed its unit, or may reach places
+where nothing is known, as time does. The rows do not show which, so the user is warned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OF_AUTO = {"n_mean_inducing": 0, "mean_solver": "adam"}
 
 def reason(streams):
     """The reason why a fit continues the last one, for messages."""
-    return "partial_fit continues the fit before" if streams else "warm_start=True"
+    return "partial_fit continues the previous fit" if streams else "warm_start=True"
 
 
 def anew(streams):
@@ -56,10 +56,10 @@ def check(before, now, streams):
     Parameters
     ----------
     before, now : dict
-        From `recorded`: the arguments of the fit before, and of this one. The likelihoods are
+        From `recorded`: the arguments of the previous fit, and of this one. The likelihoods are
         prepared for the targets.
     streams : bool
-        Whether the rows of the fit before count as well.
+        Whether the rows of the previous fit count as well.
 
     Raises
     ------
@@ -92,10 +92,10 @@ def check(before, now, streams):
 def _is_same(mean_function, other):
     """Whether two functions of X are one, or two regressors have equal parameters."""
     if isinstance(mean_function, BaseEstimator) and type(mean_function) is type(other):
-        # Unlike a repr it has long arrays whole.
+        # A repr would shorten long arrays.
         return joblib.hash(mean_function.get_params()) == joblib.hash(other.get_params())
     if inspect.ismethod(mean_function) and inspect.ismethod(other):
-        # Of two fitted models of the same parameters it has one repr.
+        # Two fitted models with the same parameters have the same repr.
         states = (joblib.hash(vars(each.__self__)) for each in (mean_function, other))
         return mean_function.__func__ == other.__func__ and len(set(states)) == 1
     return repr(mean_function) == repr(other)
@@ -108,7 +108,7 @@ def _formula(likelihood):
 
 def _changed(name, before, now, streams):
     return ValueError(
-        f"{reason(streams)}, but {name}={_shown(now[name])}, and the fit before had {name}={_shown(before[name])}, "
+        f"{reason(streams)}, but {name}={_shown(now[name])}, and the previous fit had {name}={_shown(before[name])}, "
         f"and {name} cannot change when a fit is continued; set it back, or {anew(streams)} to start anew."
     )
 
@@ -166,7 +166,7 @@ def continued(previous, plan, before, now, n_features, n_targets, streams):
     Raises
     ------
     ValueError
-        If the kernel's form differs from that of the fit before.
+        If the kernel's form differs from that of the previous fit.
     """
     trained = tuple(previous.parameters[:2])
     start, lower, upper = specification(plan.kernels, plan.likelihood, n_features, n_targets)
@@ -183,7 +183,7 @@ def _form(kernels):
 
 
 def _started(start, before, now, n_features, n_targets):
-    """The initial values of the fit before: a present value that equals its old one has not been changed."""
+    """The initial values of the previous fit: a present value that equals its old one has not been changed."""
     kernel = before["kernel"]
     given = () if kernel is None or now["kernel"] is None else one_or_each(kernel)
     of_kernels, of_likelihood = specification(given, before["likelihood"], n_features, n_targets)[0]
@@ -203,15 +203,16 @@ def _going_on(trained, start, lower, upper, started):
 
 # y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
 _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
-# So few rows do not tell that y has shrunk, no function that could take the place of another, and not how far X
-# reaches; and the share of rows, and one at least, that may be outliers.
+# Fewer rows do not show that y has shrunk or become another function, or how far X reaches; and the share of rows that
+# may be outliers, at least one row.
 _FEWEST, _OUTLIERS = 20, 0.01
-# A column of X reaches so many times as far as in the rows before; so many of them tell how far that is.
+# A warning is given if a column of X reaches this many times as far as in the earlier rows, of which this many are
+# compared.
 _FAR, _MANY = 10.0, 10_000
 
 
 def followed(plan, table, scales, previous, estimator, random_state):
-    """The scales and the record with which the next rows of a stream are learned, and a list of warnings.
+    """The scales and the record from which a fit to the next rows of a stream starts, and a list of warnings.
 
     Parameters
     ----------
@@ -219,10 +220,10 @@ def followed(plan, table, scales, previous, estimator, random_state):
     table : Table
         In the units of the user.
     scales : training_table.Scales
-        Of the fit before.
+        Of the previous fit.
     previous : Previous
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
-        As the fit before has left it.
+        As the previous fit has left it.
     random_state : numpy.random.RandomState
         It is not changed.
 
@@ -244,11 +245,11 @@ def followed(plan, table, scales, previous, estimator, random_state):
 
 
 def _with_units(plan, rows, scales, previous, posterior, random_state):
-    """The same as `followed`, of the targets alone."""
+    """The same as `followed`, for the targets alone."""
     sizes = _sizes(rows, plan.likelihood, scales.y)
     if not sizes.changed.any():
         return scales, previous, []
-    # Larger ones where y has grown: the prior is then wide enough for the new rows, wherever they lie.
+    # If y has grown, larger units make the prior wide enough for the new rows, wherever they lie.
     larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * sizes.ratio))
     units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     rescaled = _in_units(plan.likelihood, previous, scales.y, larger.y) if sizes.grown.any() else previous
@@ -271,7 +272,7 @@ class _Size(NamedTuple):
     ratio : float
         The rows' distance from the offset, in units; one where y has not grown.
     grown, changed, tells : bool
-        Whether there are rows enough, and not all equal, for a function that takes the place of another: ``tells``.
+        ``tells``: whether the rows are enough, and differ enough, to show that y has become another function.
     mean, deviation : float
         Of the rows.
     """
@@ -285,7 +286,7 @@ class _Size(NamedTuple):
 
     @classmethod
     def of(cls, y, weight, offset, scale):
-        """The size of the targets (N,) of which NaN are missing."""
+        """The size of the targets (N,); NaN stands for a missing one."""
         seen = np.isfinite(y)
         y, weight = y[seen], weight[seen]
         if not len(y):
@@ -314,7 +315,7 @@ def _sizes(rows, likelihood, scale):
 
 
 def _in_units(likelihood, previous, before, now):
-    """The record of a fit in other units of y, in which the latent functions and their means are what they were."""
+    """The record of a fit in other units of y; the latent functions and their means stay the same."""
     (offset, scale), (offset_now, scale_now) = (likelihood.latent_units(*each[:2]) for each in (before, now))
     prior_mean = (offset + scale * previous.prior_mean[:, 0] - offset_now) / scale_now
     return svgp.rescaled(previous, scale / scale_now, prior_mean[:, None])
@@ -323,26 +324,26 @@ def _in_units(likelihood, previous, before, now):
 def _of_forgetting(sizes, before, forgets):
     """The warning for targets whose earlier rows are forgotten."""
     each = [
-        f"{f'output {k}: ' if len(forgets) > 1 else ''}{sizes.deviation[k] / before.scale[k]:.3g} times, and "
-        f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g} away"
+        f"{f'output {k}: ' if len(forgets) > 1 else ''}{sizes.deviation[k] / before.scale[k]:.3g} and "
+        f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g}"
         for k in np.flatnonzero(forgets)
     ]
     return (
-        "The scale of y has changed: its standard deviation and its mean, in standard deviations of the rows before, "
-        f"are {'; '.join(each)}. The new rows contradict what the earlier ones say of y, which is forgotten; the scale "
-        "of y is now theirs. If it is the unit of y that has changed, give y in one unit."
+        "The scale of y has changed: in standard deviations of the earlier rows, the standard deviation of the new "
+        f"rows and the shift of their mean are {'; '.join(each)}. The new rows contradict the earlier ones, which the "
+        "model forgets; it takes the scale of the new rows. If the unit of y has changed, give all rows in one unit."
     )
 
 
 def ends_of_X(table, before=None):
-    """The least and the largest value of each column of X (2, D) but for outliers, with those of the rows before."""
+    """The least and the largest value of each column of X (2, D) without outliers, joined with those ``before``."""
     X = table.sample.X
     ends = np.quantile(X[:: 1 + len(X) // _MANY], [_OUTLIERS, 1.0 - _OUTLIERS], axis=0, method="closest_observation")
     return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
 
 
 def _of_far_columns(X, ends, names):
-    """A warning of the columns of X that go far beyond the ``ends`` of the rows before: a list."""
+    """A warning of the columns of X that reach far beyond the ``ends`` of the earlier rows: a list."""
     middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
     with np.errstate(over="ignore"):
         away = np.sort(np.abs(X - middle) / np.where(half > 0.0, half, 1.0), axis=0)
@@ -352,7 +353,7 @@ def _of_far_columns(X, ends, names):
         return []
     shown = ", ".join(f"{j if names is None else repr(str(names[j]))} ({ratio[j]:.3g} times as far)" for j in far)
     return [
-        f"Columns of X reach far beyond the rows before: {shown}. Nothing is known there, and the lengthscales begin "
-        "with those of the rows before. If the unit of a column has changed, give it in one unit; otherwise call fit "
-        "with rows of all kinds."
+        f"Columns of X reach far beyond the earlier rows: {shown}. The model knows nothing there, and its lengthscales "
+        "start at those of the earlier rows. If the unit of a column has changed, give all rows in one unit; otherwise "
+        "call fit with rows of all kinds."
     ]

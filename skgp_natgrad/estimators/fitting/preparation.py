@@ -58,7 +58,7 @@ class Fit(NamedTuple):
     attributes : dict
         Fitted attributes that the subclass adds.
     warnings : list of str
-        Of rows that are unlike those of the fit before.
+        That the rows are unlike those of the previous fit.
     """
 
     plan: svgp.Plan
@@ -149,14 +149,14 @@ def _of_neighbours(estimator):
 
 
 def _in_units_of_model(before, x_scale):
-    """The arguments of the fit before with its kernel as the model has it."""
+    """The arguments of the previous fit with its kernel as the model has it."""
     if before["kernel"] is None:
         return before
     return before | {"kernel": in_units_of_model(one_or_each(before["kernel"]), x_scale)}
 
 
 def _continued(estimator, plan, table, trained_with, previous, streams, random_state):
-    """The scales and the record with which a fit goes on from the one before, and warnings."""
+    """The scales and the record from which a fit continues the previous one, and warnings."""
     scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
     before = _in_units_of_model(estimator._trained_with, scales.x)
     previous = continuing.continued(previous, plan, before, trained_with, *shape, streams)
@@ -187,7 +187,7 @@ def _prepared(plan, targets, table, some):
 
 
 def _in_units(plan, table, normalize_y, with_values=True, before=None):
-    """The plan with the likelihood's defaults in the units of y, where y is centred alone: those of a fit before."""
+    """The plan with the likelihood's defaults in the units of y, if y is only centred; those of a previous fit stay."""
     if not isinstance(normalize_y, str):
         return plan
     if before is not None:
@@ -197,7 +197,7 @@ def _in_units(plan, table, normalize_y, with_values=True, before=None):
 
 
 def _refuse_other_arguments(estimator):
-    """Refuse a fit of several processes whose arguments differ: they would wait for each other for ever."""
+    """Refuse a fit of several processes whose arguments differ: the processes would wait for each other for ever."""
     arguments = constructor.values(estimator).items()
     found = processes.exchanged({k: checkpoint_file.described(v) for k, v in arguments if k not in _OF_A_PROCESS})
     differ = [name for name in found[0] if any(each[name] != found[0][name] for each in found)]
@@ -221,7 +221,7 @@ def _chosen(plan, table, choice, random_state):
 
 
 def _going_on(estimator, plan, table, previous):
-    """The plan of a fit that goes on from the one before, with the parts that this one has found."""
+    """The plan of a fit that continues the previous one, with what that one found."""
     reading.check_kernels(estimator.kernel, plan.n_latent(table))
     # A stream keeps the default kernel of its first rows.
     kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
@@ -264,7 +264,7 @@ def _scales_before(estimator, table, streams):
     if len(y.scale) != table.n_targets:
         reason = continuing.reason(streams)
         raise ValueError(
-            f"{reason}, but y has {table.n_targets} columns, and had {len(y.scale)} in the fit before; give it the "
+            f"{reason}, but y has {table.n_targets} columns, and had {len(y.scale)} in the previous fit; give it the "
             f"same columns, or {continuing.anew(streams)} to start anew."
         )
     return training_table.Scales(x, y)

@@ -17,7 +17,7 @@ _TO_CALLER = 7
 
 
 def of_fit(estimator, y, previous, levels=None):
-    """The labels of ``y``, of all processes, sorted; or all ``levels``. A warm start requires those of the fit before.
+    """The labels of ``y``, of all processes, sorted; or all ``levels``. A warm start needs those of the previous fit.
 
     ``levels`` are those that are stated: see `stated_levels`.
     """
@@ -26,7 +26,7 @@ def of_fit(estimator, y, previous, levels=None):
         labels, levels = zip(*processes.exchanged((labels, levels)), strict=True)
         labels, levels = np.unique(np.concatenate(labels)), levels_of_all(levels)
     if levels is None and previous is not None and _same(labels, estimator.classes_):
-        # No other order is stated than that of the fit before.
+        # No other order is stated than that of the previous fit.
         return estimator.classes_
     classes = in_order(labels, levels)
     if previous is not None and not np.array_equal(classes, estimator.classes_):
@@ -110,7 +110,7 @@ def weights(given, classes, position, weight):
         )
     if np.any(weight) and not np.any(weight * factors[position]):
         raise ValueError(
-            f"class_weight={given!r} leaves no row of y with a weight above zero; give at least one of "
+            f"class_weight={given!r} gives all rows of y the weight zero; give at least one of "
             f"the labels {classes.tolist()} a positive weight."
         )
     return factors

@@ -213,8 +213,8 @@ def told_of_kinds(estimator, fit):
     """
     if fit.previous is None and fit.some.n_rows == 1:
         return {
-            "one row": "All rows with a positive weight are the same one. It does not tell how y varies with X, or how "
-            "large the noise is: the predicted deviations mean nothing. Give more rows."
+            "one row": "The fit has a single row (equal rows count as one). One row does not tell how y varies with X, "
+            "or how large the noise is: the predicted deviations mean nothing. Give more rows."
         }
     if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
         return {}
