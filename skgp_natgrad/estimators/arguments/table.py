@@ -67,17 +67,18 @@ class Model:
         most probable value; class labels are trained by "ngd".
     n_restarts_optimizer : int or "auto", default="auto"
         Further starts of the search for a given kernel's hyperparameters, within
-        their bounds; one is taken where its log marginal likelihood is clearly
+        their bounds; one is taken if its log marginal likelihood is clearly
         larger. "auto" tries long and short lengthscales, and the periods that y
-        shows along the columns of a periodic kernel; by steps, of such a kernel
-        alone. A number adds so many random starts, as in scikit-learn; 0 adds none.
+        shows along the columns of a periodic kernel; training by steps tries them
+        for such a kernel alone. A number adds this many random starts, as in
+        scikit-learn; 0 adds none.
     normalize_X : bool, "quantile" or "auto", default="auto"
         True standardises the columns of X; a constant column is left as it is.
         "quantile" maps each column to normal scores by a monotone function, linear
         beyond the training data, which suits columns with long tails. "auto" chooses
-        between the two together with the kernel, and of 48 columns or more also
-        takes one number for all of them, as suits the pixels of images; it is True
-        if ``kernel`` is given. A column
+        between the two together with the kernel, and with 48 columns or more also
+        tries one number for all of them, which suits the pixels of images; it is
+        True if ``kernel`` is given. A column
         whose values span at most four units of rounding of its type counts as
         constant, whether X is standardised or not.
     """
@@ -98,7 +99,7 @@ class Model:
 
 @arguments
 class Points:
-    r"""The points on which the process rests, and where they are.
+    r"""The points that define the process, and where they are.
 
     Parameters
     ----------
@@ -106,13 +107,14 @@ class Points:
         Number of inducing points (the papers' \|beta\|), M: they carry mean and
         covariance, at a cost of order M^2 per row. Fewer are used if X has fewer
         distinct rows; a UserWarning says so. "auto" is 100 for a solver of many
-        steps, and with ``solver="evidence"`` as many random rows as half a
-        minute allows on two cores: for Gaussian noise all rows of a table of up
-        to 5000, for class labels of up to 2800. Where so few leave some of the
-        prior variance unexplained, there are further points for the means alone: all
-        rows of up to 45,000 for Gaussian noise (with 2000 inducing points then), and for
-        class labels, of some 25,000, those rows whose labels the inducing points leave
-        open. All these are fewer where memory is short: a
+        steps and for counts. For Gaussian noise and class labels
+        ``solver="evidence"`` takes as many random rows as half a minute allows on
+        two cores: all rows of a table of up to 5000 with Gaussian noise, of up to
+        2800 with class labels. If these leave some of the prior variance
+        unexplained, the means get additional points: with Gaussian noise all rows,
+        up to 45,000 (there are then 2000 inducing points); with class labels up to
+        some 25,000 rows whose labels the inducing points do not predict well. There
+        are fewer of all these if memory is short: a
         number gives the same model on every machine. None and
         "all" put a point at every distinct row, where it stays: the full
         variational Gaussian process, of order N^3 per iteration.
@@ -122,13 +124,13 @@ class Points:
         the coupled basis. "auto" is zero for a solver of many steps, with anything
         else than "auto" for ``n_inducing``, and with given points; otherwise it is
         what ``n_inducing="auto"`` says. For class labels ``solver="evidence"`` puts them
-        at rows whose labels the inducing points leave open.
+        at rows whose labels the inducing points do not predict well.
     basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
         How the mean-only points enter [2]_; without them all but "decoupled" are the
         coupled basis. "orthogonal" removes from their part what the inducing
-        points explain; "hybrid" does not. In "decoupled" the mean rests on
+        points explain; "hybrid" does not. In "decoupled" the mean uses
         the mean-only points and a copy of the inducing points, and the covariance
-        on the inducing points; it has no natural parameters and needs another
+        uses the inducing points; it has no natural parameters and needs another
         solver than "ngd". "solve" [6]_ gives the further points a covariance of
         their own, separate from that of the inducing points, and trains both by
         natural gradients; its bound and its cost lie between those of the coupled
@@ -140,7 +142,7 @@ class Points:
         of X: the inducing points, or, if there are ``n_inducing +
         n_mean_inducing``, both sets. With ``mean_solver="exact"`` it applies to
         the inducing points only. "auto" is "k-means" where training moves the points, and
-        with ``solver="evidence"`` "random", or "greedy_variance" for a number of points that is given.
+        with ``solver="evidence"`` "random", or "greedy_variance" if you give the number of points.
     train_inducing_points : bool, default=True
         Whether the inducing and mean-only points move while training, with the
         hyperparameters; False keeps them where they start. ``optimizer=None`` keeps
@@ -177,7 +179,7 @@ class Training:
         the hyperparameters have the largest bound of up to 2000 random rows. "auto"
         is "evidence" for these likelihoods as long as no argument of the points or of
         iterative training is set (``objective``, ``n_inducing`` to
-        ``n_iter_no_change``, ``warm_start``, ``dtype``; but for ``n_inducing``
+        ``n_iter_no_change``, ``warm_start``, ``dtype``; except ``n_inducing``
         itself, ``n_mean_inducing=0``, ``train_inducing_points`` and, for class
         labels, any ``n_mean_inducing``), and "ngd" otherwise, for
         a list of kernels for classes, and for ``partial_fit``. "ngd": natural
@@ -284,13 +286,13 @@ class Numerics:
     jitter : float or "auto", default="auto"
         Added to the diagonal of the inducing points' covariance, relative to
         its mean; raised if the factorisation needs more. "auto" is 1e-8, and
-        1e-10 for a regression that is solved in one step: what jitter adds is
-        unexplained, which matters where there is hardly any noise.
+        1e-10 for a regression that is solved in one step: jitter counts as
+        unexplained variance, which matters if there is hardly any noise.
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
         Solutions in one step (``solver="evidence"``, which "auto" is with
         nothing set) then still stay on the CPU, unless ``n_devices`` is given:
-        only there their means rest on all rows.
+        only there their means can use all rows.
     n_devices : int, "all" or None, default=None
         Devices of this kind that share the rows, in training, in closed form
         for Gaussian noise, in the mean solver "exact" and in predictions: each
@@ -318,7 +320,7 @@ class Numerics:
 
 @arguments
 class Monitoring:
-    """What is told and kept of a fit; the result does not depend on it.
+    """What a fit reports and keeps; the result does not depend on it.
 
     Parameters
     ----------
@@ -339,7 +341,7 @@ class Monitoring:
         holds a file for each fit, named by the digest of data and arguments: for
         searches, cross-validation and fits at the same time. A file is for one
         fit; ``fit`` with other data or arguments raises an error. A completed fit
-        deletes its file. A write that fails is warned of, and the fit goes on. Not
+        deletes its file. A write that fails gives a warning, and the fit goes on. Not
         for ``solver="lbfgs"``; without effect on "evidence", which has no
         iterations.
     checkpoint_every : float, default=5.0
