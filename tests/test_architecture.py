@@ -85,6 +85,8 @@ def test_pictures_show_folders_that_exist():
         found = [room for room in rooms if (PACKAGE / room).exists() or (PACKAGE / "estimators" / room).exists()]
         assert len(rooms) > 10
         assert found == rooms
+        if name == "rooms":
+            assert {room.removesuffix(".py") for room in rooms} == {floor.split("/")[-1] for floor in FLOORS[1:]}
 
 
 def test_imports_make_no_circle():
