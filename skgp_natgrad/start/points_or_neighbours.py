@@ -57,10 +57,11 @@ def solve(optimum, parameters, constants, table, plan, random_state):
     """
     asked, points = plan.n_neighbours != "auto", optimum.left_out
     neighbours = _neighbours(parameters, constants, table, plan.n_neighbours if asked else _NEIGHBOURS)
-    left_out = _left_out(neighbours, parameters, points, _variance(parameters) / _variance(optimum.parameters))
-    gain = _density(left_out) - _density(points)
+    more_noise, some = _variance(parameters) / _variance(optimum.parameters), _some(points)
+    gain = _density(_left_out(neighbours, parameters, some, more_noise)) - _density(some)
     if not (asked or gain > (_CLEAR if plan.n_inducing_alone else 0.0)):
         return optimum, plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_inducing_alone=None)
+    left_out = _left_out(neighbours, parameters, points, more_noise)
     held_out = optimum.held_out._replace(mean=optimum.held_out.mean + gain)
     optimum = closed_form.solve(parameters, constants, table, random_state, searches=False)
     return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours), plan
@@ -78,6 +79,14 @@ def _variance(parameters):
     return np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
 
 
+def _some(left_out):
+    """At most `_ROWS` of the rows that say something, from all over them."""
+    index = np.flatnonzero(np.isfinite(left_out.error).any(0))
+    index = index[np.linspace(0, len(index) - 1, min(len(index), _ROWS)).round().astype(int)]
+    of_rows = ("error", "latent", "noise", "weight", "n_each", "y")
+    return left_out._replace(X=left_out.X[index], **{name: getattr(left_out, name)[:, index] for name in of_rows})
+
+
 def _left_out(neighbours, parameters, points, more_noise):
     """The `LeftOut` of the same rows, each predicted from its neighbours but those that equal it."""
     seen = np.isfinite(points.error)
@@ -90,10 +99,10 @@ def _left_out(neighbours, parameters, points, more_noise):
 
 
 def _density(left_out):
-    """The mean log density of some of the rows, of all targets alike, under the errors that suit them best."""
+    """The mean log density of the rows, of all targets alike, under the errors that suit them best."""
     found = []
     for k, error in enumerate(left_out.error):
-        rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))[:_ROWS]
+        rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))
         if len(rows) < _FEWEST:
             return 0.0
         error, variance, weight, n_each = (

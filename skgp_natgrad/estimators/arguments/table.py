@@ -113,10 +113,10 @@ class Points:
         2800 with class labels. If these leave some of the prior variance
         unexplained, the means get additional points: with Gaussian noise all rows,
         up to 45,000 (there are then 2000 inducing points); with class labels up to
-        some 25,000 rows whose labels the inducing points do not predict well. There
-        are fewer of all these if memory is short: a
-        number gives the same model on every machine. None and
-        "all" put a point at every distinct row, where it stays: the full
+        some 25,000 rows whose labels the inducing points do not predict well. A
+        regression whose rows are predicted from neighbors has 500 points. There are
+        fewer of all these if memory is short: a number gives the same model on every
+        machine. None and "all" put a point at every distinct row, where it stays: the full
         variational Gaussian process, of order N^3 per iteration.
     n_mean_inducing : int or "auto", default="auto"
         Number of further points for the mean alone (the papers' \|gamma\|), at a
