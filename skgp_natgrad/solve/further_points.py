@@ -158,8 +158,7 @@ def whitened(log_kernel, rows, X, chosen, is_point, jitter):
     """
     unexplained = Unexplained.of(log_kernel, rows, X, chosen)
     n_further, n_rows = len(chosen), len(rows.weight)
-    root = _root(chosen, unexplained, jitter)
-    if root is None:
+    if (root := _root(chosen, unexplained, jitter)) is None:
         return None
     # What fills up has no weight: it comes last, and its columns stay zero.
     others = np.setdiff1d(np.flatnonzero(~is_point), chosen)
