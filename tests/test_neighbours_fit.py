@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad._backend import rows
+from skgp_natgrad._backend import memory, rows
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
 from skgp_natgrad.start import points_or_neighbours, sizes
@@ -157,13 +157,16 @@ def test_numbers_that_make_no_sense_are_refused(rng, wrong):
         regressor(wrong).fit(X, y)
 
 
-def test_rows_of_a_file_cannot_be_neighbours(rng, tmp_path, monkeypatch):
+def test_rows_of_a_file_are_neighbours_where_a_number_is_given(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "WINDOW_ROWS", 64)
     X, y, _ = table(rng, 300)
     np.save(tmp_path / "X.npy", X)
-    model = regressor(10, batch_size=100, solver="evidence", kernel=1.0 * RBF())
-    with pytest.raises(ValueError, match=r"n_neighbors=10 .* read by blocks.*n_neighbors=0"):
-        model.fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
+    found = regressor(10, n_inducing=50, solver="evidence").fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
+    expected = regressor(10, n_inducing=50, solver="evidence").fit(X, y)
+    assert np.allclose(found.predict(X), expected.predict(X), rtol=0.0, atol=1e-8)
+    monkeypatch.setattr(memory, "available", lambda: 40_000)
+    with pytest.raises(MemoryError, match=r"n_neighbors=10: the table in memory needs .*; lower n_neighbors to 0"):
+        regressor(10).fit(X, y)
 
 
 def test_equal_rows_are_one_of_their_mean(rng):

@@ -27,12 +27,12 @@ _FEWEST = 10
 
 def may(plan, table):
     """Whether rows may be predicted from their neighbours."""
-    in_memory = table.sample is table and processes.sharing(plan.n_devices) == 1
-    if not (in_memory and plan.n_neighbours):
+    if not plan.n_neighbours or processes.sharing(plan.n_devices) > 1:
         return False
     if plan.n_neighbours != "auto":
         return True
-    alone = plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    # Rows that are read from a file are held in memory only if that is asked for.
+    alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
     return alone and sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
 
 
@@ -68,6 +68,7 @@ def solve(optimum, parameters, constants, table, plan, random_state):
 
 
 def _neighbours(parameters, constants, table, n_neighbours):
+    table = table.in_memory()
     y, _, weight = weights_of(table, parameters, table.per_target)
     with np.errstate(divide="ignore"):
         noise = _variance(parameters) / weight

@@ -87,6 +87,12 @@ def of_mean(plan, n_further, n_bytes, would_fit):
     return Stage("the mean on further points", n_bytes, asked, would_fit)
 
 
+def of_neighbours(plan, table):
+    """The stage of rows from which others are predicted."""
+    n_bytes = sizes.n_bytes_of_neighbours(table.n_rows, table.n_columns, table.n_targets)
+    return Stage("the table in memory", n_bytes, f"n_neighbors={plan.n_neighbours}", lambda n_bytes: "n_neighbors to 0")
+
+
 def n_inducing(plan, table):
     """The number of inducing points, where it is known."""
     if not isinstance(plan.inducing_init, str):

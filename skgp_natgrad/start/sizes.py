@@ -120,6 +120,11 @@ def n_bytes_of_further(n_rows, n_inducing, n_further):
     return 8 * n_further**2 + 4 * (n_inducing + n_further) * n_rows
 
 
+def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
+    """The memory of rows that predict others: the table, distinct rows, these in lengthscales, and a tree."""
+    return 8 * n_rows * (4 * n_columns + 6 * n_targets + 4)
+
+
 def n_left_out(n_points):
     """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
     return int(min(_MOST_LEFT_OUT, max(_OPERATIONS_OF_LEFT_OUT / (2.0 * n_points**2), _FEWEST_LEFT_OUT)))

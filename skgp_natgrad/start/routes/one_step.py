@@ -104,7 +104,11 @@ class Measurements(OneStep):
 
     def check(self, plan, table):
         super().check(plan, table)
-        self._check_neighbours(plan, table)
+        if plan.n_neighbours not in ("auto", 0) and processes.sharing(plan.n_devices) > 1:
+            raise ValueError(
+                f"n_neighbors={plan.n_neighbours} predicts from rows in the memory of one process, but "
+                f"n_devices={plan.n_devices!r} shares them: give n_neighbors=0, or n_devices=None."
+            )
         n_mean, here = plan.n_mean_inducing, f"n_mean_inducing={plan.n_mean_inducing}"
         if n_mean in ("auto", 0):
             return
@@ -118,18 +122,6 @@ class Measurements(OneStep):
             here += " with solver='evidence' finds the mean on all rows under one kernel in one process"
             but = f"n_devices={plan.n_devices!r} shares them" if shares else f"kernel is a list of {len(plan.kernels)}"
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
-
-    def _check_neighbours(self, plan, table):
-        if plan.n_neighbours in ("auto", 0):
-            return
-        but = "the table is read by blocks" if table.sample is not table else ""
-        if processes.sharing(plan.n_devices) > 1:
-            but = f"n_devices={plan.n_devices!r} shares them"
-        if but:
-            raise ValueError(
-                f"n_neighbors={plan.n_neighbours} predicts from rows in the memory of one process, but {but}: give "
-                "n_neighbors=0, or such a table."
-            )
 
     def _with_points(self, plan, table):
         """With further points, each row, there are fewer inducing points."""
@@ -149,6 +141,8 @@ class Measurements(OneStep):
         if not is_open:
             sizes_of_q = plan.n_latent(table), n_inducing, 0
             yield requirements.of_points("the one step on all rows", plan, requirements.ONE_STEP, *sizes_of_q)
+        if plan.n_neighbours not in ("auto", 0):
+            yield requirements.of_neighbours(plan, table)
 
     def _stage_of_mean(self, plan, table, n_inducing):
         n_bytes = row_means.n_bytes(table.n_rows, table.n_targets)
