@@ -40,7 +40,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import programs
-from skgp_natgrad.start import search
+from skgp_natgrad.start import dense, search
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES
@@ -100,6 +100,8 @@ def _short_search(request, monkeypatch):
         monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 6, 4))
         monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 3, 6))
         monkeypatch.setattr(search, "_TRIED", 1)
+        for name, fewer in {"_ITERATIONS": 3, "_MORE_ITERATIONS": 3, "_MORE_ROWS": 400, "_BEST": 1}.items():
+            monkeypatch.setattr(dense, name, fewer)
         # With a kernel of one form, fits of tables of one shape share all their programs.
         monkeypatch.setattr(search, "CANDIDATES", search.CANDIDATES[:1])
         monkeypatch.setattr(search, "_FURTHER", ())

@@ -18,7 +18,7 @@ from .._backend.flat import flat, rebuilt
 from ..kernels import algebra
 from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
-from . import by_bound, evidence, few_rows, refinement, search, sizes, targets, view
+from . import by_bound, evidence, few_rows, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
@@ -28,7 +28,7 @@ from .state import init, specification
 
 # Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
 # that, and its inducing points.
-_ROWS, _POINTS = 20_000, 2000
+_ROWS, _POINTS = 45_000, 2000
 # Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
 # are rare small differences decide, which ask for more.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
@@ -120,12 +120,12 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             noises=noises,
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
-            on_all_rows=functools.partial(route.rests_on_all_rows, plan, n_rows),
+            sees_all_rows=route.sees_all_rows(plan, n_rows or tables[0].n_rows, tables[0]),
             n_points=route.n_points(plan),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
+        return index, started(plan, found[0], table)
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)
@@ -135,12 +135,10 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
         return index, max((started(plan, each, table) for each in found), key=lambda each: _density(each, table, seed))
-    has_one_unit = in_common_unit is not None and in_common_unit[index]
-    on_more_labels = functools.partial(refinement.on_more_labels, table=regressed[index], in_common_unit=has_one_unit)
-    return index, _of_classes(plan, found, table, seed, on_more_labels)
+    return index, _of_classes(plan, found, table, seed)
 
 
-def _of_classes(plan, found, table, seed, on_more_labels):
+def _of_classes(plan, found, table, seed):
     """The plan with that of the kernels found which predicts labels best, and with the scale that suits it."""
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
 
@@ -148,12 +146,9 @@ def _of_classes(plan, found, table, seed, on_more_labels):
         return _tried(started(plan, each, table), table, seed, labels)
 
     if found[0].by_neighbours is not None:
-        best = found[_best_of_labels(found, [each.by_neighbours for each in found])]
-        return tried(on_more_labels(best)).plan
+        return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan
     of_few = threads.for_each(tried, found)
-    k = _best_of_labels(found, [each.of_labels for each in of_few])
-    more = on_more_labels(found[k])
-    return (of_few[k] if more is found[k] else tried(more)).plan
+    return of_few[_best_of_labels(found, [each.of_labels for each in of_few])].plan
 
 
 def _best_of_labels(found, densities):

@@ -16,17 +16,18 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from .._backend import threads
-from .._backend.device import quick_jit
+from .._backend.device import quick_jit, wide_jit
 from .._backend.repeated import groups
+from .._backend.rows import filled_up
 
 # Rows from which a label and a measurement is predicted, how many of the latter are, and how many targets are predicted
 # at a time, of how many covariances at most. Of smooth functions without much noise a hundred rows tell too little.
-_NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 400
+_NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 1500
 _BLOCK_ROWS, _COVARIANCES = 50, 500_000
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
 # The noise variance of a row that is left out.
-_LEFT_OUT = 1e100
+LEFT_OUT = 1e100
 # Limits of the factor of the predicted indicators under a softmax; of one that tells labels well it is near ten.
 _FACTORS = 1e-3, 1e3
 # Of errors of measurements, as multiples of their deviation: limits of the logarithm of the scale that suits them best,
@@ -60,12 +61,12 @@ class Judges(NamedTuple):
         return cls(index, groups(X), of_labels)
 
 
-def densities(hyperparameters, table, judges):
+def densities(hyperparameters, table, judges, n_neighbours=None):
     """Log densities of the judges' targets: `label_densities` or `value_densities`."""
-    return (label_densities if judges.of_labels else value_densities)(hyperparameters, table, judges)
+    return (label_densities if judges.of_labels else value_densities)(hyperparameters, table, judges, n_neighbours)
 
 
-def label_densities(hyperparameters, table, judges):
+def label_densities(hyperparameters, table, judges, n_neighbours=None):
     """Log densities of labels, each predicted by regression on the rows that tell most of it.
 
     Parameters
@@ -80,7 +81,7 @@ def label_densities(hyperparameters, table, judges):
     densities : ndarray of shape (B,)
         In nats; minus infinity if a prediction is no number.
     """
-    means, _ = predictions(hyperparameters, table, judges)
+    means, _ = predictions(hyperparameters, table, judges, n_neighbours)
     if not np.all(np.isfinite(means)):
         return np.full(len(judges.index), -np.inf)
     low, high = (limit(table.y, axis=1) for limit in (np.min, np.max))
@@ -91,7 +92,7 @@ def label_densities(hyperparameters, table, judges):
     return _calibrated(of_classes, labels.argmax(1))
 
 
-def value_densities(hyperparameters, table, judges):
+def value_densities(hyperparameters, table, judges, n_neighbours=None):
     """Log densities of measurements, each predicted from the rows that tell most of it; means over the targets.
 
     As the model's own predictions will be, those of each target are calibrated: errors are Student-t, of the scale and
@@ -108,7 +109,7 @@ def value_densities(hyperparameters, table, judges):
     densities : ndarray of shape (B,)
         In nats; minus infinity if a prediction is no number.
     """
-    means, variances = predictions(hyperparameters, table, judges)
+    means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # That of one target, whatever the row's weight, as in `evidence.held_out_density`.
     noise = np.exp(hyperparameters.noise)
     # Rounding may leave less than nothing of a latent variance.
@@ -135,25 +136,42 @@ def predictions(hyperparameters, table, judges, n_neighbours=None):
     variances : ndarray of shape (B,)
         Without the noise.
     """
-    index, group, of_labels = judges
+    index, _, of_labels = judges
     n_neighbours = n_neighbours or (_NEIGHBOURS_OF_LABELS if of_labels else _NEIGHBOURS_OF_VALUES)
+    near, noise = nearest(hyperparameters, table, judges, n_neighbours), _noise(hyperparameters, table)
+    n_rows = min(_BLOCK_ROWS, max(_COVARIANCES // near.shape[1] ** 2, 1))
+
+    def of_block(start):
+        rows, of_near = index[start : start + n_rows], near[start : start + n_rows]
+        # Programs are those of whole blocks.
+        few = n_rows - len(rows)
+        rows, of_near = filled_up(rows, n_rows), filled_up(of_near, n_rows)
+        y, of_noise = np.moveaxis(table.y[:, of_near], 0, -1), np.where(of_near >= 0, noise[of_near], LEFT_OUT)
+        found = _moments(hyperparameters.kernel, table.X[rows], table.X[of_near], y, of_noise)
+        return [each[: n_rows - few] for each in found]
+
+    return tuple(map(np.concatenate, zip(*threads.for_each(of_block, range(0, len(index), n_rows)), strict=True)))
+
+
+def nearest(hyperparameters, table, judges, n_neighbours):
+    """Positions of the rows that explain most of the prior variance at some rows, each alone: (B, n_neighbours).
+
+    Rows of equal X are left out together. Where there are fewer rows, there are fewer columns; where others equal a
+    row, so that there are fewer for it alone, -1.
+    """
+    index, group, _ = judges
     n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
-    n_rows = min(_BLOCK_ROWS, max(_COVARIANCES // n_neighbours**2, 1))
-    blocks = [index[start : start + n_rows] for start in range(0, len(index), n_rows)]
-    noise = _noise(hyperparameters, table)
-    X = np.pad(table.X, ((0, -len(table.X) % _UNIT), (0, 0)), mode="edge")
+    X = filled_up(table.X, -(-len(table.X) // _UNIT) * _UNIT)
 
-    def of_block(block):
-        rows = np.pad(block, (0, n_rows - len(block)), mode="edge")
-        explained = np.asarray(_explained(hyperparameters.kernel, table.X[rows], X))[:, : len(table.X)]
-        is_other = (table.weight > 0.0) & (group[rows][:, None] != group)
+    def of_block(start):
+        block = index[start : start + _BLOCK_ROWS]
+        some = filled_up(block, _BLOCK_ROWS)
+        explained = np.asarray(_explained(hyperparameters.kernel, table.X[some], X))[: len(block), : len(table.X)]
+        is_other = (table.weight > 0.0) & (group[block][:, None] != group)
         near = np.argpartition(-np.where(is_other, explained, -np.inf), n_neighbours - 1, axis=1)[:, :n_neighbours]
-        of_near = np.where(np.take_along_axis(is_other, near, axis=1), noise[near], _LEFT_OUT)
-        y = np.moveaxis(table.y[:, near], 0, -1)
-        found = _moments(hyperparameters.kernel, table.X[rows], table.X[near], y, of_near)
-        return [each[: len(block)] for each in found]
+        return np.where(np.take_along_axis(is_other, near, axis=1), near, -1)
 
-    return tuple(map(np.concatenate, zip(*threads.for_each(of_block, blocks), strict=True)))
+    return np.concatenate(threads.for_each(of_block, range(0, len(index), _BLOCK_ROWS)))
 
 
 def _noise(hyperparameters, table):
@@ -168,9 +186,8 @@ def _explained(kernel, x, X):
     return kernel(x, X) ** 2 / kernel.diag(X)
 
 
-@quick_jit
-def _covariances(kernel, x, X):
-    """Of values at X (B, K, D) with one another (B, K, K), and with those at x (B, D) (B, K); variances there (B,)."""
+def of_neighbours(kernel, x, X):
+    """Of values at X (B, m, D) with one another (B, m, m), and with those at x (B, D) (B, m); variances there (B,)."""
     kernel = jax.tree.map(jnp.exp, kernel)
     among, across = jax.vmap(
         lambda x, X: (jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False), kernel(x[None], X)[0])
@@ -178,11 +195,14 @@ def _covariances(kernel, x, X):
     return among, across, kernel.diag(x)
 
 
+covariances = wide_jit(of_neighbours)
+
+
 def _moments(kernel, x, X, y, noise):
     """Means (B, T) and variances (B,) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
     # Many factorisations by XLA, of programs that run at the same time, wait for one another without an end.
     # Solved in double precision, whatever that of the rows.
-    among, across, prior = (np.array(each, float) for each in _covariances(kernel, x, X))
+    among, across, prior = (np.array(each, float) for each in covariances(kernel, x, X))
     diagonal = np.arange(among.shape[1])
     among[:, diagonal, diagonal] += noise
     try:

@@ -9,13 +9,10 @@ import numpy as np
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
-from .targets import standardised
-from .view import NOISE_BOUNDS_OF_LABELS, View
+from .view import View
 
 # Iterations and deviation that ties the lengthscales for a kernel that nothing was compared with.
 _ITERATIONS, _TIE = 20, 1.0
-# Rows for the kernel of class labels, and fewest rows outside them, which judge it; iterations.
-_ROWS_OF_LABELS, _FEWEST_JUDGES, _ITERATIONS_OF_LABELS = 2560, 1000, 10
 
 
 class Candidate(NamedTuple):
@@ -41,10 +38,6 @@ class Found(NamedTuple):
         Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
     by_neighbours : Densities, optional
         Of some targets as their neighbours predict them.
-    candidate : Candidate, optional
-        What it is, as the search has it.
-    rows : splits.Shuffled, optional
-        The order in which a search took the rows; None where there was none.
     """
 
     kernel: object
@@ -52,11 +45,9 @@ class Found(NamedTuple):
     density: float
     evenly: bool = False
     by_neighbours: Densities | None = None
-    candidate: Candidate | None = None
-    rows: Shuffled | None = None
 
 
-def refined(view, candidate, rows, n_iterations, judges=None):
+def refined(view, candidate, rows, n_iterations):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density = candidate
     _, bounds, prior = view.start(make, view.longest, best.hyperparameters.noise, tie)
@@ -65,20 +56,12 @@ def refined(view, candidate, rows, n_iterations, judges=None):
     if np.isfinite(found.evidence):
         best = found
     kernel, noise = best.hyperparameters
-    return Found(
-        view.to_sklearn(make, kernel),
-        float(np.exp(noise)),
-        density,
-        by_neighbours=densities_by_neighbours(view, best.hyperparameters, judges),
-        candidate=candidate._replace(best=(best,)),
-    )
+    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
 
-def densities_by_neighbours(view, hyperparameters, judges):
-    """The `Densities` of targets of the rows ``judges`` as neighbours predict them, if any."""
-    if judges is None:
-        return None
-    each = neighbours.densities(hyperparameters, view.table, judges)
+def densities_by_neighbours(view, hyperparameters, judges, n_neighbours):
+    """The `Densities` of targets of the rows ``judges`` as so many neighbours predict them."""
+    each = neighbours.densities(hyperparameters, view.table, judges, n_neighbours)
     return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
 
 
@@ -104,38 +87,3 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
     candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
     return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS)
-
-
-def on_more_labels(found, table, in_common_unit=False):
-    """The kernel that was chosen for class labels with hyperparameters that more rows tell, if it predicts better so.
-
-    Labels tell less than measurements, and the rows that choose among many kernels are few. Of one kernel the evidence
-    of more can be afforded. Whether it is better for the whole table, labels say as their neighbours predict them: of
-    rows in neither evidence.
-
-    Parameters
-    ----------
-    found : Found
-    table : Table
-        From `targets.regressed`.
-    in_common_unit : bool, default=False
-
-    Returns
-    -------
-    found : Found
-        The same if there are not many more rows.
-    """
-    rows = found.rows
-    if rows is None or rows.n_groups < _ROWS_OF_LABELS + _FEWEST_JUDGES:
-        return found
-    view = View(table, in_common_unit, noises=NOISE_BOUNDS_OF_LABELS)
-    # The rows of the evidence so far are the first of either.
-    if found.evenly:
-        some = standardised(rows.evenly_merged(view.table, _ROWS_OF_LABELS))
-        others = rows.outside_evenly(view.table, _ROWS_OF_LABELS)
-    else:
-        some, others = rows.merged(view.table, _ROWS_OF_LABELS), rows.outside(_ROWS_OF_LABELS)
-    judges = neighbours.Judges.of(table.X, others)
-    now = densities_by_neighbours(view, found.candidate.best[0].hyperparameters, judges)
-    more = refined(view, found.candidate, some, _ITERATIONS_OF_LABELS, judges)
-    return more._replace(evenly=found.evenly, rows=rows) if more.by_neighbours.mean > now.mean else found

@@ -4,24 +4,25 @@ Training moves hyperparameters by gradients, and ends near where it starts: at a
 far too long a wiggly function looks like noise, and of many columns those that matter are not found.
 So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
 table. They are compared by the density of rows outside that part, since repeated rows deceive the
-evidence: it explains them by a noise that is too small. Those of larger tables are predicted by their neighbours
-in the whole table, if the model will rest on all of it, not by that part (`neighbours`); for a model on few inducing
-points they are compared by its bound (`few_points`). Of a small table each part is outside once: a kernel of many
+evidence: it explains them by a noise that is too small. For a model that sees all rows of a larger table they are
+trained and compared by neighbours in the whole table (`dense`); for a model on few inducing points they are compared
+by its bound. Of a small table each part is outside once: a kernel of many
 hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from .._backend import threads
-from . import evidence, neighbours
+from . import dense, evidence
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, matern52, seasonal
-from .refinement import Candidate, densities_by_neighbours, refined
+from .refinement import Candidate, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
@@ -44,8 +45,6 @@ _LEVEL, _LITTLE = 2.0, 0.2
 _NOTHING = -1.4
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
-# Of fewer rows those on which the solutions under some kernels are compared are about as dense as the table.
-_DENSE = 6000
 # Functions of a `View` that name further kernels, for what its targets show.
 _FURTHER = (seasonal,)
 
@@ -82,7 +81,7 @@ def best_kernels(
     noises=NOISE_BOUNDS,
     of_labels=False,
     in_common_unit=None,
-    on_all_rows=None,
+    sees_all_rows=False,
     n_points=None,
 ):
     """The best kernels for each of the same rows under different scalings of X.
@@ -104,8 +103,9 @@ def best_kernels(
         with the hyperparameters that rows of rare labels say more of, if some are rare.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
-    on_all_rows : callable, optional
-        Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
+    sees_all_rows : bool, default=False
+        Whether the model will tell rows apart that are as dense as the whole table: kernels are then compared, and
+        trained, by neighbours, where rows are many (`dense`).
     n_points : int, optional
         Of a model on so many inducing points: of more rows kernels are compared by its bound.
 
@@ -127,13 +127,13 @@ def best_kernels(
         # More rows may show what few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = _smooth_ones(views, rows, n_rows, effort)
-    judges = None
-    if on_all_rows is not None and rows.n_groups > _DENSE and on_all_rows(*_first_kernel(tables, views, firsts)):
-        judges = neighbours.Judges.of(tables[0].X, rows.outside(max(n_rows, _REFINED)), of_labels)
+    if sees_all_rows and not is_small and rows.n_groups >= dense.FEWEST:
+        return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared = functools.partial(_compared, judges=judges, few=few)
+    compared = functools.partial(_compared, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
-    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], compared, effort.iterations)
+    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], effort.iterations)
+    further = [compared(views[0], each) for each in further]
     index = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
@@ -142,8 +142,8 @@ def best_kernels(
     ranked = ranked[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
-    return index, [each._replace(evenly=i >= len(ranked), rows=rows) for i, each in enumerate(found)]
+    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations), pairs)
+    return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
 def _smooth_ones(views, rows, n_rows, effort):
@@ -155,11 +155,26 @@ def _smooth_ones(views, rows, n_rows, effort):
     return threads.for_each(of_view, views)
 
 
-def _first_kernel(tables, views, firsts):
-    """The table, the kernel and the noise of the best of the first candidates."""
-    k = int(np.argmax([first.density for first in firsts]))
-    best = firsts[k].best[0].hyperparameters
-    return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
+def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
+    """The result of `best_kernels` by `dense`; every kernel starts under every scaling, of many columns under one."""
+    best = int(np.argmax([first.density for first in firsts]))
+    few_columns = views[0].n_columns < MANY_COLUMNS
+
+    def of_view(index):
+        view, parts = views[index], splits(views[index].table, rows, n_rows)
+        more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
+        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in makes]
+        seasons = _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
+        return [(index, each) for each in (firsts[index], *more, *others, *seasons)]
+
+    of_views = threads.for_each(of_view, range(len(views)) if few_columns else [best])
+    candidates = list(itertools.chain(*of_views))
+
+    def evenly(view):
+        return _samples(view, rows, of_labels)[1:]
+
+    return dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
 
 
 def _best_view(firsts, further):
@@ -177,7 +192,7 @@ def _ranked(view, parts, firsts, compared, few, n_iterations, further):
     return sorted([*firsts, *others], key=lambda each: -each.density)
 
 
-def _further(view, parts, first, compared, n_iterations):
+def _further(view, parts, first, n_iterations):
     """The candidates of kernels that the targets of a view ask for, from the longest lengthscales on."""
 
     def fitted(make):
@@ -185,7 +200,7 @@ def _further(view, parts, first, compared, n_iterations):
         starts = [view.start(make, view.longest, best.hyperparameters.noise, first.tie) for _, best in pairs]
         pairs = zip(starts, parts, strict=True)
         found = [evidence.maximise(at, to, part.rows, n_iterations, prior) for (at, to, prior), part in pairs]
-        return compared(view, _judged(make, first.tie, found, parts))
+        return _judged(make, first.tie, found, parts)
 
     return threads.for_each(fitted, [make for each in _FURTHER for make in each(view)])
 
@@ -254,14 +269,12 @@ def _judged(make, tie, best, parts):
     return Candidate(make, tie, tuple(best), density)
 
 
-def _compared(view, candidate, judges, few):
-    """The candidate with the density that compares it: of targets as neighbours predict them, or of few points."""
-    hyperparameters = candidate.best[0].hyperparameters
-    if few is not None:
-        kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
-        return candidate._replace(density=bound(kernel, view.given, few))
-    densities = densities_by_neighbours(view, hyperparameters, judges)
-    return candidate if densities is None else candidate._replace(density=densities.mean)
+def _compared(view, candidate, few):
+    """The candidate with the density that compares it: of rows outside its evidence, or the bound of few points."""
+    if few is None:
+        return candidate
+    kernel = view.to_sklearn(candidate.make, candidate.best[0].hyperparameters.kernel)
+    return candidate._replace(density=bound(kernel, view.given, few))
 
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.

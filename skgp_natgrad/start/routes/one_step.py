@@ -148,10 +148,12 @@ class Measurements(OneStep):
         n_bytes = row_means.n_bytes(table.n_rows, table.n_targets)
         return requirements.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
-    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
+    def sees_all_rows(self, plan, n_rows, table):
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
         is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
-        return is_open and is_complete and _pays_on_all_rows(plan, n_rows or table.n_rows, table, kernel, noise)
+        may = plan.n_devices is None and placement.on_one_cpu()
+        few_enough = not sizes.are_too_many(n_rows, table.n_targets, memory.available())
+        return is_open and is_complete and may and (few_enough or plan.n_neighbours != 0)
 
     def solve(self, parameters, constants, table, plan, random_state):
         """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""

@@ -86,8 +86,8 @@ class Steps:
         if algorithm.solves_mean and n_mean:
             yield of_points("the solution for the mean", plan, requirements.MEAN_SOLVE, n_latent, n_inducing, n_mean)
 
-    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
-        """Whether the model under such a kernel will rest on all rows, of which the table has some."""
+    def sees_all_rows(self, plan, n_rows, table):
+        """Whether the model can tell rows apart that are as dense as the whole table, of which ``table`` has some."""
         return self.compares_labels
 
     def n_points(self, plan):

@@ -1,0 +1,169 @@
+"""Hyperparameters of a table as dense as it is: those under which rows are predicted best by their neighbours.
+
+The evidence of some random rows sees the table as sparse as these rows are. It finds lengthscales that are too long for
+what the whole table tells, and prefers smooth kernels. The density of a row given its m nearest among all rows is cheap
+(Vecchia 1988; Datta, Banerjee, Finley and Gelfand 2016):
+
+    mean = k^T a,  variance = k_xx + s^2 - k^T b,  a = C^-1 y,  b = C^-1 k,  C = K(neighbours) + s^2 I
+
+Its gradient needs no derivative of a factorisation. With the slopes g of the mean and h of the variance,
+
+    d C = -g (a b^T + b a^T) / 2 + h b b^T,    d k = g a - 2 h b,    d k_xx = h
+
+is pulled back through the kernel alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from .._backend.device import wide_jit
+from .._backend.flat import flat, rebuilt
+from .evidence import Best, Hyperparameters, minimised
+from .neighbours import LEFT_OUT, covariances, nearest, of_neighbours
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows whose covariances with their neighbours are made, factorised and pulled back at a time.
+_BLOCK_ROWS = 50
+# Factors of the lengthscales and of the noise with which a search may begin as well.
+_SHORTER, _LESS_NOISE = (1.0, 0.3, 0.1, 0.03), (1.0, 0.1)
+
+
+class Rows(NamedTuple):
+    """Rows (B, D), their neighbours (B, m, D), and the targets (B, T), (B, m, T) and weights (B,), (B, m) of both."""
+
+    x: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+    y_near: np.ndarray
+    weight: np.ndarray
+    weight_near: np.ndarray
+
+    @classmethod
+    def of(cls, hyperparameters, table, judges, n_neighbours):
+        """Some rows of a table, by their positions in ``judges``, with the neighbours that explain most of each."""
+        index = judges.index
+        near = nearest(hyperparameters, table, judges, n_neighbours)
+        weight = np.where(table.weight > 0.0, table.weight, 1.0)
+        y = np.moveaxis(table.y[:, near], 0, -1)
+        of_near = np.where(near >= 0, weight[near], 1.0 / LEFT_OUT)
+        return cls(table.X[index], table.X[near], table.y[:, index].T, y, weight[index], of_near)
+
+    def blocks(self):
+        """Parts of the rows, whose covariances stay in the cache."""
+        for start in range(0, len(self.x), _BLOCK_ROWS):
+            yield Rows(*(each[start : start + _BLOCK_ROWS] for each in self))
+
+
+def value_and_gradient(hyperparameters, rows):
+    """The mean log density of rows given their neighbours, of all targets together, and its gradient.
+
+    Parameters
+    ----------
+    hyperparameters : Hyperparameters
+    rows : Rows
+        The noise variance of a row is divided by its weight.
+
+    Returns
+    -------
+    value : float
+        In nats; minus infinity if a covariance has no inverse in double precision.
+    gradient : Hyperparameters
+    """
+    parts = []
+    for block in rows.blocks():
+        parts.append(_of_block(hyperparameters, block))
+        if not np.isfinite(parts[-1][0]):
+            return -np.inf, jax.tree.map(np.zeros_like, hyperparameters)
+    values, gradients = zip(*parts, strict=True)
+    n_rows = len(rows.x)
+    return sum(values) / n_rows, jax.tree.map(lambda *each: sum(each) / n_rows, *gradients)
+
+
+def _of_block(hyperparameters, rows):
+    """The sum of the log densities of some rows, and its gradient."""
+    kernel, noise = hyperparameters.kernel, float(np.exp(hyperparameters.noise))
+    among, across, prior = (np.array(each, float) for each in covariances(kernel, rows.x, rows.X))
+    places = np.arange(among.shape[1])
+    among[:, places, places] += noise / rows.weight_near
+    try:
+        solved = np.linalg.solve(among, np.concatenate([rows.y_near, across[..., None]], axis=2))
+    except np.linalg.LinAlgError:
+        return -np.inf, None
+    a, b = solved[..., :-1], solved[..., -1]
+    # The noise of one target, whatever the row's weight.
+    variance = prior + noise - (across * b).sum(1)
+    errors = rows.y - np.einsum("bm,bmt->bt", across, a)
+    n_targets, squares = errors.shape[1], (errors * errors).sum(1)
+    if not (np.all(np.isfinite(squares)) and np.all(variance > 0.0)):
+        return -np.inf, None
+    # Each row counts by its weight, and as one at most.
+    counts = np.minimum(rows.weight, 1.0)
+    value = -0.5 * float(counts @ (n_targets * (_LOG_2PI + np.log(variance)) + squares / variance))
+    of_variance = 0.5 * counts * (squares / variance - n_targets) / variance
+    a = np.einsum("bmt,bt->bm", a, errors * (counts / variance)[:, None])
+    of_among = (of_variance[:, None] * b - 0.5 * a)[:, :, None] * b[:, None] - 0.5 * b[:, :, None] * a[:, None]
+    of_across = a - 2.0 * of_variance[:, None] * b
+    gradient = _pull_back(kernel, rows.x, rows.X, (of_among, of_across, of_variance))
+    of_noise = noise * ((of_among[:, places, places] / rows.weight_near).sum() + of_variance.sum())
+    return value, Hyperparameters(jax.tree.map(np.asarray, gradient), np.asarray(of_noise))
+
+
+@wide_jit
+def _pull_back(kernel, x, X, cotangents):
+    """The gradient in the kernel's logarithms, from the ones in the covariances of rows and neighbours."""
+    return jax.vjp(lambda logs: of_neighbours(logs, x, X), kernel)[1](cotangents)[0]
+
+
+def _starts(start):
+    """The start, and others with shorter lengthscales and less noise, which few rows take for noise."""
+    for shorter, less in itertools.product(np.log(_SHORTER), np.log(_LESS_NOISE)):
+        # Of a kernel's hyperparameters the lengthscales are arrays.
+        kernel = jax.tree.map(lambda leaf, by=shorter: leaf + by * (np.ndim(leaf) > 0), start.kernel)
+        yield Hyperparameters(kernel, start.noise + less)
+
+
+def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
+    """The hyperparameters under which rows are predicted best by their neighbours, times their prior density.
+
+    Parameters
+    ----------
+    start : Hyperparameters
+        Under which neighbours are found; the search begins there or at shorter lengthscales, whichever is better.
+    bounds : tuple of Hyperparameters
+        Lower and upper.
+    table : Table
+    judges : neighbours.Judges
+        The rows.
+    n_neighbours : int
+    max_iter : int
+        Of L-BFGS.
+    log_prior : callable
+        As of `evidence.maximise`.
+
+    Returns
+    -------
+    best : Best
+        With the log density of all rows in place of the evidence.
+    """
+    low, high = map(flat, bounds)
+    rows = Rows.of(start, table, judges, n_neighbours)
+    n_rows = len(rows.x)
+
+    def loss(x):
+        value, gradient = value_and_gradient(rebuilt(x, start), rows)
+        if not np.isfinite(value):
+            return np.inf, np.zeros_like(x)
+        prior, slope = log_prior(x)
+        return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
+
+    tried = [(x0, loss(x0)) for x0 in (np.clip(flat(each), low, high) for each in _starts(start))]
+    x0, at_start = min(tried, key=lambda each: each[1][0])
+    if not np.isfinite(at_start[0]):
+        return Best(start, -np.inf)
+    x, value = minimised(loss, x0, low, high, max_iter, at_start)
+    return Best(rebuilt(x, start), -log_prior(x)[0] - value)

@@ -1,0 +1,136 @@
+"""Hyperparameters from rows that are predicted by their neighbours, and the choice of a kernel by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad._backend.flat import flat, rebuilt
+from skgp_natgrad._backend.repeated import groups
+from skgp_natgrad.likelihoods import Softmax
+from skgp_natgrad.solve.held_out_labels import Densities
+from skgp_natgrad.start import by_neighbours, evidence, neighbours, refinement, search
+from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
+from skgp_natgrad.start.view import View
+
+KERNELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def view_of(rng, n_rows=40, n_targets=2, weighted=False):
+    X = rng.normal(size=(n_rows, 3))
+    y = np.sin(X @ rng.normal(size=(3, n_targets))).T + 0.1 * rng.normal(size=(n_targets, n_rows))
+    return View(svgp.Table(X, y, rng.uniform(0.3, 1.0, n_rows) if weighted else np.ones(n_rows)))
+
+
+def start_of(view, make, length_scale=0.4, noise=0.05):
+    return view.start(make, length_scale * view.longest, np.log(noise), np.inf)
+
+
+def rows_of(view, hyperparameters, index, n_neighbours):
+    judges = neighbours.Judges(index, groups(view.table.X), False)
+    return by_neighbours.Rows.of(hyperparameters, view.table, judges, n_neighbours)
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_given_all_others_it_is_the_leave_one_out_density(rng, make):
+    view = view_of(rng)
+    start = start_of(view, make)[0]
+    value, _ = by_neighbours.value_and_gradient(start, rows_of(view, start, np.arange(40), 39))
+    # Of all targets together; that of the exact process is a mean over targets.
+    assert value == pytest.approx(2.0 * evidence.leave_one_out_density(start, view.table), abs=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("make", KERNELS)
+def test_its_gradient_by_finite_differences(rng, make, weighted):
+    view = view_of(rng, weighted=weighted)
+    start = start_of(view, make)[0]
+    rows = rows_of(view, start, np.arange(25), 12)
+    found = flat(by_neighbours.value_and_gradient(start, rows)[1])
+    at = flat(start)
+    for i, step in enumerate(1e-5 * np.eye(len(at))):
+        values = [by_neighbours.value_and_gradient(rebuilt(each, start), rows)[0] for each in (at + step, at - step)]
+        assert found[i] == pytest.approx((values[0] - values[1]) / 2e-5, abs=1e-8)
+
+
+def test_blocks_change_nothing(rng, monkeypatch):
+    view = view_of(rng)
+    start = start_of(view, matern52)[0]
+    rows = rows_of(view, start, np.arange(40), 10)
+    whole, gradient = by_neighbours.value_and_gradient(start, rows)
+    monkeypatch.setattr(by_neighbours, "_BLOCK_ROWS", 20)
+    value, other = by_neighbours.value_and_gradient(start, rows)
+    assert value == pytest.approx(whole, abs=1e-12)
+    np.testing.assert_allclose(flat(other), flat(gradient), atol=1e-12)
+
+
+def test_equal_rows_are_no_neighbours(rng):
+    """Otherwise copies would be predicted best by the shortest lengthscale."""
+    X = np.repeat(rng.normal(size=(20, 2)), 2, axis=0)
+    view = View(svgp.Table(X, rng.normal(size=(1, 40)), np.ones(40)))
+    start = start_of(view, matern52)[0]
+    judges = neighbours.Judges(np.arange(40), groups(view.table.X), False)
+    near = neighbours.nearest(start, view.table, judges, 5)
+    assert near.min() >= 0
+    assert not np.any(near // 2 == np.arange(40)[:, None] // 2)
+
+
+def test_a_row_with_fewer_neighbours_than_others(rng):
+    """What is missing says nothing: the density is that of the neighbours that are there."""
+    X = rng.normal(size=(12, 2))
+    X[4:] = X[4]
+    view = View(svgp.Table(X, rng.normal(size=(1, 12)), np.ones(12)))
+    start = start_of(view, matern52)[0]
+    found = [by_neighbours.value_and_gradient(start, rows_of(view, start, np.array([5]), n))[0] for n in (4, 9)]
+    assert found[1] == pytest.approx(found[0], abs=1e-10)
+
+
+def test_it_sees_a_table_as_dense_as_it_is(rng):
+    """Some hundred rows take for noise what the neighbours in the whole table predict."""
+    X = rng.uniform(-1.0, 1.0, size=(4000, 2))
+    y = X[:, 0] + np.sin(15.0 * X[:, 0]) * np.cos(15.0 * X[:, 1]) + 0.05 * rng.normal(size=4000)
+    view = View(svgp.Table(X, y[None] / y.std(), np.ones(4000)))
+    start, bounds, prior = start_of(view, matern52, 1.0)
+    of_few = evidence.maximise(start, bounds, view.table.rows(np.arange(60)), 30, prior).hyperparameters
+    judges = neighbours.Judges(np.arange(300), groups(view.table.X), False)
+    dense = by_neighbours.maximise(of_few, bounds, view.table, judges, 30, 30, prior).hyperparameters
+    assert np.exp(of_few.noise) > 0.2
+    assert np.exp(dense.noise) < 0.05
+    others = judges._replace(index=np.arange(300, 600))
+    gain = (
+        neighbours.densities(dense, view.table, others).mean() - neighbours.densities(of_few, view.table, others).mean()
+    )
+    assert gain > 0.5
+
+
+@pytest.mark.slow
+def test_the_default_kernel_of_a_dense_table(rng):
+    """A wiggly function whose waves some hundred rows do not show: it is predicted all the same."""
+    X = rng.uniform(-1.0, 1.0, size=(4000, 2))
+    f = np.sin(20.0 * X[:, 0]) * np.cos(20.0 * X[:, 1])
+    y = f + 0.05 * rng.normal(size=4000)
+    model = NGDSVGPRegressor(random_state=0).fit(X[:3000], y[:3000])
+    mean, std = model.predict(X[3000:], return_std=True)
+    assert np.sqrt(np.mean((mean - f[3000:]) ** 2)) < 0.1
+    assert 0.8 < np.sqrt(np.mean(((y[3000:] - mean) / std) ** 2)) < 1.25
+    labels = NGDSVGPClassifier(random_state=0).fit(X[:3000], f[:3000] > 0.0)
+    assert labels.score(X[3000:], f[3000:] > 0.0) > 0.93
+
+
+@pytest.mark.parametrize("by_neighbours", [True, False])
+def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, monkeypatch, by_neighbours):
+    """Neighbours, or a solution, choose among kernels of labels; their scale is that which predicts labels best."""
+    X = rng.normal(size=(200, 3))
+    table = svgp.Table(X, ((np.abs(X[:, 0] + 0.3 * X[:, 1]) * 1.5).astype(int) % 3)[None].astype(float), np.ones(200))
+    found = refinement.Found(ConstantKernel(1.0) * RBF(1.0), 0.1, 0.0)
+    if by_neighbours:
+        found = found._replace(by_neighbours=Densities(*np.ones((3, 10))))
+    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, [found]))
+    plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))
+    chosen = svgp.choose_kernel(plan, [table], 0)[1].kernels[0]
+    assert chosen.k2.length_scale == 1.0
+    # A maximum of the density on a grid of factors of three, then in between: not the start, 3.
+    assert chosen.k1.constant_value > 3.3
