@@ -15,6 +15,7 @@ from skgp_natgrad._backend import memory, rows
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
 from skgp_natgrad.start import points_or_neighbours, sizes
+from skgp_natgrad.start.routes import one_step
 
 N, NOISE = 90, 0.02
 KERNEL = Matern([0.8, 1.2], length_scale_bounds="fixed", nu=1.5)
@@ -178,3 +179,19 @@ def test_equal_rows_are_one_of_their_mean(rng):
     assert np.array_equal(found.X[order], X[[0, 2]][some])
     assert np.allclose(found.noise[0, order], np.array([0.75, 0.5])[some])
     assert np.allclose(found.y[0, order], np.array([(3.0 * y[0, 0] + y[0, 1]) / 4.0, y[0, 2]])[some])
+
+
+@pytest.mark.parametrize("least", [-np.inf, np.inf])
+def test_neighbours_are_compared_with_a_mean_on_all_rows(rng, monkeypatch, least):
+    monkeypatch.setattr(points_or_neighbours, "_OF_MEANS", least)
+    monkeypatch.setattr(sizes, "OF_VARIANCE", 20)
+    monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
+    monkeypatch.setattr(one_step, "_pays_on_all_rows", lambda *_: True)
+    X, y, x = table(rng, 300)
+    found = regressor("auto").fit(X, y)
+    if least == np.inf:
+        assert ("neighbors" in found.plan_, len(found.mean_inducing_points_)) == (False, 280)
+        return
+    assert "each row predicted from 200 neighbors" in found.plan_
+    expected = regressor(200).fit(X, y)
+    assert_same(found.predict(x, return_std=True), expected.predict(x, return_std=True))

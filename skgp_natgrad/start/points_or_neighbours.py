@@ -19,25 +19,32 @@ from . import errors, sizes
 POINTS = 500
 # Neighbours of each row, where nothing is said of them.
 _NEIGHBOURS = 200
-# Rows by which both ways are compared; and the gain, in nats a row, that more inducing points will not make up for.
-_ROWS, _CLEAR = 2000, 0.1
+# Rows by which both ways are compared; the gain, in nats a row, that more inducing points will not make up for; and the
+# one over a mean on all rows, which is smooth, and was found without any of the rows by which it is judged.
+_ROWS, _CLEAR, _OF_MEANS = 2000, 0.1, 0.3
 # Fewest of them that tell anything.
 _FEWEST = 10
 
 
 def may(plan, table):
-    """Whether rows may be predicted from their neighbours."""
+    """Whether rows may be predicted from their neighbours, as rows that are left out say."""
     if not plan.n_neighbours or processes.sharing(plan.n_devices) > 1:
         return False
     if plan.n_neighbours != "auto":
         return True
     # Rows that are read from a file are held in memory only if that is asked for.
-    alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
-    return alone and sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
+    return table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+
+
+def are_likely(plan, table):
+    """Whether they are predicted so unless inducing points, of which there are few at first, are better."""
+    is_open = plan.n_neighbours == "auto"
+    too_many = sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
+    return may(plan, table) and (too_many or not is_open)
 
 
 def solve(optimum, parameters, constants, table, plan, random_state):
-    """The `Optimum`, with neighbours where they predict better; and the plan, with more points where these may do so.
+    """The `Optimum` with neighbours, if they predict better; else None.
 
     Parameters
     ----------
@@ -52,19 +59,19 @@ def solve(optimum, parameters, constants, table, plan, random_state):
 
     Returns
     -------
-    optimum : Optimum
-    plan : Plan
+    optimum : Optimum or None
     """
     asked, points = plan.n_neighbours != "auto", optimum.left_out
     neighbours = _neighbours(parameters, constants, table, plan.n_neighbours if asked else _NEIGHBOURS)
     more_noise, some = _variance(parameters) / _variance(optimum.parameters), _some(points)
     gain = _density(_left_out(neighbours, parameters, some, more_noise)) - _density(some)
-    if not (asked or gain > (_CLEAR if plan.n_inducing_alone else 0.0)):
-        return optimum, plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_inducing_alone=None)
+    least = _OF_MEANS if optimum.means is not None else 0.0 if plan.n_inducing_alone is None else _CLEAR
+    if not (asked or gain > least):
+        return None
     left_out = _left_out(neighbours, parameters, points, more_noise)
     held_out = optimum.held_out._replace(mean=optimum.held_out.mean + gain)
     optimum = closed_form.solve(parameters, constants, table, random_state, searches=False)
-    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours), plan
+    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours)
 
 
 def _neighbours(parameters, constants, table, n_neighbours):

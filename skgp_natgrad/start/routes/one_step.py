@@ -127,7 +127,7 @@ class Measurements(OneStep):
         """With further points, each row, there are fewer inducing points."""
         n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
-        if points_or_neighbours.may(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
+        if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
             few = min(n_inducing, points_or_neighbours.POINTS)
             return plan._replace(n_inducing=few, n_mean_inducing=0, n_inducing_alone=n_inducing)
         if n_mean == "auto":
@@ -159,15 +159,20 @@ class Measurements(OneStep):
         """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""
         n_points = len(constants.masks.Z)
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        compares = on_all_rows or points_or_neighbours.may(plan, table) or self.disperses(plan, table)
+        compares = on_all_rows or points_or_neighbours.are_likely(plan, table) or self.disperses(plan, table)
         n_left_out = sizes.n_left_out(n_points) if compares else 0
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
+        fewer = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
+        compares = points_or_neighbours.may if optimum.means is not None else points_or_neighbours.are_likely
+        if compares(plan, table):
+            found = points_or_neighbours.solve(optimum, parameters, constants, table, plan, random_state)
+            if found is not None or optimum.means is not None:
+                return found or optimum, plan
+            return optimum, fewer._replace(n_inducing_alone=None)
         if on_all_rows and optimum.means is None:
             # A number of points that was asked for stays.
-            plan = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
-        if points_or_neighbours.may(plan, table):
-            return points_or_neighbours.solve(optimum, parameters, constants, table, plan, random_state)
+            return optimum, fewer
         return optimum, plan
 
 
