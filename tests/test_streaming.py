@@ -547,7 +547,7 @@ def test_targets_that_grow_or_shrink_are_followed(factor):
     with pytest.warns(UserWarning, match="scale of y has changed") as caught:
         model.partial_fit(*parts[1])
     told = next(str(each.message) for each in caught if "scale of y" in str(each.message))
-    assert float(re.search(r"are (\S+) times", told)[1]) == pytest.approx(factor, rel=0.2)
+    assert float(re.search(r"shift of their mean are (\S+) and", told)[1]) == pytest.approx(factor, rel=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
