@@ -2,7 +2,7 @@
 
 Each function returns the rows of a table at which to put the inducing points and,
 after them, the mean-only points. Where the table's rows are distinct and in a
-fixed order (see ``estimators/_table.py``), the result depends on neither the order
+fixed order (see ``estimators/rows/training_table.py``), the result depends on neither the order
 nor the repetition of the user's rows.
 """
 
