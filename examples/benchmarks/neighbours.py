@@ -23,9 +23,10 @@ own:
 - gpytorch svgp (500 points, 10 epochs of 1024 rows) and gpytorch vnngp (32 neighbours, 5 epochs of 256 rows), the same
   kernel, with Adam.
 
-Seconds are those of the fit; rows a second those of means and deviations of the scored rows, after a first prediction;
-the memory is the largest of the process, which holds the libraries and the table. A contender whose library is missing
-is left out, with a message, and so is one that takes longer than ``--most-seconds``.
+Seconds are those of the fit, on the clock and of all cores together;
+rows a second those of means and deviations of the scored rows, after a first prediction; the memory is the largest of
+the process, which holds the libraries and the table. A contender whose library is missing is left out, with a message,
+and so is one that takes longer than ``--most-seconds``.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def show_results(records, rst):
     """Print a line for each record."""
     records = [record for record in records if record]
     header = ("data set", "contender", "rows, cols", "RMSE", "noise", "log density", "CRPS", "coverage")
-    header += ("fit, s", "rows/s", "peak MB")
+    header += ("fit, s", "of CPU", "rows/s", "peak MB")
     rows = [
         (
             record["dataset"],
@@ -161,6 +162,7 @@ def show_results(records, rst):
             f"{record['crps']:.4f}",
             f"{record['coverage']:.3f}",
             f"{record['seconds']:.1f}",
+            f"{record['processor_seconds']:.1f}",
             f"{record['rate']:.0f}",
             f"{record['peak_memory']:.0f}",
         )
