@@ -78,7 +78,7 @@ def _ours(X, y, seed, **arguments):
     print(model.summary(), file=sys.stderr)
 
     def scores(X, y):
-        return model.predict_log_density(X, y).mean(), -crps_scorer()(model, X, y), model.predict_interval(X, 0.95)
+        return model.predict_log_density(X, y).mean(), -crps_scorer(model, X, y), model.predict_interval(X, 0.95)
 
     return Fitted(functools.partial(model.predict, return_std=True), scores)
 
