@@ -158,7 +158,7 @@ def test_class_weight_moves_the_boundary(rng):
     [
         ({0: 0.0, 1: 1.0}, "two classes"),
         ({0: -1.0}, "class_weight"),
-        ({0: 0.0, 1: 0.0}, "class_weight=.*leaves no row"),
+        ({0: 0.0, 1: 0.0}, "class_weight=.*gives all rows of y the weight zero"),
         ("balance", "class_weight"),
         ({5: 1.0}, r"names \[5\], which do not occur in y, but not \[0, 1\]"),
         ({"1": 50.0, 0: 1.0}, r"names \['1'\], which do not occur in y, but not \[1\]"),
