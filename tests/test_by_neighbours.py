@@ -7,12 +7,14 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad._backend.repeated import groups
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
-from skgp_natgrad.start import by_neighbours, evidence, neighbours, refinement, search
+from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
+from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.start.view import View
 
 KERNELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
@@ -134,3 +136,23 @@ def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, mon
     assert chosen.k2.length_scale == 1.0
     # A maximum of the density on a grid of factors of three, then in between: not the start, 3.
     assert chosen.k1.constant_value > 3.3
+
+
+@pytest.mark.parametrize("of_labels", [False, True])
+def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):
+    """Weights that sum to one are as good as weights of one."""
+    for name, fewer in {"_ROWS": 60, "_MORE_ROWS": 80, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100}.items():
+        monkeypatch.setattr(dense, name, fewer)
+    X = rng.normal(size=(300, 2))
+    y = np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=300)
+    y = np.where(y > 0.0, 1.0, -1.0) if of_labels else y / y.std()
+    found = []
+    with device.computation("cpu"):
+        for weight in (np.ones(300), np.full(300, 1.0 / 300)):
+            table = svgp.Table(X, y[None], weight)
+            view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
+            start = start_of(view, matern52, 0.5)[0]
+            candidates = [(0, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
+            found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[1][0])
+    np.testing.assert_allclose(found[0].kernel.theta, found[1].kernel.theta, atol=1e-6)
+    assert found[0].density == pytest.approx(found[1].density, abs=1e-6)

@@ -208,3 +208,13 @@ def test_the_full_scale_evidence_is_that_of_its_own_covariance(problem, rng):
     # (I - B) (y - V v) is independent noise of variance D.
     root = np.linalg.inv(np.eye(N) - B)
     assert np.isclose(process.evidence, evidence(root @ np.diag(D) @ root.T + V @ V.T, y), rtol=1e-10, atol=0.0)
+
+
+@pytest.mark.parametrize("large", [1e25, 1e39])
+def test_values_too_large_for_single_precision(rng, large):
+    X, x = rng.normal(size=(60, 12)), rng.normal(size=(3, 12))
+    X[0, 0], x[1] = large, large
+    found = Nearest(X, np.ones(12)).query(x, 5)
+    expected = np.argsort(((x[:, None] - X) ** 2).sum(2), axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(found[[0, 2]], expected[[0, 2]])
+    assert np.all(found[1] >= 0)

@@ -49,8 +49,10 @@ class Nearest:
             # Splits at the middle of boxes: quicker to build than at medians, and as quick to search.
             self._tree = cKDTree(self._X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
         else:
-            self._single = self._X.astype(np.float32)
-            square = np.einsum("nd,nd->n", self._single, self._single)
+            # What overflows is compared in double precision.
+            with np.errstate(over="ignore"):
+                self._single = self._X.astype(np.float32)
+                square = np.einsum("nd,nd->n", self._single, self._single)
             # By as much as the sum of both squares times this a distance may be too large.
             self._rounding = 2.0 * (len(self._columns) + 4.0) * _EPS
             self._least = (1.0 - self._rounding) * square
@@ -103,12 +105,14 @@ class Nearest:
         found, size = np.empty((len(x), n), int), max(_NUMBERS // self.n_rows, 1)
         for start in range(0, len(x), size):
             some = x[start : start + size]
-            single = some.astype(np.float32)
-            least = single @ self._single.T
-            least *= np.float32(-2.0)
-            least += self._least
+            with np.errstate(over="ignore", invalid="ignore"):
+                least = some.astype(np.float32) @ self._single.T
+                least *= np.float32(-2.0)
+                least += self._least
             of_x = (1.0 - self._rounding) * np.einsum("bd,bd->b", some, some)
             for i, row in enumerate(some):
+                if not np.all(np.isfinite(least[i])):
+                    least[i], of_x[i] = 0.0, 0.0
                 found[start + i] = self._of_bounds(row, least[i], of_x[i], n)
         return found
 

@@ -95,9 +95,11 @@ class Neighbours:
 
         unit = rates(kernel, self.X.shape[1])
         key = unit.tobytes()
-        if key not in self._nearest:
+        nearest = self._nearest.get(key)
+        if nearest is None:
+            nearest = Nearest(self.X, unit)
             # Those of kernels that are no longer used are let go.
             kept = list(self._nearest.items())[1 - len(self.y) :] if len(self.y) > 1 else []
-            self._nearest = dict(kept) | {key: Nearest(self.X, unit)}
+            self._nearest = dict(kept) | {key: nearest}
         n = min(self.n_neighbours, len(self.X))
-        return self._nearest[key].query(x, n, differ if without_equal else None)
+        return nearest.query(x, n, differ if without_equal else None)

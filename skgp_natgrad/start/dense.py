@@ -8,12 +8,14 @@ scaling and hyperparameters together; no solution on many rows is needed to comp
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 
 from .._backend import threads
+from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
 from .candidates import matern52
 from .refinement import Candidate, Found, densities_by_neighbours
@@ -23,6 +25,8 @@ from .view import View
 FEWEST = 2000
 # Rows that train a kernel given so many neighbours, and iterations: of every kernel, and of the best.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
+# Fewest rows that train a kernel, and numbers in those of many columns; fewest judges of labels.
+_FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 20, 30
 # Noise variance from which the plain kernel starts, as a share of the targets' variance.
 _NOISE = 0.1
@@ -64,8 +68,12 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     found : list of Found
         The best kernel; and that with the hyperparameters of each further sample. All with densities of the judges.
     """
-    judges = neighbours.Judges.of(views[0].table.X, rows.outside(n_evidence), of_labels)
-    few, more = (judges._replace(index=rows.order[:n]) for n in (_ROWS, _MORE_LABELS if of_labels else _MORE_ROWS))
+    views = [_weighted(view, of_labels) for view in views]
+    n_more = min(_MORE_LABELS, rows.n_groups - _FEWEST_JUDGES) if of_labels else _MORE_ROWS
+    judges = neighbours.Judges.of(views[0].table.X, rows.outside(max(n_evidence, n_more)), of_labels)
+    # One row of each X, and fewer of many columns, whose covariances take longer.
+    first = rows.order[np.concatenate([[0], rows.ends[:-1]])][: max(_FEWEST_ROWS, _NUMBERS // views[0].width)]
+    few, more = (judges._replace(index=first[:n]) for n in (_ROWS, n_more))
     last = (judges, _NEIGHBOURS_OF_JUDGES) if of_labels else (_some(judges), _MORE_NEIGHBOURS_OF_JUDGES)
 
     def tried(pair):
@@ -95,6 +103,13 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(_tried(best.index, best.view, best.candidate, each, *last)) for each in others]
     return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]
+
+
+def _weighted(view, of_labels):
+    """The view with weights as `splits.merged` has them: of sums near one, or of copies, noise would be any."""
+    found = copy.copy(view)
+    found.table = view.table._replace(weight=(in_rows if of_labels else at_most_one)(view.table.weight))
+    return found
 
 
 def _with_smooth(ranked):

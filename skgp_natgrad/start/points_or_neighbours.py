@@ -33,7 +33,8 @@ def may(plan, table):
     if plan.n_neighbours != "auto":
         return True
     # Rows that are read from a file are held in memory only if that is asked for.
-    return table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, memory.available())
 
 
 def are_likely(plan, table):

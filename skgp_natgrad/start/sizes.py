@@ -125,6 +125,11 @@ def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
     return 8 * n_rows * (4 * n_columns + 6 * n_targets + 4)
 
 
+def fit_as_neighbours(n_rows, n_columns, n_targets, n_bytes):
+    """Whether rows that predict others fit into the part of the memory that there is for them."""
+    return n_bytes is None or n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
+
+
 def n_left_out(n_points):
     """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
     return int(min(_MOST_LEFT_OUT, max(_OPERATIONS_OF_LEFT_OUT / (2.0 * n_points**2), _FEWEST_LEFT_OUT)))
