@@ -121,11 +121,12 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
             sees_all_rows=route.sees_all_rows(plan, n_rows or tables[0].n_rows, tables[0]),
+            on_all_rows=functools.partial(route.rests_on_all_rows, plan, n_rows),
             n_points=route.n_points(plan),
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, started(plan, found[0], table)
+        return index, started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)

@@ -20,9 +20,9 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import threads
-from . import dense, evidence
+from . import dense, evidence, neighbours
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, matern52, seasonal
-from .refinement import Candidate, refined
+from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
@@ -45,6 +45,8 @@ _LEVEL, _LITTLE = 2.0, 0.2
 _NOTHING = -1.4
 # The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
 _MUCH_MORE = 2.0
+# Of fewer rows those of a solution are about as dense as the table; and judges.
+_DENSE, _JUDGES = 6000, 400
 # Functions of a `View` that name further kernels, for what its targets show.
 _FURTHER = (seasonal,)
 
@@ -82,6 +84,7 @@ def best_kernels(
     of_labels=False,
     in_common_unit=None,
     sees_all_rows=False,
+    on_all_rows=None,
     n_points=None,
 ):
     """The best kernels for each of the same rows under different scalings of X.
@@ -106,6 +109,8 @@ def best_kernels(
     sees_all_rows : bool, default=False
         Whether the model will tell rows apart that are as dense as the whole table: kernels are then compared, and
         trained, by neighbours, where rows are many (`dense`).
+    on_all_rows : callable, optional
+        Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
     n_points : int, optional
         Of a model on so many inducing points: of more rows kernels are compared by its bound.
 
@@ -129,8 +134,10 @@ def best_kernels(
         firsts = _smooth_ones(views, rows, n_rows, effort)
     if sees_all_rows and not is_small and rows.n_groups >= dense.FEWEST:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
+    is_dense = on_all_rows is not None and rows.n_groups > _DENSE
+    judges = _judges(tables, rows) if is_dense and on_all_rows(*_first_kernel(tables, views, firsts)) else None
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared = functools.partial(_compared, few=few)
+    compared = functools.partial(_compared, judges=judges, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], effort.iterations)
     further = [compared(views[0], each) for each in further]
@@ -142,7 +149,7 @@ def best_kernels(
     ranked = ranked[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations), pairs)
+    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
@@ -153,6 +160,19 @@ def _smooth_ones(views, rows, n_rows, effort):
         return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort.iterations)
 
     return threads.for_each(of_view, views)
+
+
+def _judges(tables, rows):
+    """Some of the rows outside the final evidence."""
+    judges = neighbours.Judges.of(tables[0].X, rows.outside(_REFINED), False)
+    return judges._replace(index=judges.index[:: -(-len(judges.index) // _JUDGES)])
+
+
+def _first_kernel(tables, views, firsts):
+    """The table, the kernel and the noise of the best of the first candidates."""
+    k = int(np.argmax([first.density for first in firsts]))
+    best = firsts[k].best[0].hyperparameters
+    return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
 def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
@@ -269,12 +289,15 @@ def _judged(make, tie, best, parts):
     return Candidate(make, tie, tuple(best), density)
 
 
-def _compared(view, candidate, few):
-    """The candidate with the density that compares it: of rows outside its evidence, or the bound of few points."""
-    if few is None:
+def _compared(view, candidate, judges, few):
+    """The candidate with the density that compares it: of targets as neighbours predict them, or of few points."""
+    hyperparameters = candidate.best[0].hyperparameters
+    if few is not None:
+        kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
+        return candidate._replace(density=bound(kernel, view.given, few))
+    if judges is None:
         return candidate
-    kernel = view.to_sklearn(candidate.make, candidate.best[0].hyperparameters.kernel)
-    return candidate._replace(density=bound(kernel, view.given, few))
+    return candidate._replace(density=densities_by_neighbours(view, hyperparameters, judges, None).mean)
 
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.

@@ -149,11 +149,18 @@ class Measurements(OneStep):
         return requirements.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
     def sees_all_rows(self, plan, n_rows, table):
+        # On fewer rows kernels that neighbours train may have too little noise for the mean on all rows.
+        too_many = sizes.are_too_many(n_rows, table.n_targets, memory.available())
+        return too_many and plan.n_neighbours != 0 and self._is_open(plan, table)
+
+    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
+        return self._is_open(plan, table) and _pays_on_all_rows(plan, n_rows or table.n_rows, table, kernel, noise)
+
+    def _is_open(self, plan, table):
+        """Whether the number of points is open, and the targets are complete."""
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
-        is_complete = table.known is None and bool(np.all(np.isfinite(table.y)))
         may = plan.n_devices is None and placement.on_one_cpu()
-        few_enough = not sizes.are_too_many(n_rows, table.n_targets, memory.available())
-        return is_open and is_complete and may and (few_enough or plan.n_neighbours != 0)
+        return is_open and may and table.known is None and bool(np.all(np.isfinite(table.y)))
 
     def solve(self, parameters, constants, table, plan, random_state):
         """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""

@@ -87,8 +87,12 @@ class Steps:
             yield of_points("the solution for the mean", plan, requirements.MEAN_SOLVE, n_latent, n_inducing, n_mean)
 
     def sees_all_rows(self, plan, n_rows, table):
-        """Whether the model can tell rows apart that are as dense as the whole table, of which ``table`` has some."""
+        """Whether kernels are trained by neighbours in the whole table, of which ``table`` has some: see `dense`."""
         return self.compares_labels
+
+    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
+        """Whether the model under such a kernel will rest on all rows, of which the table has some."""
+        return False
 
     def n_points(self, plan):
         """The number of inducing points on which the search relies; None stands for all rows."""
