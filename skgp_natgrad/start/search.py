@@ -96,19 +96,17 @@ def best_kernels(
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
-        Of a small table there is one: rows whose evidence was maximised do not tell which of two fits them too well.
+        Of a small table one: rows whose evidence was maximised do not tell which of two fits them too well.
     coarse : bool, default=False
         Whether the model resolves nothing within a small part of a column's deviation, where lengthscales then end.
     noises : pair of floats, default=NOISE_BOUNDS
-        Bounds of the noise variance, as shares of the targets' variance.
+        Of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
-        Whether targets are labels, of a model that rests on all rows. Then the best kernel is returned a second time,
-        with the hyperparameters that rows of rare labels say more of, if some are rare.
+        Whether targets are labels. If some are rare, the best kernel is returned once more, as these say more of it.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit: then they begin with one lengthscale.
     sees_all_rows : bool, default=False
-        Whether the model will tell rows apart that are as dense as the whole table: kernels are then compared, and
-        trained, by neighbours, where rows are many (`dense`).
+        Whether kernels are trained and compared by neighbours, where rows are many (`dense`).
     on_all_rows : callable, optional
         Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
     n_points : int, optional
@@ -122,10 +120,9 @@ def best_kernels(
         The kernels with the largest densities under this scaling, best first; ``evenly``, the first once more.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
-    n_columns = tables[0].X.shape[1]
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
-    is_small = rows.is_small(n_rows)
-    effort = _OF_SMALL if is_small else _USUAL if n_columns < MANY_COLUMNS else _OF_MANY_COLUMNS
+    is_small, has_many = rows.is_small(n_rows), tables[0].X.shape[1] >= MANY_COLUMNS
+    effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if has_many else _USUAL
     views = [View(*pair, coarse, noises) for pair in _with_units(tables, in_common_unit)]
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
@@ -134,19 +131,18 @@ def best_kernels(
         firsts = _smooth_ones(views, rows, n_rows, effort)
     if sees_all_rows and not is_small and rows.n_groups >= dense.FEWEST:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
-    is_dense = on_all_rows is not None and rows.n_groups > _DENSE
-    judges = _judges(tables, rows) if is_dense and on_all_rows(*_first_kernel(tables, views, firsts)) else None
+    judges = _judges(tables, rows, on_all_rows, lambda: _first_kernel(tables, views, firsts))
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
     compared = functools.partial(_compared, judges=judges, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
-    further = _further(views[0], splits(views[0].table, rows, n_rows), firsts[0], effort.iterations)
-    further = [compared(views[0], each) for each in further]
+    parts = splits(views[0].table, rows, n_rows)
+    further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
     index = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further if index == 0 else [])
-    ranked = ranked[: 1 if is_small else n_best]
+    further = further if index == 0 else []
+    ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
     samples = _samples(view, rows, of_labels)
     pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
@@ -162,8 +158,10 @@ def _smooth_ones(views, rows, n_rows, effort):
     return threads.for_each(of_view, views)
 
 
-def _judges(tables, rows):
-    """Some of the rows outside the final evidence."""
+def _judges(tables, rows, on_all_rows, first_kernel):
+    """Some of the rows outside the final evidence, where they compare kernels; else None."""
+    if on_all_rows is None or rows.n_groups <= _DENSE or not on_all_rows(*first_kernel()):
+        return None
     judges = neighbours.Judges.of(tables[0].X, rows.outside(_REFINED), False)
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _JUDGES)])
 
