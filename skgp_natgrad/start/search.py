@@ -163,7 +163,8 @@ def _judges(tables, rows, on_all_rows, first_kernel):
     if on_all_rows is None or rows.n_groups <= _DENSE or not on_all_rows(*first_kernel()):
         return None
     judges = neighbours.Judges.of(tables[0].X, rows.outside(_REFINED), False)
-    return judges._replace(index=judges.index[:: -(-len(judges.index) // _JUDGES)])
+    some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
+    return judges._replace(index=judges.index[some])
 
 
 def _first_kernel(tables, views, firsts):
