@@ -45,6 +45,14 @@ def test_given_all_others_it_is_the_leave_one_out_density(rng, make):
     assert value == pytest.approx(2.0 * evidence.leave_one_out_density(start, view.table), abs=1e-10)
 
 
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-12])
+def test_it_is_exact_at_small_noise(rng, noise):
+    view = view_of(rng)
+    start = start_of(view, matern12, noise=noise)[0]
+    value, _ = by_neighbours.value_and_gradient(start, rows_of(view, start, np.arange(40), 39))
+    assert value == pytest.approx(2.0 * evidence.leave_one_out_density(start, view.table), abs=1e-9)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("make", KERNELS)
 def test_its_gradient_by_finite_differences(rng, make, weighted):

@@ -9,7 +9,6 @@ scaling and hyperparameters together; no solution on many rows is needed to comp
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -95,11 +94,13 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
         return _of_evidence(view, candidate, rows.merged(view.table, n_evidence))
 
     ranked = _best_first(threads.for_each(tried, candidates))
-    ways = list(itertools.product((on_more_rows, as_it_is), _with_smooth(ranked)))
+    kept = _with_smooth(ranked)
+    ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
-        # Of labels the evidence knows less: it is that of a regression.
+        # Of labels the evidence knows less: it is that of a regression. Their judges are those of before.
+        ways += [(as_it_is, each) for each in kept]
         ways += [(of_evidence, ranked[0]), (of_evidence, _plain(views[0]))]
-    best = _best_first(threads.for_each(finished, ways))[0]
+    best = _best_first([*threads.for_each(finished, ways), *(kept if of_labels else [])])[0]
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(_tried(best.index, best.view, best.candidate, each, *last)) for each in others]
     return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]

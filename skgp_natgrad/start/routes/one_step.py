@@ -171,8 +171,8 @@ class Measurements(OneStep):
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
         fewer = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
-        compares = points_or_neighbours.may if optimum.means is not None else points_or_neighbours.are_likely
-        if compares(plan, table):
+        may_be_better = points_or_neighbours.may if optimum.means is not None else points_or_neighbours.are_likely
+        if may_be_better(plan, table):
             found = points_or_neighbours.solve(optimum, parameters, constants, table, plan, random_state)
             if found is not None or optimum.means is not None:
                 return found or optimum, plan
