@@ -60,6 +60,13 @@ def test_the_order_is_that_of_the_table(n_values, n_columns, rng):
         assert_array_equal(order_of(table[rows], weight[rows], kinds, labels), np.argsort(rows)[order])
 
 
+def test_a_constant_column_leaves_the_order_as_it_is(rng):
+    """A fit with one offset for all rows is that without any."""
+    table, weight = rng.normal(size=(60, 3)), rng.uniform(size=60)
+    among = np.insert(table, 2, np.log(5.0), axis=1)
+    assert_array_equal(order_of(among, weight, [0, 0, 1, 2]), order_of(table, weight, [0, 0, 2]))
+
+
 def test_distinct_rows_are_merged_whatever_is_missing(rng):
     X, y = rng.normal(size=(20, 2)), rng.normal(size=(2, 20))
     y[0, :5] = np.nan

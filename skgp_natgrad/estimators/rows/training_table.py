@@ -157,14 +157,16 @@ def order_of(columns, weight, kinds, labels=()):
     order : ndarray of shape (N,)
     """
     columns = columns + 0.0
-    ranks = [_ranks(column, j in labels) for j, column in enumerate(columns.T)]
+    ranks = [(j, _ranks(column, j in labels)) for j, column in enumerate(columns.T)]
+    # A constant, such as the offset of all rows, tells none apart.
+    ranks = [(j, rank) for j, rank in ranks if rank.any()]
     seeds = _mixed(np.asarray(kinds, np.uint64))
     row = np.zeros(len(columns), np.uint64)
     for i in range(_ROUNDS):
         if i == _WITHOUT_WEIGHTS:
             row = _mixed(row) + _mixed(_ranks(weight, True).astype(np.uint64))
         found = _mixed(row)
-        for j, rank in enumerate(ranks):
+        for j, rank in ranks:
             found += _mixed(seeds[j] ^ (_of_names if j in labels else _of_numbers)(rank, row))
         row = found
         order = np.argsort(row, kind="stable")
