@@ -29,8 +29,9 @@ from .neighbours import LEFT_OUT, covariances, nearest, of_neighbours
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows whose covariances with their neighbours are made, factorised and pulled back at a time.
 _BLOCK_ROWS = 50
-# Factors of the lengthscales and of the noise with which a search may begin as well.
+# Factors of the lengthscales and of the noise with which a search may begin as well, which so many rows compare.
 _SHORTER, _LESS_NOISE = (1.0, 0.3, 0.1, 0.03), (1.0, 0.1)
+_ROWS_OF_STARTS = 100
 
 
 class Rows(NamedTuple):
@@ -127,13 +128,13 @@ def _starts(start):
         yield Hyperparameters(kernel, start.noise + less)
 
 
-def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
+def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, from_shorter=True):
     """The hyperparameters under which rows are predicted best by their neighbours, times their prior density.
 
     Parameters
     ----------
     start : Hyperparameters
-        Under which neighbours are found; the search begins there or at shorter lengthscales, whichever is better.
+        Under which neighbours are found.
     bounds : tuple of Hyperparameters
         Lower and upper.
     table : Table
@@ -144,6 +145,8 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         Of L-BFGS.
     log_prior : callable
         As of `evidence.maximise`.
+    from_shorter : bool
+        Whether the search may begin at shorter lengthscales and with less noise, if some rows ask for it.
 
     Returns
     -------
@@ -152,17 +155,19 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
     """
     low, high = map(flat, bounds)
     rows = Rows.of(start, table, judges, n_neighbours)
-    n_rows = len(rows.x)
 
-    def loss(x):
+    def loss(x, rows=rows):
         value, gradient = value_and_gradient(rebuilt(x, start), rows)
         if not np.isfinite(value):
             return np.inf, np.zeros_like(x)
         prior, slope = log_prior(x)
+        n_rows = len(rows.x)
         return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
 
-    tried = [(x0, loss(x0)) for x0 in (np.clip(flat(each), low, high) for each in _starts(start))]
-    x0, at_start = min(tried, key=lambda each: each[1][0])
+    starts = [np.clip(flat(each), low, high) for each in (_starts(start) if from_shorter else [start])]
+    some = Rows(*(each[:_ROWS_OF_STARTS] for each in rows))
+    x0 = min(starts, key=lambda x: loss(x, some)[0]) if from_shorter else starts[0]
+    at_start = loss(x0)
     if not np.isfinite(at_start[0]):
         return Best(start, -np.inf)
     x, value = minimised(loss, x0, low, high, max_iter, at_start)
