@@ -128,13 +128,13 @@ def _starts(start):
         yield Hyperparameters(kernel, start.noise + less)
 
 
-def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, from_shorter=True):
+def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
     """The hyperparameters under which rows are predicted best by their neighbours, times their prior density.
 
     Parameters
     ----------
     start : Hyperparameters
-        Under which neighbours are found.
+        Under which neighbours are found; the search begins there or at shorter lengthscales, as some rows ask for it.
     bounds : tuple of Hyperparameters
         Lower and upper.
     table : Table
@@ -145,8 +145,6 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, fr
         Of L-BFGS.
     log_prior : callable
         As of `evidence.maximise`.
-    from_shorter : bool
-        Whether the search may begin at shorter lengthscales and with less noise, if some rows ask for it.
 
     Returns
     -------
@@ -164,9 +162,8 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, fr
         n_rows = len(rows.x)
         return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
 
-    starts = [np.clip(flat(each), low, high) for each in (_starts(start) if from_shorter else [start])]
     some = Rows(*(each[:_ROWS_OF_STARTS] for each in rows))
-    x0 = min(starts, key=lambda x: loss(x, some)[0]) if from_shorter else starts[0]
+    x0 = min((np.clip(flat(each), low, high) for each in _starts(start)), key=lambda x: loss(x, some)[0])
     at_start = loss(x0)
     if not np.isfinite(at_start[0]):
         return Best(start, -np.inf)

@@ -30,7 +30,7 @@ _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 # Noise variance from which the plain kernel starts, as a share of the targets' variance.
 _NOISE = 0.1
 # Kernels that go on to more rows, and neighbours by which judges are predicted.
-_BEST, _NEIGHBOURS_OF_JUDGES = 2, 100
+_BEST, _NEIGHBOURS_OF_JUDGES = 3, 100
 # The best of measurements are compared by more: of smooth functions without much noise a hundred rows tell too little.
 _FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
 
@@ -88,7 +88,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
         return candidate.best[0].hyperparameters
 
     def on_more_rows(view, candidate):
-        return _trained(view, candidate, more, _MORE_ITERATIONS, from_shorter=False)
+        return _trained(view, candidate, more, _MORE_ITERATIONS)
 
     def of_evidence(view, candidate):
         return _of_evidence(view, candidate, rows.merged(view.table, n_evidence))
@@ -136,11 +136,10 @@ def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
 
 
-def _trained(view, candidate, judges, n_iterations, from_shorter=True):
+def _trained(view, candidate, judges, n_iterations):
     """Hyperparameters under which some rows are predicted best by their neighbours."""
     start, bounds, prior = _start(view, candidate)
-    settings = _NEIGHBOURS, n_iterations, prior, from_shorter
-    return by_neighbours.maximise(start, bounds, view.table, judges, *settings).hyperparameters
+    return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS, n_iterations, prior).hyperparameters
 
 
 def _of_evidence(view, candidate, rows):
