@@ -29,8 +29,8 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 # Noise variance from which the plain kernel starts, as a share of the targets' variance.
 _NOISE = 0.1
-# Kernels that go on to more rows, and neighbours by which judges are predicted.
-_BEST, _NEIGHBOURS_OF_JUDGES = 3, 100
+# Kernels of measurements and of labels that go on to more rows, and neighbours by which judges are predicted.
+_BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
 # The best of measurements are compared by more: of smooth functions without much noise a hundred rows tell too little.
 _FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
 
@@ -94,7 +94,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
         return _of_evidence(view, candidate, rows.merged(view.table, n_evidence))
 
     ranked = _best_first(threads.for_each(tried, candidates))
-    kept = _with_smooth(ranked)
+    kept = _with_smooth(ranked, _BEST_OF_LABELS if of_labels else _BEST)
     ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
         # Of labels the evidence knows less: it is that of a regression. Their judges are those of before.
@@ -113,12 +113,12 @@ def _weighted(view, of_labels):
     return found
 
 
-def _with_smooth(ranked):
+def _with_smooth(ranked, n_best):
     """The best kernels, and a smooth one: of functions without much noise a hundred neighbours prefer rough ones."""
-    best = ranked[:_BEST]
+    best = ranked[:n_best]
     if any(each.candidate.make is matern52 for each in best):
         return best
-    return [*best, *(each for each in ranked if each.candidate.make is matern52)][: _BEST + 1]
+    return [*best, *(each for each in ranked if each.candidate.make is matern52)][: n_best + 1]
 
 
 def _plain(view):
