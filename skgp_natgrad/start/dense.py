@@ -21,7 +21,7 @@ from .refinement import Candidate, Found, densities_by_neighbours
 from .view import View
 
 # Fewest different rows: of 2000 rows the evidence sees the half, in a third of the time.
-FEWEST = 3000
+FEWEST = 2500
 # Rows that train a kernel given so many neighbours, and iterations: of every kernel, and of the best.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel, and numbers in those of many columns; fewest judges of labels.
