@@ -25,7 +25,7 @@ from .fitted.summary import Interpretation
 from .fitting import between_chunks
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
-from .rows import inputs
+from .rows import encoding, inputs
 
 
 class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
@@ -42,7 +42,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         The likelihood with the trained parameters; the parameters of "gaussian"
         and "student_t" are on the scale of the standardised y.
     inducing_points_ : ndarray of shape (M, n_features)
-        In the units of X.
+        In the units of X; of categories the level, in an array of objects.
     mean_inducing_points_ : ndarray of shape (G, n_features)
         In the units of X; for ``basis="decoupled"`` the mean's copy of the
         inducing points comes last. With ``basis="solve"`` they carry a
@@ -82,6 +82,9 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
         The solver, kernel, scaling and sizes that were used, in one paragraph.
     feature_importances_ : ndarray of shape (n_features,)
         Relevance of each column, summing to one: mean squared derivatives of the latent functions.
+    encoding_ : Encoding or None
+        How a data frame became a table of numbers: ``names`` of the columns that the kernel sees, and scikit-learn's
+        ``imputer`` and ``encoder``. None for an array.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -200,12 +203,20 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
     def __setstate__(self, state):
         super().__setstate__(persistence.restored(type(self), state))
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        # Missing values in arrays; those of data frames are no matter of tags.
+        tags.input_tags.allow_nan = self.missing_inputs == "allow"
+        tags.input_tags.categorical = self.categorical_features is not None
+        tags.input_tags.sparse = True
+        return tags
+
     # -- prediction ----------------------------------------------------------------------
 
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self)
-        X = inputs.further_rows(self, X)
+        X = encoding.further_rows(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
         if not np.all(np.isfinite(X)):

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike, PerRow
 from .arguments.constructor import documented, suggesting
@@ -15,7 +15,7 @@ from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
-from .rows import class_labels, inputs, long_tables
+from .rows import class_labels, encoding, inputs, long_tables
 from .rows.class_labels import positions
 from .rows.inputs import Targets
 
@@ -143,16 +143,16 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         return self._learn(X, y, sample_weight, streams=True, classes=classes)
 
     def _rows_of(self, X, y, sample_weight, streams, classes=None):
-        inputs.refuse_sparse(self, X)
         levels = class_labels.stated_levels(self, y)
-        is_long, *given = long_tables.opened(X, y=y, sample_weight=sample_weight)
-        return (self._checked_long if is_long else self._checked)(*given, classes, levels, streams)
+        is_long, *given = long_tables.opened(inputs.dense(self, X), y=y, sample_weight=sample_weight)
+        X = encoding.of_fit(self, given[0], given[2], self._previous(streams) is None)
+        return (self._checked_long if is_long else self._checked)(X, *given, classes, levels, streams)
 
-    def _checked(self, X, y, sample_weight, classes, levels, streams):
-        """X, the types of its columns, and the `Targets`."""
-        previous, given = self._previous(streams), X
+    def _checked(self, X, given, y, sample_weight, classes, levels, streams):
+        """X, the types of its columns, and the `Targets`; X is ``given`` as numbers."""
+        previous = self._previous(streams)
         with inputs.locate(X=X, labels=y):
-            X, y = validate_data(self, X, y, dtype=np.float64, reset=previous is None)
+            X, y = encoding.validated(self, X, y, reset=previous is None)
             check_classification_targets(y)
         weight = inputs.weights(sample_weight, X)
         of_all = (self, y, classes, previous, levels) if streams else (self, y, previous, levels)
@@ -161,12 +161,12 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         weight = weight * class_labels.weights(self.class_weight, classes, position, weight)[position]
         self._check_present(class_labels.present(self, classes, position[weight > 0]), streams)
         targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
-        return X, inputs.column_types(given), targets
+        return X, encoding.column_types(self, given), targets
 
-    def _checked_long(self, X, y, sample_weight, classes, levels, streams):
+    def _checked_long(self, X, given, y, sample_weight, classes, levels, streams):
         """The same for many rows, which are checked as they are read."""
         previous = self._previous(streams)
-        X, types = long_tables.columns_of(self, X, y, reset=previous is None)
+        X, types = long_tables.columns_of(self, X, given, y, reset=previous is None)
         y, weight = long_tables.labels_of_y(y, len(X)), long_tables.weights(sample_weight, len(X))
         labels, totals = long_tables.label_weights(y, weight)
         of_all = (self, labels, classes, previous, levels) if streams else (self, labels, previous, levels)

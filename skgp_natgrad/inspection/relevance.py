@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike
+from ..estimators.rows.encoding import column_names
 from ..metrics.predictions import unwrapped
 from . import _drawing
 
@@ -78,7 +79,7 @@ class RelevanceDisplay:
         """
         found = unwrapped(estimator)[0]
         check_is_fitted(found)
-        names = list(getattr(found, "feature_names_in_", [f"x{i}" for i in range(found.n_features_in_)]))
+        names = column_names(found)
         scales = {}
         for term in found.summary().terms:
             for factor in term.factors:

@@ -282,6 +282,43 @@ def by_position(kernel, feature_names):
     return kernel
 
 
+def on_blocks(kernel, blocks):
+    """Return the kernel expression on a table that has several columns in place of each: a copy.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        Its `Columns` select by position.
+    blocks : list of ndarray of int
+        For each column, the positions of those in its place. They get its lengthscale.
+
+    Returns
+    -------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    """
+    kernel = clone(kernel) if isinstance(kernel, sklearn_kernels.Kernel) else kernel
+    _spread(kernel, blocks)
+    return kernel
+
+
+def _spread(kernel, blocks):
+    if isinstance(kernel, Columns):
+        chosen = [blocks[k] for k in positions(kernel.columns, Inputs.of_table(len(blocks)))]
+        kernel.columns = np.concatenate(chosen).tolist()
+        ends = np.cumsum([len(block) for block in chosen])
+        blocks = np.split(np.arange(ends[-1]), ends[:-1])
+    for part in _parts(kernel):
+        _spread(part, blocks)
+    owner = np.argsort(np.concatenate(blocks))
+    owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])[owner]
+    for each in [] if _parts(kernel) else getattr(kernel, "hyperparameters", ()):
+        # One value for each column, or a pair of bounds for each; one pair is for all.
+        for name, n_axes in ((each.name, 1), (f"{each.name}_bounds", 2)):
+            value = np.asarray(getattr(kernel, name))
+            if value.ndim == n_axes and len(value) == len(blocks):
+                setattr(kernel, name, value[owner])
+
+
 def _selects_by_name(kernel):
     if isinstance(kernel, Columns) and any(isinstance(column, str) for column in _listed(kernel.columns)):
         return True

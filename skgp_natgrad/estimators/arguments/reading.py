@@ -38,7 +38,7 @@ def read(estimator, targets, by_parts=False):
     route = route_of(solver, likelihood)
     n_inducing, n_mean_inducing = _sizes(given, route)
     return Plan(
-        kernels=None if given.kernel is None else one_or_each(by_position(given.kernel, estimator)),
+        kernels=None if given.kernel is None else one_or_each(kernel_on_numbers(estimator)),
         likelihood=likelihood,
         n_classes=targets.n_classes,
         objective=given.objective,
@@ -73,6 +73,16 @@ def by_position(kernel, estimator):
     if isinstance(kernel, (list, tuple)):
         return [columns.by_position(each, names) for each in kernel]
     return None if kernel is None else columns.by_position(kernel, names)
+
+
+def kernel_on_numbers(estimator):
+    """The argument ``kernel`` by position, on the columns of numbers that stand for those of X."""
+    kernel, encoding = by_position(estimator.kernel, estimator), estimator.encoding_
+    if kernel is None or encoding is None or encoding.is_identity:
+        return kernel
+    if isinstance(kernel, (list, tuple)):
+        return [columns.on_blocks(each, encoding.blocks) for each in kernel]
+    return columns.on_blocks(kernel, encoding.blocks)
 
 
 def _settings(estimator, given, solver, route, n_mean_inducing):

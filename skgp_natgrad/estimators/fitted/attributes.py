@@ -15,6 +15,7 @@ from ...kernels import from_sklearn, to_sklearn
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import by_position, one_or_each
+from ..rows.encoding import changing
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
 # From this many degrees of freedom on, a Student-t distribution is nearly normal: ``plan_`` says "many".
@@ -59,6 +60,9 @@ def store(estimator, fit, result, calibrate=None):
     model = model._replace(neighbours=result.neighbours)
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
+    points, masks, encoding = result.state.parameters.points, result.constants.masks, changing(estimator)
+    shown = fit.scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)])
+    further = fit.scales.x.backward(np.asarray(points.further)[: n_points(masks.further)])
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     kernels = _as_given(estimator, in_units_of_X(model.kernels, fit.scales.x))
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
@@ -68,8 +72,9 @@ def store(estimator, fit, result, calibrate=None):
         fit.attributes,
         kernel_=list(kernels) if several else kernels[0],
         likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
-        inducing_points_=scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)]),
-        mean_inducing_points_=scales.x.backward(np.asarray(points.further)[: n_points(masks.further)]),
+        inducing_points_=shown if encoding is None else encoding.backward(shown),
+        mean_inducing_points_=further if encoding is None else encoding.backward(further),
+        _encoded_points=None if encoding is None else shown,
         elbo_curve_=report.elbo,
         elbo_=result.elbo,
         log_prior_=result.log_prior,
@@ -187,7 +192,7 @@ def _form(kernel):
 
 def _as_given(estimator, trained):
     """The trained kernels, with column names where the user gave names."""
-    if estimator.kernel is None:
+    if estimator.kernel is None or changing(estimator) is not None:
         return trained
     n_features = estimator.n_features_in_
     pairs = zip(one_or_each(estimator.kernel), trained, strict=True)

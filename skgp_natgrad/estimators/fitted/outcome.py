@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ... import svgp
 from ..arguments import constructor, reading
-from ..rows import numbers
+from ..rows import encoding, numbers
 from . import attributes, hyperparameters
 from .hyperparameters import logarithms_of_units
 
@@ -106,7 +106,7 @@ class Outcome(NamedTuple):
         may_vanish = attributes.noise_may_vanish(self.estimator, fit)
         value, *bounds = _in_units_of_X(fit, at[0], *at[1])
         hyperparameters.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
-        names = getattr(self.estimator, "feature_names_in_", [f"x{i}" for i in range(fit.table.n_columns)])
+        names = encoding.encoded_names(self.estimator)
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
         new = self._new(pairs, constructor.family_of(self.estimator))
         if new:

@@ -23,10 +23,11 @@ from ...start.scale import Scale
 from ...training import schedules
 from ...training.schedules import Schedule
 from ..arguments.reading import one_or_each
+from ..rows.encoding import Encoding
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 12
+FORMAT = 13
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
@@ -52,6 +53,8 @@ def plain(state):
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
+        if state["encoding_"] is not None:
+            state["encoding_"] = dict(state["encoding_"]._asdict())
     return state
 
 
@@ -90,6 +93,8 @@ def restored(cls, state):
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     if state.get("_neighbours") is not None:
         state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
+    if state["encoding_"] is not None:
+        state["encoding_"] = Encoding(**state["encoding_"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
     return state
@@ -127,7 +132,8 @@ def _restored_previous(fields, state):
 def _structure(state):
     """The structure of the trained hyperparameters: that of the fitted kernels and likelihood."""
     n_features, n_targets = (_n_columns(state[name]) for name in _SCALES)
-    names = state.get("feature_names_in_")
+    encoding = state["encoding_"]
+    names = state.get("feature_names_in_") if encoding is None or encoding.is_identity else encoding.names
     specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
     return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))
 

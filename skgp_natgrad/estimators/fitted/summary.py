@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import svgp
 from ..._backend.types import Floats
 from ...kernels import Columns
-from ..rows import class_labels
+from ..rows import class_labels, encoding
 from . import attributes
 
 # A printed summary names this many columns of a factor.
@@ -159,8 +159,10 @@ def _factor(kernel, names, units):
     quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
     if quantity is None:
         return Factor(form, None, {})
-    values = getattr(kernel, quantity) * units
-    return Factor(form, quantity, {name: float(value) for name, value in zip(names, values, strict=True)})
+    shortest = {}
+    for name, value in zip(names, getattr(kernel, quantity) * units, strict=True):
+        shortest[name] = min(float(value), shortest.get(name, np.inf))
+    return Factor(form, quantity, shortest)
 
 
 class Interpretation:
@@ -178,7 +180,7 @@ class Interpretation:
                 For each summand of the kernel: ``amplitude``, the prior standard deviation in the units of y (if the
                 likelihood has a link, in the units of `predict_latent`); and ``factors``, whose ``by_column`` holds the
                 ``length_scale`` (or periodicity) of each column in its own units. With ``normalize_X="quantile"`` a
-                lengthscale is valid near the median of the column.
+                lengthscale is valid near the median of the column. That of a category is the shortest of its levels.
             ``prior_mean``
                 Of the latent functions, in the same units.
             ``noise``
@@ -202,10 +204,9 @@ class Interpretation:
         (True, True)
         """
         check_is_fitted(self)
-        names = list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)]))
-        middle = np.zeros((1, self.n_features_in_))
+        points, names = self._points(), encoding.shown_names(self)
+        middle = np.zeros((1, points.shape[1]))
         units = (self._x_scale.backward(middle + 0.5) - self._x_scale.backward(middle - 0.5))[0]
-        points = self._x_scale.forward(self.inducing_points_)
         offset, scale = self.likelihood_.latent_units(self._y_scale.offset, self._y_scale.scale)
         scale = np.broadcast_to(scale, len(self._posterior.alpha))
         kernels = attributes.model_of(self).kernels
@@ -219,6 +220,10 @@ class Interpretation:
         prior_mean = class_labels.by_class(self, self._posterior.prior_mean[:, 0])
         prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
         return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies)
+
+    def _points(self):
+        """The inducing points in the units of the model."""
+        return self._x_scale.forward(self.inducing_points_ if self._encoded_points is None else self._encoded_points)
 
     def _noise(self):
         """Standard deviation of additive noise in the units of y; None without such noise."""
@@ -234,13 +239,17 @@ class Interpretation:
 
         The mean squared derivative of the latent functions' mean at the inducing points, times the variance of the
         column there: a derivative-based sensitivity (Sobol' and Kucherenko 2009), for every kernel. Unlike a short
-        lengthscale it measures how much the function changes along the column, not how wiggly it is.
+        lengthscale it measures how much the function changes along the column, not how wiggly it is. A category has
+        several columns of zeros and ones: it is then the variance of the function's linear part in all of them.
         """
         check_is_fitted(self)
-        points = self._x_scale.forward(self.inducing_points_)
+        points, of_columns = self._points(), encoding.changing(self)
         gradients = svgp.gradients(attributes.model_of(self), points, "latent_mean", device=self.device)
         self._defined(gradients, points)
-        relevance = np.mean(gradients**2, axis=(0, 1, 3)) * np.var(points, axis=0)
+        if of_columns is None:
+            relevance = np.mean(gradients**2, axis=(0, 1, 3)) * np.var(points, axis=0)
+        else:
+            relevance = of_columns.relevance(gradients, np.cov(points.T, bias=True))
         total = relevance.sum()
         # A constant function depends on no column.
         return relevance / total if total > 0.0 else np.full(len(relevance), 1.0 / len(relevance))

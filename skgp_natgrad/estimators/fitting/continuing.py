@@ -29,7 +29,7 @@ from ... import svgp
 from ...start.scale import Moments, Scale
 from ...svgp import Parameters, specification
 from ..arguments.reading import one_or_each
-from ..rows import training_table
+from ..rows import encoding, training_table
 
 # Arguments that may change in a stream, but not at a warm start.
 _FOLLOWS_A_STREAM = ("n_inducing",)
@@ -132,6 +132,7 @@ def recorded(arguments, likelihood, objective, normalize_y):
         The value that the fit used.
     """
     names = ("kernel", "basis", "n_inducing", "mean_solver", "n_mean_inducing", "inducing_init", "normalize_X")
+    names += ("categorical_features", "max_categories", "missing_inputs")
     record = {name: arguments[name] for name in names}
     # "all" means the same as None.
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
@@ -235,7 +236,7 @@ def followed(plan, table, scales, previous, estimator, random_state):
     warnings : list of str
     """
     rows = table.sample
-    names = getattr(estimator, "feature_names_in_", None)
+    names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else None
     told = [] if previous.weight < _FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
     normalize_y = estimator._trained_with["normalize_y"]
     if normalize_y and not isinstance(normalize_y, str):

@@ -110,7 +110,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator)
-    arguments["kernel"] = by_position(estimator.kernel, estimator)
+    arguments["kernel"] = reading.kernel_on_numbers(estimator)
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
@@ -278,7 +278,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         return None
     arguments = {k: v for k, v in constructor.values(estimator).items() if k not in _WITHOUT_EFFECT}
     identity = {name: checkpoint_file.described(value) for name, value in arguments.items()}
-    identity["kernel"] = checkpoint_file.described(by_position(estimator.kernel, estimator))
+    identity["kernel"] = checkpoint_file.described(reading.kernel_on_numbers(estimator))
     identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
     # One dtype has many names, and so have some other values.

@@ -13,6 +13,7 @@ from ... import svgp
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
 from ..rows import inputs, mean_function
+from ..rows.encoding import changing
 from ..rows.mean_function import with_mean_function
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
@@ -202,7 +203,7 @@ class TargetMoments(TargetDistribution):
         -------
         mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
             In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
-            linearly, and the derivative at a knot is the one on one of its sides.
+            linearly, and the derivative at a knot is the one on one of its sides. A category has no derivative: zero.
         std_gradient : ndarray of the same shape, with ``return_std``
 
         Examples
@@ -224,6 +225,8 @@ class TargetMoments(TargetDistribution):
         mean, std = (self._by_row(each) for each in found)
         slopes = mean_function.slopes(self, X)
         mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
+        encoding = changing(self)
+        mean, std = (mean, std) if encoding is None else map(encoding.slopes, (mean, std))
         return (mean, std) if return_std else mean
 
     def score(

@@ -13,11 +13,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
+
+from ..._backend.memory import GIB
 
 # By the name of the table: the remedies for a missing value, and for a value that is not a number.
 _MISSING = {
-    "X": "is not finite; leave the row out, or fill the value in, for instance with SimpleImputer in a pipeline",
+    "X": "is not finite; leave the row out, or fill the value in (missing_inputs='allow' does so where it is missing)",
     "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
 }
 _LEAVE_OUT = "is not finite; leave the row out"
@@ -27,9 +29,12 @@ _DURATIONS = ("timedelta", "duration")
 _TIMES = ("datetime", "timestamp", "date", "time", *_DURATIONS)
 # How scikit-learn's advice to take another estimator for missing values goes.
 _OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
-_UNITS = ("bytes", "KiB", "MiB", "GiB")
-_NOT_A_NUMBER = {"y": "is not a number; NGDSVGPClassifier takes labels of any type"}
-_ENCODE = "is not a number; encode such values first, for instance with OneHotEncoder(sparse_output=False)"
+# A sparse X is made dense up to this number of bytes.
+_MOST_DENSE = GIB
+_NOT_A_NUMBER = {
+    "X": "is not a number; if the column holds categories, name it in categorical_features",
+    "y": "is not a number; NGDSVGPClassifier takes labels of any type",
+}
 # The number of the first row in the caller's table, of which a block is checked.
 _FIRST_ROW = contextvars.ContextVar("first row", default=0)
 
@@ -50,7 +55,7 @@ def first_row():
 
 
 @contextlib.contextmanager
-def locate(labels=None, may_lack=False, **tables):
+def locate(labels=None, may_lack=(), **tables):
     """Context manager around a check: masked values and times are refused, and errors name the first bad value's place.
 
     Rows and columns count from zero, rows of a block as in `counted_from`. scikit-learn's messages do not give a
@@ -60,8 +65,8 @@ def locate(labels=None, may_lack=False, **tables):
     ----------
     labels : array-like, optional
         The classifier's ``y``: strings are allowed, NaN and inf are not.
-    may_lack : bool, default=False
-        Whether the tables but X may hold NaN.
+    may_lack : collection of str
+        Names of the tables that may hold NaN.
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
@@ -74,7 +79,7 @@ def locate(labels=None, may_lack=False, **tables):
         yield
     except (TypeError, ValueError) as error:
         places = [
-            _first_bad(name, table, _is_number if may_lack and name != "X" else _is_finite_number)
+            _first_bad(name, table, _is_number if name in may_lack else is_finite_number)
             for name, table in tables.items()
         ]
         places.append(_first_bad("labels", labels, is_label))
@@ -204,29 +209,24 @@ def refuse_unseen(seen, may_lack=False):
         )
 
 
-def refuse_sparse(estimator, X):
-    """Refuse a sparse X, with what it would take as a dense array."""
-    if sparse.issparse(X):
-        n_bytes = 8 * math.prod(X.shape)
-        power = min(max(n_bytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+def dense(estimator, X):
+    """X as it is, or a sparse one as a dense array if this takes at most a GiB."""
+    if not sparse.issparse(X):
+        return X
+    n_bytes = 8 * math.prod(X.shape)
+    if n_bytes > _MOST_DENSE:
         raise TypeError(
-            f"X is sparse, but {type(estimator).__name__} computes distances between dense rows: give X.toarray() "
-            f"({n_bytes / 1024**power:.3g} {_UNITS[power]}), or fewer columns, for instance by TruncatedSVD. Encoders "
-            "have sparse_output=False, and ColumnTransformer sparse_threshold=0."
+            f"X is sparse, but {type(estimator).__name__} computes distances between dense rows. As a dense array it "
+            f"has {n_bytes / GIB:.3g} GiB, and only up to {_MOST_DENSE / GIB:.3g} GiB are made dense here: give fewer "
+            "columns, for instance by TruncatedSVD, fewer rows at a time, or X.toarray()."
         )
-
-
-def further_rows(estimator, X):
-    """Validate the X of a prediction, in its own units."""
-    refuse_sparse(estimator, X)
-    with locate(X=X):
-        return validate_data(estimator, X, dtype=np.float64, reset=False)
+    return X.toarray()
 
 
 def targets(y, ignores_missing):
     """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN, or masked."""
     y, allowed = with_missing(y, ignores_missing), "allow-nan" if ignores_missing else True
-    with locate(y=y, may_lack=ignores_missing):
+    with locate(y=y, may_lack=("y",) if ignores_missing else ()):
         return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
 
 
@@ -267,8 +267,8 @@ def _first_bad(name, table, is_good):
     for place, cell in _suspects(cells):
         if not is_good(cell):
             missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
-            of_missing = _LEAVE_OUT if is_good is _is_number else _MISSING.get(name, _LEAVE_OUT)
-            what = of_missing if missing else _NOT_A_NUMBER.get(name, _ENCODE)
+            of_missing = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
+            what = of_missing if missing else _NOT_A_NUMBER.get(name, "is not a number")
             name = "y" if name == "labels" else name
             place = place[0] + first_row(), *place[1:]
             return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
@@ -305,7 +305,8 @@ def _is_frame(table):
     return hasattr(table, "columns") and hasattr(table, "dtypes")
 
 
-def _is_finite_number(cell):
+def is_finite_number(cell):
+    """Whether a cell is a finite number, or text that looks like one."""
     try:
         return math.isfinite(float(cell))
     except (TypeError, ValueError):
@@ -314,7 +315,7 @@ def _is_finite_number(cell):
 
 def _is_number(cell):
     """Whether a cell is a finite number, or missing."""
-    return _is_finite_number(cell) or (isinstance(cell, numbers.Number) and math.isnan(float(cell)))
+    return is_finite_number(cell) or str(cell) in _EMPTY or (isinstance(cell, numbers.Number) and math.isnan(cell))
 
 
 def is_label(cell):

@@ -19,7 +19,7 @@ from ..._backend import rows as _rows
 from ..._backend.rows import Constant, Held, Mapped, Rows, rows_of
 from ...likelihoods import Likelihood
 from ...start.scale import Moments, Scale, scale_from, snapped, spans_between
-from . import inputs
+from . import encoding, inputs
 from .class_labels import positions
 
 
@@ -57,7 +57,8 @@ class Numbers(Rows):
 
     def read(self, start, stop):
         found = self._rows.read(start, stop)
-        with inputs.counted_from(start), inputs.locate(may_lack=self._missing, **{self.name: found}):
+        may_lack = (self.name,) if self._missing else ()
+        with inputs.counted_from(start), inputs.locate(may_lack=may_lack, **{self.name: found}):
             found = np.asarray(found, dtype=np.float64)
             bad = np.isinf(found) if self._missing else ~np.isfinite(found)
             if bad.any():
@@ -80,22 +81,22 @@ def _columns(rows):
 # -- the arguments of a fit ------------------------------------------------------------------
 
 
-def columns_of(estimator, X, y, reset):
-    """X of many rows as `Rows`, checked now where it lies in memory, or as it is read; and the types of its columns."""
-    types = inputs.column_types(np.empty((0, X.shape[1]), X.dtype) if _has_columns(X) else X)
+def columns_of(estimator, X, given, y, reset):
+    """X of many rows as `Rows`, checked now where it lies in memory, or as it is read; and the types of its columns.
+
+    X is ``given`` as numbers: see `encoding.of_fit`.
+    """
     if not isinstance(X, Rows):
+        types = encoding.column_types(estimator, given)
         with inputs.locate(X=X):
             none = [None] if y is None else []
-            return Held("X", validate_data(estimator, X, *none, dtype=np.float64, reset=reset)), types
+            return Held("X", encoding.validated(estimator, X, *none, reset=reset)), types
+    types = inputs.column_types(np.empty((0, X.shape[1]), X.dtype) if X.ndim == 2 else X)
     found, few = Numbers(X), X.read(0, min(len(X), 2))
     # Its shape alone is checked here, and that there is a y.
     few = np.zeros(few.shape) if few.ndim == 2 else few
     validate_data(estimator, few, *([None] if y is None else []), dtype=np.float64, reset=reset)
     return found, types
-
-
-def _has_columns(X):
-    return isinstance(X, Rows) and X.ndim == 2
 
 
 def numbers_of_y(y, n_rows, ignores_missing):

@@ -16,7 +16,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ..._backend import processes
 from ..._backend.rows import Mapped
 from ..arguments.task import likelihood_of
-from . import inputs
+from . import encoding, inputs
 
 # Of the central difference: the step at which rounding and curvature are alike, relative to the values.
 _STEP = np.finfo(float).eps ** (1.0 / 3.0)
@@ -117,7 +117,7 @@ def with_mean_function(method):
             return method(self, X, *arguments, **options)
         given = signature(method).bind(self, X, *arguments, **options)
         given.apply_defaults()
-        rows, n_targets = inputs.further_rows(self, X), len(self._y_scale.scale)
+        rows, n_targets = encoding.further_rows(self, X), len(self._y_scale.scale)
         offset = inputs.known("offset", given.arguments["offset"], len(rows), n_targets)
         given.arguments["offset"] = plus_mean(self.mean_function_, rows, offset, n_targets)
         return method(*given.args, **given.kwargs)
@@ -135,7 +135,7 @@ def slopes(estimator, X):
             "predict_gradient is not available with mean_function and likelihood "
             f"{type(estimator.likelihood_).__name__}, whose mean is not the latent function."
         )
-    X = inputs.further_rows(estimator, X)
+    X = encoding.further_rows(estimator, X)
     found = []
     steps = _STEP * np.maximum(np.abs(X), 1.0 / estimator._x_scale.slope(X))
     for step in np.eye(X.shape[1])[:, None, :] * steps:

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import validate_data
 
 from ..._backend.rows import Held, Mapped, Rows
 from ..arguments.task import likelihood_of
-from . import inputs, long_tables, mean_function
+from . import encoding, inputs, long_tables, mean_function
 from .inputs import Targets
 
 _DEFAULT = "gaussian"
@@ -31,32 +30,33 @@ def checked(estimator, X, y, sample_weight, known, streams):
     streams : bool
         Whether this is a call of ``partial_fit``.
     """
-    inputs.refuse_sparse(estimator, X)
+    X = inputs.dense(estimator, X)
     y = inputs.with_missing(y, estimator.missing_targets == "ignore")
     is_long, X, y, sample_weight, *values = long_tables.opened(X, y=y, sample_weight=sample_weight, **known)
     known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
-    return of_rows(estimator, X, y, sample_weight, known, streams)
+    rows = encoding.of_fit(estimator, X, sample_weight, estimator._previous(streams) is None)
+    return of_rows(estimator, (rows, X), y, sample_weight, known, streams)
 
 
 def _in_memory(estimator, X, y, weight, known, streams):
-    first, given = estimator._previous(streams) is None, (X, y)
+    first, (X, given_X), given_y = estimator._previous(streams) is None, X, y
     ignores_missing = estimator.missing_targets == "ignore" and y is not None
-    with inputs.locate(X=X, y=y, may_lack=ignores_missing):
+    with inputs.locate(X=X, y=y, may_lack=("y",) if ignores_missing else ()):
         if ignores_missing:
-            X = validate_data(estimator, X, dtype=np.float64, reset=first)
+            X = encoding.validated(estimator, X, reset=first)
         else:
-            X, y = validate_data(estimator, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
+            X, y = encoding.validated(estimator, X, y, multi_output=True, y_numeric=True, reset=first)
     y = inputs.targets(y, ignores_missing)
     check_consistent_length(X, y)
-    columns, types = y.reshape(len(y), -1), inputs.column_types(given[1])
+    columns, types = y.reshape(len(y), -1), inputs.column_types(given_y)
     offset = inputs.known("offset", known.pop("offset"), *columns.shape)
     targets = _targets(estimator, X, columns, weight, types, y.ndim == 1, offset, known, streams)
-    return X, inputs.column_types(given[0]), targets
+    return X, encoding.column_types(estimator, given_X), targets
 
 
 def _of_files(estimator, X, y, weight, known, streams):
     """The same for many rows, which are checked as they are read."""
-    X, types = long_tables.columns_of(estimator, X, y, reset=estimator._previous(streams) is None)
+    X, types = long_tables.columns_of(estimator, *X, y, reset=estimator._previous(streams) is None)
     y, types_of_y, single = long_tables.numbers_of_y(y, len(X), estimator.missing_targets == "ignore")
     offset = long_tables.known("offset", known.pop("offset"), *y.shape)
     weight = long_tables.weights(weight, len(X))

@@ -12,7 +12,7 @@ from ...start.normal_scores import NormalScores, fit_normal_scores
 from ...start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
 from ...svgp import INDUCING_INITS, LongTable, Table
 from ..arguments import checks
-from . import inputs, long_tables
+from . import encoding, inputs, long_tables
 
 # Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
@@ -221,7 +221,7 @@ def with_points(plan, estimator, n_features, scale):
             "gives points; leave one of the two at its default."
         )
     _check_names_of(plan.inducing_init, getattr(estimator, "feature_names_in_", None))
-    given = _given_points(plan.inducing_init, n_features)
+    given = _given_points(encoding.points(estimator, plan.inducing_init), n_features)
     exact = plan.settings.algorithm.solves_mean
     sized = plan.n_inducing != "auto"
     if exact and plan.n_mean_inducing and sized and len(given) == plan.n_inducing + plan.n_mean_inducing:
