@@ -2,8 +2,8 @@
 Mixed columns: a kernel for each kind
 =====================================
 
-A table with numbers and categories. ``kernels.Columns`` gives each kind of column a kernel of its own, by the names
-that a ColumnTransformer gives them; sums of such kernels are additive functions, which few rows suffice to learn.
+A table with numbers and categories, as it is. ``kernels.Columns`` gives each column a kernel of its own, by its name;
+sums of such kernels are additive functions, which few rows suffice to learn.
 """
 
 # %%
@@ -15,11 +15,8 @@ that a ColumnTransformer gives them; sums of such kernels are additive functions
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skgp_natgrad import NGDSVGPRegressor, kernels
 
@@ -31,26 +28,21 @@ frame = pd.DataFrame(
     {
         "area": rng.uniform(20, 150, N),
         "distance": rng.gamma(2.0, 3.0, N),
-        "district": rng.choice(districts, N),
+        "district": pd.Categorical(rng.choice(districts, N)),
     }
 )
-rent = 12 + 40 / np.sqrt(frame.area) - 4 * np.tanh(frame.distance / 5) + frame.district.map(levels)
+rent = 12 + 40 / np.sqrt(frame.area) - 4 * np.tanh(frame.distance / 5) + frame.district.map(levels).astype(float)
 rent = (rent + 0.5 * rng.normal(size=N)).to_numpy()
 train, test = np.arange(N) < 150, np.arange(N) >= 150
 
 # %%
-# Three models in the same pipeline
-# ---------------------------------
+# Three models of the same frame
+# ------------------------------
 
-encode = ColumnTransformer(
-    [("numbers", StandardScaler(), ["area", "distance"]), ("codes", OneHotEncoder(sparse_output=False), ["district"])],
-    verbose_feature_names_out=False,
-).set_output(transform="pandas")
-codes = [f"district_{name}" for name in districts]
 additive = (
-    1.0 * kernels.Columns(RBF(), ["area"])
-    + 1.0 * kernels.Columns(RBF(), ["distance"])
-    + 1.0 * kernels.Columns(RBF(), codes)
+    1.0 * kernels.Columns(RBF(), "area")
+    + 1.0 * kernels.Columns(RBF(), "distance")
+    + 1.0 * kernels.Columns(RBF(), "district")
 )
 models = {
     "additive": NGDSVGPRegressor(additive, random_state=0),
@@ -58,8 +50,8 @@ models = {
     "trees": HistGradientBoostingRegressor(random_state=0),
 }
 for name, model in models.items():
-    models[name] = make_pipeline(encode, model).fit(frame[train], rent[train])
-    error = rent[test] - models[name].predict(frame[test])
+    model.fit(frame[train], rent[train])
+    error = rent[test] - model.predict(frame[test])
     print(f"{name:12s} RMSE {np.sqrt(np.mean(error**2)):.3f} (noise 0.5), {train.sum()} rows of training")
 
 # %%
@@ -69,11 +61,11 @@ for name, model in models.items():
 # The other columns are held at one value; the band is the 95 % interval of a rent.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
-pipeline = models["additive"]
+model = models["additive"]
 for ax, column in zip(axes, ("area", "distance"), strict=True):
     grid = pd.DataFrame({"area": 70.0, "distance": 5.0, "district": "north"}, index=range(200))
     grid[column] = np.linspace(*frame[column].quantile([0.01, 0.99]), 200)
-    mean, std = pipeline.predict(grid, return_std=True)
+    mean, std = model.predict(grid, return_std=True)
     ax.fill_between(grid[column], mean - 1.96 * std, mean + 1.96 * std, color="tab:blue", alpha=0.2, label="95 %")
     ax.plot(grid[column], mean, color="tab:blue", linewidth=2, label="predicted, north")
     at = {"area": 70.0, "distance": 5.0} | {column: grid[column]}

@@ -13,7 +13,7 @@ from ... import svgp
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
 from ..rows import inputs, mean_function
-from ..rows.encoding import changing
+from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
@@ -194,16 +194,15 @@ class TargetMoments(TargetDistribution):
         return_std : bool, default=False
             Also return the derivatives of the predictive standard deviation, noise included.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Added to the latent function, as in `fit`. It is treated as a constant: if it depends on X, add its
-            derivative yourself.
+            As in `fit`; treated as a constant: if it depends on X, add its derivative yourself.
         alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
             As in `predict`; treated as constants, too.
 
         Returns
         -------
         mean_gradient : ndarray of shape (n_samples[, n_outputs], n_features)
-            In units of y for each unit of the column. With ``normalize_X="quantile"`` X is mapped piecewise
-            linearly, and the derivative at a knot is the one on one of its sides. A category has no derivative: zero.
+            In units of y for each unit of the column; zero for a category. At a knot of ``normalize_X="quantile"``,
+            which maps X piecewise linearly, it is the derivative on one of its sides.
         std_gradient : ndarray of the same shape, with ``return_std``
 
         Examples
@@ -225,8 +224,7 @@ class TargetMoments(TargetDistribution):
         mean, std = (self._by_row(each) for each in found)
         slopes = mean_function.slopes(self, X)
         mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
-        encoding = changing(self)
-        mean, std = (mean, std) if encoding is None else map(encoding.slopes, (mean, std))
+        mean, std = slopes_of_columns(self, mean, std)
         return (mean, std) if return_std else mean
 
     def score(

@@ -110,12 +110,6 @@ class Encoding(NamedTuple):
             found[:, self.categories] = self.encoder.inverse_transform(table[:, is_level])
         return found
 
-    def slopes(self, gradient):
-        """Derivatives (..., E) in the columns of X (..., D): zero in categories."""
-        found = np.zeros((*gradient.shape[:-1], self.n_columns))
-        found[..., self.numbers] = gradient[..., : len(self.numbers)]
-        return found
-
     def relevance(self, gradients, covariance):
         """The variance that a linear function with these gradients (..., E, N) has along each column of X: (D,)."""
         within = covariance * (self.owner[:, None] == self.owner)
@@ -138,6 +132,17 @@ def encoded_names(estimator):
     """The names of the columns of numbers of a fitted estimator."""
     found = changing(estimator)
     return column_names(estimator) if found is None else found.names
+
+
+def slopes_of_columns(estimator, *gradients):
+    """Derivatives (..., E) in the columns of X (..., D): zero in categories."""
+    encoding = changing(estimator)
+    if encoding is None:
+        return gradients
+    found = [np.zeros((*gradient.shape[:-1], encoding.n_columns)) for gradient in gradients]
+    for of_columns, gradient in zip(found, gradients, strict=True):
+        of_columns[..., encoding.numbers] = gradient[..., : len(encoding.numbers)]
+    return found
 
 
 def shown_names(estimator):
