@@ -276,6 +276,13 @@ def test_categories_that_are_none(given, message):
         NGDSVGPRegressor(categorical_features=given).fit(FRAME, Y)
 
 
+def test_arguments_are_checked_before_the_table():
+    with pytest.raises(ValueError, match="max_categories=1 must be an integer of at least 2, or None"):
+        NGDSVGPRegressor(max_categories=1).fit(FRAME, Y)
+    with pytest.raises(ValueError, match=r"missing_inputs='alow' is not available.* Did you mean 'allow'"):
+        NGDSVGPRegressor(missing_inputs="alow").fit(FRAME, Y)
+
+
 def test_cells_that_are_no_categories():
     frame = pd.DataFrame({"a": np.arange(4.0), "b": [[1], [2], [3], [4]]})
     with pytest.raises(TypeError, match="column 1 holds values that are no categories"):
@@ -437,10 +444,12 @@ def test_long_tables(monkeypatch, tmp_path):
     monkeypatch.setattr(rows, "WINDOW_ROWS", 100)
     long = NGDSVGPRegressor(solver="ngd", batch_size=None, **options).fit(FRAME, Y)
     assert_allclose(long.predict(NEW), short.predict(NEW), atol=1e-6)
-    with pytest.raises(ValueError, match=r"categorical_features=\[1\] needs all rows at once, but this table of 150"):
+    with pytest.raises(ValueError, match=r"X has 150 rows, which are read by blocks: .*categorical_features=\[1\]"):
         NGDSVGPRegressor(categorical_features=[1], **options).fit(file, Y)
-    with pytest.raises(ValueError, match="missing_inputs='allow' needs all rows at once"):
+    with pytest.raises(ValueError, match=r"missing_inputs='allow'.* Encode it beforehand"):
         NGDSVGPRegressor(missing_inputs="allow", **options).fit(file, Y)
+    with pytest.raises(ValueError, match="X has 150 rows, which are read by blocks"):
+        named.partial_fit(file, Y)
 
 
 # -- sparse tables and tags -----------------------------------------------------------------

@@ -57,7 +57,8 @@ def _predicted(method, X, options, aligned, out):
     if options.get("return_cov") or len(rows) <= _ROWS or rows.ndim != 2:
         held = {name: _opened(name, options[name]).whole() for name in aligned if np.ndim(options[name])}
         return _stored(method(rows.whole(), **(options | held)), slice(None), None, out)
-    rows, fixed = Numbers(rows), {name: value for name, value in options.items() if name not in aligned}
+    # The method itself refuses a missing value, where it is none of its own.
+    rows, fixed = Numbers(rows, missing=True), {name: value for name, value in options.items() if name not in aligned}
     tables = {name: _opened(name, options[name]) for name in aligned if np.ndim(options[name])}
     fixed |= {name: options[name] for name in aligned if name not in tables}
     _check_lengths(len(rows), tables)

@@ -20,6 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
+from ..._backend import memory
 from ..._backend.rows import Rows
 from . import inputs
 
@@ -166,28 +167,31 @@ def column_types(estimator, X):
 
 def of_fit(estimator, X, sample_weight, first):
     """X of a fit as numbers, where it needs an encoding; that of a ``first`` fit is set as ``encoding_``."""
-    if not first:
-        return X if estimator.encoding_ is None else _rows(estimator, X)
-    estimator.encoding_ = None
-    given, allows = estimator.categorical_features, estimator.missing_inputs == "allow"
+    names = ("categorical_features", "max_categories", "missing_inputs")
+    given, most, missing = (estimator._arguments[name].read(name, getattr(estimator, name)) for name in names)
+    if first:
+        estimator.encoding_ = None
     if isinstance(X, Rows):
-        if allows or not (given is None or isinstance(given, str)):
-            name, value = ("missing_inputs", "allow") if allows else ("categorical_features", given)
+        if changing(estimator) is not None or missing == "allow" or not (given is None or isinstance(given, str)):
             raise ValueError(
-                f"{name}={value!r} needs all rows at once, but this table of {len(X)} rows is read by blocks; encode "
-                "it beforehand, or fit to some of its rows."
+                f"X has {len(X)} rows, which are read by blocks: this needs a table of numbers, none of them missing "
+                f"(here categorical_features={given!r} and missing_inputs={missing!r}). Encode it beforehand, or fit "
+                "to some of its rows."
             )
         return X
+    if not first:
+        return X if estimator.encoding_ is None else _rows(estimator, X)
     categories = positions(given, X)
-    if not (len(categories) or allows or _is_frame(X)):
+    if not (len(categories) or missing == "allow" or _is_frame(X)):
         return X
-    read = functools.partial(validate_data, estimator, reset=True)
-    values, levels = _parts(X, categories, read, estimator.missing_inputs)
+    values, levels = _parts(X, categories, functools.partial(validate_data, estimator, reset=True), missing)
     used = slice(None)
     if sample_weight is not None and not isinstance(sample_weight, (Rows, numbers.Number)):
         used = inputs.weights(sample_weight, values) > 0.0
     of_rows = values[used], levels[used], categories, column_names(estimator)
-    estimator.encoding_ = Encoding.fitted(*of_rows, estimator.max_categories)
+    estimator.encoding_ = Encoding.fitted(*of_rows, most)
+    n_columns = len(estimator.encoding_.owner)
+    memory.require(8 * len(values) * n_columns, f"X as {n_columns} columns of numbers", "lower max_categories")
     return estimator.encoding_.forward(values, levels)
 
 
