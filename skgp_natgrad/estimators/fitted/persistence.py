@@ -147,7 +147,7 @@ def trusted_types() -> list[str]:
 
     For programs such as skops that load only trusted classes: a file can then create objects of these classes, and of
     the classes that skops trusts by default, but no others. They are the two estimators, the package's likelihoods,
-    objectives, priors, schedules and kernels, and the kernels of scikit-learn.
+    objectives, priors, schedules and kernels, the kernels of scikit-learn, and NumPy's types of numbers.
 
     Returns
     -------
@@ -173,7 +173,8 @@ def trusted_types() -> list[str]:
         found += _complete((getattr(module, name) for name in module.__all__), base)
     for values in (vars(kernels).values(), vars(sklearn_kernels).values()):
         found += _complete(values, sklearn_kernels.Kernel)
-    return sorted({*_ESTIMATORS, *(f"{each.__module__}.{each.__qualname__}" for each in found)})
+    # Encoders know the type of what they were fitted to.
+    return sorted({*_ESTIMATORS, "numpy.dtype", *(f"{each.__module__}.{each.__qualname__}" for each in found)})
 
 
 def _complete(values, base):

@@ -109,7 +109,9 @@ def with_missing(y, ignores_missing):
 
 def _refuse_times(name, table):
     """Raise ValueError if ``table`` holds dates or durations, which NumPy takes for numbers of any unit."""
-    types = table.dtypes if _is_frame(table) else [getattr(table, "dtype", None)]
+    # PyArrow's tables have a schema.
+    of_arrow = getattr(getattr(table, "schema", None), "types", [getattr(table, "dtype", None)])
+    types = table.dtypes if _is_frame(table) else of_arrow
     if isinstance(table, (list, tuple)):
         with contextlib.suppress(ValueError):
             # The first one tells: a list is made an array by its check.
@@ -210,8 +212,10 @@ def refuse_unseen(seen, may_lack=False):
 
 
 def dense(estimator, X):
-    """X as it is, or a sparse one as a dense array if this takes at most a GiB."""
-    if not sparse.issparse(X):
+    """X as it is, or a sparse one, or a frame with sparse columns, as a dense one if this takes at most a GiB."""
+    pairs = zip(X.columns, X.dtypes, strict=True) if _is_frame(X) else ()
+    of_columns = {name: kind.subtype for name, kind in pairs if type(kind).__name__ == "SparseDtype"}
+    if not (sparse.issparse(X) or of_columns):
         return X
     n_bytes = 8 * math.prod(X.shape)
     if n_bytes > _MOST_DENSE:
@@ -220,7 +224,7 @@ def dense(estimator, X):
             f"has {n_bytes / GIB:.3g} GiB, and only up to {_MOST_DENSE / GIB:.3g} GiB are made dense here: give fewer "
             "columns, for instance by TruncatedSVD, fewer rows at a time, or X.toarray()."
         )
-    return X.toarray()
+    return X.astype(of_columns) if of_columns else X.toarray()
 
 
 def targets(y, ignores_missing):
