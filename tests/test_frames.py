@@ -344,10 +344,19 @@ def test_points_summary_and_gradients_are_those_of_the_columns(fitted):
     assert not gradient[:, [0, 2]].any()
     ends = [ard.predict(NEW.assign(age=NEW.age + step)) for step in (1e-2, -1e-2)]
     assert_allclose(gradient[:, 1], (ends[0] - ends[1]) / 2e-2, rtol=1e-4, atol=1e-6)
-    given = NGDSVGPRegressor(inducing_init=FRAME.head(20), **FAST).fit(FRAME, Y)
-    again = NGDSVGPRegressor(inducing_init=given.inducing_points_, **FAST).fit(FRAME, Y)
-    assert len(given.inducing_points_) == 20
-    assert_allclose(again.predict(NEW), given.predict(NEW), atol=1e-6)
+
+
+def test_points_may_be_given_as_rows_of_the_frame():
+    options = {**FAST, "train_inducing_points": False, "max_iter": 10}
+    given = NGDSVGPRegressor(inducing_init=FRAME.head(20), **options).fit(FRAME, Y)
+    assert_array_equal(
+        given.inducing_points_[:, [0, 2]],
+        FRAME.head(20)[["city", "code"]].astype("str").to_numpy(object, na_value=None),
+    )
+    again = NGDSVGPRegressor(inducing_init=given.inducing_points_, **options).fit(FRAME, Y)
+    assert_allclose(again.predict(NEW), given.predict(NEW), atol=1e-8)
+    with pytest.raises(ValueError, match="inducing_init has the columns"):
+        NGDSVGPRegressor(inducing_init=FRAME[["age", "city"]].head(9), **options).fit(FRAME, Y)
 
 
 def test_displays_and_scikit_learns_inspection_take_the_frame(fitted):
@@ -464,7 +473,7 @@ def test_a_frame_with_sparse_columns():
     assert_array_equal(NGDSVGPRegressor(**FAST).fit(one_hot, Y).predict(one_hot), dense.predict(one_hot.toarray()))
     for given in (frame, frame.assign(c=frame.c.sparse.to_dense())):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.filterwarnings("error", "pandas.DataFrame with sparse")
             assert_array_equal(NGDSVGPRegressor(**FAST).fit(given, Y).predict(given), dense.predict(one_hot.toarray()))
     # A matrix whose rows have categories.
     codes = sparse.csr_array(FRAME.code.astype(float).to_numpy()[:, None])
