@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
-from ..._backend import memory
+from ..._backend import memory, processes
 from ..._backend.rows import Rows
 from . import inputs
 
@@ -190,6 +190,11 @@ def of_fit(estimator, X, sample_weight, first):
         used = inputs.weights(sample_weight, values) > 0.0
     of_rows = values[used], levels[used], categories, column_names(estimator)
     estimator.encoding_ = Encoding.fitted(*of_rows, most)
+    if changing(estimator) is not None and processes.sharing(estimator.n_devices) > 1:
+        raise ValueError(
+            "X has categories or missing values, which each process would encode by its own rows alone; encode them "
+            "beforehand, the same in all processes."
+        )
     n_columns = len(estimator.encoding_.owner)
     memory.require(8 * len(values) * n_columns, f"X as {n_columns} columns of numbers", "lower max_categories")
     return estimator.encoding_.forward(values, levels)

@@ -319,7 +319,7 @@ def is_finite_number(cell):
 
 def _is_number(cell):
     """Whether a cell is a finite number, or missing."""
-    return is_finite_number(cell) or str(cell) in _EMPTY or (isinstance(cell, numbers.Number) and math.isnan(cell))
+    return cell is None or is_finite_number(cell) or (isinstance(cell, numbers.Number) and math.isnan(cell))
 
 
 def is_label(cell):
