@@ -244,6 +244,14 @@ def test_strings_that_look_like_numbers_are_refused_by_name(estimator):
     frame.loc[4, "price"] = "unknown"
     with pytest.raises(ValueError, match=r"column 'price' .*errors='coerce'.* name it in categorical_features"):
         estimator().fit(in_polars(frame), TARGETS[estimator])
+    # Nor are they numbers because no column, or another one, holds categories; nor at a prediction.
+    numbers = pd.DataFrame({"age": FRAME.age, "price": [f"{value:.2f}" for value in Y]})
+    for given in (None, ["age"]):
+        with pytest.raises(ValueError, match=r"column 'price' holds strings"):
+            estimator(categorical_features=given).fit(numbers, TARGETS[estimator])
+    model = estimator(**FAST).fit(numbers.astype(float), TARGETS[estimator])
+    with pytest.raises(ValueError, match=r"column 'price' holds strings"):
+        model.predict(numbers)
     # "3+" among numbers of persons is a level.
     persons = FRAME.assign(persons=np.array(["1", "none", "3+"])[np.arange(N) % 3])
     assert "persons=3+" in NGDSVGPRegressor(**FAST).fit(persons, Y).encoding_.names

@@ -262,7 +262,10 @@ def _tell(encoding, columns, values, levels):
 def positions(given, X):
     """The positions of the categories that the argument ``categorical_features``, as ``given``, selects."""
     if given is None or (isinstance(given, str) and given == "from_dtype"):
-        return [] if given is None or not _is_frame(X) else _by_type(nw.from_native(X))
+        if given is None or not _is_frame(X):
+            return []
+        kinds = nw.from_native(X).schema.dtypes()
+        return sorted({*_text_columns(X), *(k for k, kind in enumerate(kinds) if kind in (nw.Categorical, nw.Enum))})
     if isinstance(given, str) or np.ndim(given) != 1:
         raise ValueError(
             f"categorical_features={given!r} must be 'from_dtype', None, or a list: of names or positions of columns, "
@@ -288,14 +291,12 @@ def positions(given, X):
     return sorted({names.index(each) if isinstance(each, str) else int(each) for each in listed})
 
 
-def _by_type(frame):
-    """The categories of a data frame by the types of its columns."""
-    found = []
-    for k, kind in enumerate(frame.schema.dtypes()):
-        is_text = kind in (nw.String, nw.Object) and _is_text(frame.columns[k], frame[:, k].to_list())
-        if is_text or kind in (nw.Categorical, nw.Enum):
-            found.append(k)
-    return found
+def _text_columns(X, but=()):
+    """The columns of a data frame that hold strings; those that look like numbers are refused."""
+    frame = nw.from_native(X)
+    kinds = enumerate(frame.schema.dtypes())
+    found = [k for k, kind in kinds if k not in but and kind in (nw.String, nw.Object)]
+    return [k for k in found if _is_text(frame.columns[k], frame[:, k].to_list())]
 
 
 def _is_text(name, cells):
@@ -317,6 +318,8 @@ def _is_text(name, cells):
 def _parts(X, categories, read, missing_inputs):
     """The numbers (N, D) of a table as ``read`` checks them, zero in its categories, and the levels (N, C) of these."""
     X = X if hasattr(X, "shape") or not len(categories) else np.array(X, dtype=object)
+    if _is_frame(X):
+        _text_columns(X, but=categories)
     # A table with other columns is refused as it is read.
     is_whole = np.ndim(X) == 2 and max(categories, default=-1) < np.shape(X)[1]
     cells, rest = ([_cells(X, int(k)) for k in categories], _without(X, categories)) if is_whole else ([], X)
