@@ -6,7 +6,6 @@ this file sees numbers. A table of numbers that is no data frame needs no encodi
 
 from __future__ import annotations
 
-import functools
 import math
 import numbers
 import warnings
@@ -181,10 +180,11 @@ def of_fit(estimator, X, sample_weight, first):
         return X
     if not first:
         return X if estimator.encoding_ is None else _rows(estimator, X)
+    inputs.refuse_repeated_names(X)
     categories = positions(given, X)
     if not (len(categories) or missing == "allow" or _is_frame(X)):
         return X
-    values, levels = _parts(X, categories, functools.partial(validate_data, estimator, reset=True), missing)
+    values, levels = _parts(estimator, X, categories, reset=True)
     used = slice(None)
     if sample_weight is not None and not isinstance(sample_weight, (Rows, numbers.Number)):
         used = inputs.weights(sample_weight, values) > 0.0
@@ -222,15 +222,15 @@ def points(estimator, given):
     found = changing(estimator)
     if found is None:
         return given
-    values, levels = _parts(given, found.categories, check_array, "allow")
+    values, levels = _numbers_and_levels(given, found.categories, "allow")
     return found.forward(values, levels) if values.shape[1] == found.n_columns else values
 
 
 def _rows(estimator, X):
     """Rows after those of the first fit as numbers; new levels and newly missing numbers are told once."""
+    inputs.refuse_repeated_names(X)
     found = estimator.encoding_
-    read = functools.partial(validate_data, estimator, reset=False)
-    values, levels = _parts(X, found.categories, read, estimator.missing_inputs)
+    values, levels = _parts(estimator, X, found.categories, reset=False)
     _tell(found, column_names(estimator), values, levels)
     return found.forward(values, levels)
 
@@ -315,19 +315,27 @@ def _is_text(name, cells):
     return True
 
 
-def _parts(X, categories, read, missing_inputs):
-    """The numbers (N, D) of a table as ``read`` checks them, zero in its categories, and the levels (N, C) of these."""
+def _parts(estimator, X, categories, reset):
+    """As `_numbers_and_levels`, of a table with the columns of the fit."""
+    if np.ndim(X) != 2:
+        categories = []
+    else:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return _numbers_and_levels(X, categories, estimator.missing_inputs, estimator)
+
+
+def _numbers_and_levels(X, categories, missing_inputs, estimator=None):
+    """The numbers (N, D) of a table, zero in its categories, and the levels (N, C) of these."""
     X = X if hasattr(X, "shape") or not len(categories) else np.array(X, dtype=object)
     if _is_frame(X):
         _text_columns(X, but=categories)
-    # A table with other columns is refused as it is read.
-    is_whole = np.ndim(X) == 2 and max(categories, default=-1) < np.shape(X)[1]
-    cells, rest = ([_cells(X, int(k)) for k in categories], _without(X, categories)) if is_whole else ([], X)
+    cells, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
     allows = missing_inputs == "allow" or (missing_inputs == "auto" and _is_frame(X))
     with inputs.locate(X=rest, may_lack=("X",) if allows else ()):
-        values = read(rest, dtype=np.float64, ensure_all_finite="allow-nan" if allows else True)
+        options = {"ensure_all_finite": "allow-nan" if allows else True, "input_name": "X", "estimator": estimator}
+        values = check_array(rest, dtype=np.float64, **options)
     levels = np.empty((len(values), len(cells)), dtype=object)
-    for j, (k, column) in enumerate(zip(categories, cells, strict=False)):
+    for j, (k, column) in enumerate(zip(categories, cells, strict=True)):
         levels[:, j] = _levels(k, column)
         if missing_inputs == "error" and None in levels[:, j]:
             row = levels[:, j].tolist().index(None) + inputs.first_row()
@@ -357,17 +365,25 @@ def _is_frame(X):
     return nw.dependencies.is_into_dataframe(X)
 
 
+def _with_nan(column):
+    cells = [np.nan if _level(cell) is None and not isinstance(cell, float) else cell for cell in column.to_list()]
+    return nw.new_series(column.name, cells, backend=column.implementation)
+
+
 def _cells(X, k):
     return (nw.from_native(X)[:, k].to_list() if _is_frame(X) else X[:, k].tolist()) if np.shape(X)[0] else []
 
 
 def _without(X, categories):
-    """The table with zeros in place of its categories."""
-    if not len(categories):
-        return X
+    """The table with zeros in place of its categories, and NaN in place of other signs of missing objects."""
     if _is_frame(X):
         frame = nw.from_native(X)
-        return frame.with_columns(nw.lit(0.0).alias(frame.columns[int(k)]) for k in categories).to_native()
+        zeros = {k: nw.lit(0.0).alias(frame.columns[k]) for k in map(int, categories)}
+        objects = [k for k, kind in enumerate(frame.schema.dtypes()) if kind == nw.Object and k not in zeros]
+        others = [_with_nan(frame[:, k]) for k in objects]
+        return frame.with_columns(*zeros.values(), *others).to_native() if zeros or others else X
+    if not len(categories):
+        return X
     X = X.astype(object) if X.dtype.kind not in "fiub" else X.copy()
     X[:, categories] = 0
     return X

@@ -74,7 +74,7 @@ def locate(labels=None, may_lack=(), **tables):
     for name, table in tables.items():
         refuse_masked(name, table)
         _refuse_times(name, table)
-    _refuse_repeated_names(tables.get("X"))
+    refuse_repeated_names(tables.get("X"))
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -126,7 +126,7 @@ def _refuse_times(name, table):
             )
 
 
-def _refuse_repeated_names(X):
+def refuse_repeated_names(X):
     """Raise ValueError if columns of a data frame have one name: names tell them apart."""
     names = list(X.columns) if _is_frame(X) else []
     repeated = [name for name, n in collections.Counter(names).items() if n > 1]
