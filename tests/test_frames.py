@@ -363,6 +363,8 @@ def test_points_may_be_given_as_rows_of_the_frame():
     )
     again = NGDSVGPRegressor(inducing_init=given.inducing_points_, **options).fit(FRAME, Y)
     assert_allclose(again.predict(NEW), given.predict(NEW), atol=1e-8)
+    with pytest.raises(ValueError, match=r"inducing_init has the shape \(9, 2\); give rows with the 5 columns of X"):
+        NGDSVGPRegressor(inducing_init=np.zeros((9, 2)), **options).fit(FRAME, Y)
     with pytest.raises(ValueError, match="inducing_init has the columns"):
         NGDSVGPRegressor(inducing_init=FRAME[["age", "city"]].head(9), **options).fit(FRAME, Y)
 

@@ -6,13 +6,11 @@ this file sees numbers. A table of numbers that is no data frame needs no encodi
 
 from __future__ import annotations
 
-import math
 import numbers
 import warnings
 import weakref
 from typing import NamedTuple
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
@@ -21,11 +19,10 @@ from sklearn.utils.validation import validate_data
 
 from ..._backend import memory, processes
 from ..._backend.rows import Rows
-from . import inputs
+from . import frames, inputs
 
-# Values that a message lists; and the share of a column's different strings that look like numbers, from which on the
-# column is refused.
-_LISTED, _LOOK_LIKE_NUMBERS = 5, 0.5
+# Values that a message lists.
+_LISTED = 5
 # From `_tell` to the line that calls `predict`.
 _TO_CALLER = 9
 # What was said about later rows, by the imputer of the encoding.
@@ -181,8 +178,8 @@ def of_fit(estimator, X, sample_weight, first):
     if not first:
         return X if estimator.encoding_ is None else _rows(estimator, X)
     inputs.refuse_repeated_names(X)
-    categories = positions(given, X)
-    if not (len(categories) or missing == "allow" or _is_frame(X)):
+    categories = frames.positions(given, X)
+    if not (len(categories) or missing == "allow" or frames.is_frame(X)):
         return X
     values, levels = _parts(estimator, X, categories, reset=True)
     used = slice(None)
@@ -222,8 +219,11 @@ def points(estimator, given):
     found = changing(estimator)
     if found is None:
         return given
-    values, levels = _numbers_and_levels(given, found.categories, "allow")
-    return found.forward(values, levels) if values.shape[1] == found.n_columns else values
+    if np.ndim(given) != 2 or np.shape(given)[1] != found.n_columns:
+        raise ValueError(
+            f"inducing_init has the shape {np.shape(given)}; give rows with the {found.n_columns} columns of X."
+        )
+    return found.forward(*frames.numbers_and_levels(given, found.categories, "allow"))
 
 
 def _rows(estimator, X):
@@ -256,134 +256,10 @@ def _tell(encoding, columns, values, levels):
         )
 
 
-# -- reading ---------------------------------------------------------------------------------
-
-
-def positions(given, X):
-    """The positions of the categories that the argument ``categorical_features``, as ``given``, selects."""
-    if given is None or (isinstance(given, str) and given == "from_dtype"):
-        if given is None or not _is_frame(X):
-            return []
-        kinds = nw.from_native(X).schema.dtypes()
-        return sorted({*_text_columns(X), *(k for k, kind in enumerate(kinds) if kind in (nw.Categorical, nw.Enum))})
-    if isinstance(given, str) or np.ndim(given) != 1:
-        raise ValueError(
-            f"categorical_features={given!r} must be 'from_dtype', None, or a list: of names or positions of columns, "
-            "or of True and False for each column."
-        )
-    if np.ndim(X) != 2:
-        return []
-    names = list(nw.from_native(X).columns) if _is_frame(X) else []
-    n_columns, listed = np.shape(X)[1], list(given)
-    if listed and all(isinstance(each, (bool, np.bool_)) for each in listed):
-        if len(listed) != n_columns:
-            raise ValueError(
-                f"categorical_features is a mask of {len(listed)} values, but X has {n_columns} columns; give one "
-                "for each."
-            )
-        return np.flatnonzero(listed).tolist()
-    unknown = [each for each in listed if each not in (names if isinstance(each, str) else range(n_columns))]
-    if unknown:
-        known = f"those named {names}" if names else "no names"
-        raise ValueError(
-            f"categorical_features: X has no column {unknown[0]!r}; it has {n_columns} columns, and {known}."
-        )
-    return sorted({names.index(each) if isinstance(each, str) else int(each) for each in listed})
-
-
-def _text_columns(X, but=()):
-    """The columns of a data frame that hold strings; those that look like numbers are refused."""
-    frame = nw.from_native(X)
-    kinds = enumerate(frame.schema.dtypes())
-    found = [k for k, kind in kinds if k not in but and kind in (nw.String, nw.Object)]
-    return [k for k in found if _is_text(frame.columns[k], frame[:, k].to_list())]
-
-
-def _is_text(name, cells):
-    """Whether the cells that are not missing are strings, of which few look like numbers."""
-    different = {cell for cell in cells if isinstance(cell, str)}
-    if not different or any(not isinstance(cell, str) and inputs.is_label(cell) for cell in cells):
-        return False
-    numeric = sorted(filter(inputs.is_finite_number, different))
-    if len(numeric) >= _LOOK_LIKE_NUMBERS * len(different):
-        raise ValueError(
-            f"X: column {name!r} holds strings that look like numbers, such as {numeric[0]!r} ({len(numeric)} of "
-            f"{len(different)} different ones). Convert it to numbers (in pandas by pandas.to_numeric, with "
-            "errors='coerce' where others are missing values), or name it in categorical_features if they are "
-            "categories."
-        )
-    return True
-
-
 def _parts(estimator, X, categories, reset):
-    """As `_numbers_and_levels`, of a table with the columns of the fit."""
+    """As `frames.numbers_and_levels`, of a table with the columns of the fit."""
     if np.ndim(X) != 2:
         categories = []
     else:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return _numbers_and_levels(X, categories, estimator.missing_inputs, estimator)
-
-
-def _numbers_and_levels(X, categories, missing_inputs, estimator=None):
-    """The numbers (N, D) of a table, zero in its categories, and the levels (N, C) of these."""
-    X = X if hasattr(X, "shape") or not len(categories) else np.array(X, dtype=object)
-    if _is_frame(X):
-        _text_columns(X, but=categories)
-    cells, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
-    allows = missing_inputs == "allow" or (missing_inputs == "auto" and _is_frame(X))
-    with inputs.locate(X=rest, may_lack=("X",) if allows else ()):
-        options = {"ensure_all_finite": "allow-nan" if allows else True, "input_name": "X", "estimator": estimator}
-        values = check_array(rest, dtype=np.float64, **options)
-    levels = np.empty((len(values), len(cells)), dtype=object)
-    for j, (k, column) in enumerate(zip(categories, cells, strict=True)):
-        levels[:, j] = _levels(k, column)
-        if missing_inputs == "error" and None in levels[:, j]:
-            row = levels[:, j].tolist().index(None) + inputs.first_row()
-            raise ValueError(f"X[{row}, {k}] is missing; set missing_inputs='auto' to give these rows a level.")
-    return values, levels
-
-
-def _levels(k, column):
-    """The cells of a column as strings, or None where missing."""
-    try:
-        level = {cell: _level(cell) for cell in set(column)}
-    except TypeError as error:
-        raise TypeError(f"X: column {k} holds values that are no categories ({error}); give strings.") from error
-    return [level[cell] for cell in column]
-
-
-def _level(cell):
-    if not inputs.is_label(cell) or (isinstance(cell, numbers.Real) and math.isnan(cell)):
-        return None
-    if isinstance(cell, (bool, str)) or not isinstance(cell, numbers.Real):
-        return str(cell)
-    # A whole number is the same level in a column of integers and in one of floats, which missing values make of it.
-    return str(int(cell)) if cell == int(cell) else repr(float(cell))
-
-
-def _is_frame(X):
-    return nw.dependencies.is_into_dataframe(X)
-
-
-def _with_nan(column):
-    cells = [np.nan if _level(cell) is None and not isinstance(cell, float) else cell for cell in column.to_list()]
-    return nw.new_series(column.name, cells, backend=column.implementation)
-
-
-def _cells(X, k):
-    return (nw.from_native(X)[:, k].to_list() if _is_frame(X) else X[:, k].tolist()) if np.shape(X)[0] else []
-
-
-def _without(X, categories):
-    """The table with zeros in place of its categories, and NaN in place of other signs of missing objects."""
-    if _is_frame(X):
-        frame = nw.from_native(X)
-        zeros = {k: nw.lit(0.0).alias(frame.columns[k]) for k in map(int, categories)}
-        objects = [k for k, kind in enumerate(frame.schema.dtypes()) if kind == nw.Object and k not in zeros]
-        others = [_with_nan(frame[:, k]) for k in objects]
-        return frame.with_columns(*zeros.values(), *others).to_native() if zeros or others else X
-    if not len(categories):
-        return X
-    X = X.astype(object) if X.dtype.kind not in "fiub" else X.copy()
-    X[:, categories] = 0
-    return X
+    return frames.numbers_and_levels(X, categories, estimator.missing_inputs, estimator)
