@@ -219,7 +219,7 @@ def points(estimator, given):
     found = changing(estimator)
     if found is None:
         return given
-    if np.ndim(given) != 2 or np.shape(given)[1] != found.n_columns:
+    if len(np.shape(given)) != 2 or np.shape(given)[1] != found.n_columns:
         raise ValueError(
             f"inducing_init has the shape {np.shape(given)}; give rows with the {found.n_columns} columns of X."
         )
@@ -258,7 +258,7 @@ def _tell(encoding, columns, values, levels):
 
 def _parts(estimator, X, categories, reset):
     """As `frames.numbers_and_levels`, of a table with the columns of the fit."""
-    if np.ndim(X) != 2:
+    if len(np.shape(X)) != 2:
         categories = []
     else:
         validate_data(estimator, X, reset=reset, skip_check_array=True)

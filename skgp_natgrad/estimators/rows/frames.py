@@ -30,7 +30,7 @@ def positions(given, X):
             f"categorical_features={given!r} must be 'from_dtype', None, or a list: of names or positions of columns, "
             "or of True and False for each column."
         )
-    if np.ndim(X) != 2:
+    if len(np.shape(X)) != 2:
         return []
     names = list(nw.from_native(X).columns) if is_frame(X) else []
     n_columns, listed = np.shape(X)[1], list(given)
