@@ -65,8 +65,8 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         and :meth:`score` do not change. "auto": with ``solver="evidence"``, unless the noise is "fixed". Not available
         with ``alpha``.
     mean_function : callable, regressor, "linear" or None, default=None
-        The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X, returns one
-        value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
+        The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X (of a data
+        frame the columns of ``encoding_``), returns one value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
         :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
         residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
     n_neighbors : int or "auto", default="auto"
