@@ -66,9 +66,10 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         with ``alpha``.
     mean_function : callable, regressor, "linear" or None, default=None
         The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X (of a data
-        frame the columns of ``encoding_``), returns one value for each row, or for each row and output, in the units of y (if the likelihood has a link, on the scale of
-        :meth:`predict_latent`). A regressor of scikit-learn is fitted to each output first, and the process to its
-        residuals; "linear" is a linear regression. :meth:`predict_latent` does not include it.
+        frame the columns of ``encoding_``), returns one value for each row, or for each row and output, in the units of
+        y (if the likelihood has a link, on the scale of :meth:`predict_latent`). A regressor of scikit-learn is fitted
+        to each output first, and the process to its residuals; "linear" is a linear regression. :meth:`predict_latent`
+        does not include it.
     n_neighbors : int or "auto", default="auto"
         Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
