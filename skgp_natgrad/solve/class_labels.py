@@ -52,6 +52,7 @@ class _Problem(NamedTuple):
     rows: Rows
     folds: list
     is_point: np.ndarray
+    mean_function: np.ndarray | None
 
     @classmethod
     def of(cls, parameters, constants, table, random_state, share=SHARE):
@@ -62,7 +63,8 @@ class _Problem(NamedTuple):
         rows = rows_of_table(parameters, prior, table)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
         padded = (filled_up(each, len(rows.weight), value=False) for each in kinds)
-        return cls(*of_likelihood(parameters, constants), rows, folds_of(rows, random_state, *padded, share), kinds[0])
+        folds = folds_of(rows, random_state, *padded, share)
+        return cls(*of_likelihood(parameters, constants), rows, folds, kinds[0], table.mean_function)
 
     def rows_without(self, fold):
         """The rows without one of the folds."""
@@ -86,6 +88,11 @@ class _Problem(NamedTuple):
     def held(self):
         """The held-out rows of all folds together."""
         return HeldOut(*(np.concatenate(each, axis=-1) for each in zip(*self.folds, strict=True)))
+
+    @property
+    def mean_function_of_held(self):
+        """The mean function (K, B) at these rows, or None."""
+        return None if self.mean_function is None else self.mean_function[:, self.held.index]
 
     def with_bound(self, rows, fit):
         """The fit with the bound at its q as the last one."""
@@ -287,15 +294,16 @@ class _Judged(NamedTuple):
 def _judged(problem, way):
     """The way, `_Judged` by rows that are held out."""
     fits = [way.fit_without(fold) for fold in range(len(problem.folds))]
-    (mean, var), held = problem.moments(fits), problem.held
-    found = calibrate(problem.likelihood, mean, var, held.y, held.told, held.doubt)
-    each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, held.y))
+    moments, held, values = problem.moments(fits), problem.held, problem.mean_function_of_held
+    found = calibrate(problem.likelihood, *moments, held.y, held.told, held.doubt, values)
+    each = np.asarray(log_densities(problem.likelihood, *found.moments(*moments, values), held.y))
     return _Judged(way, fits, found, Densities(each, held.told, held.counts))
 
 
 def _gain(problem, judged):
     """The `Gain` of a way to the means over the frequencies of all labels."""
-    mean, _ = problem.moments(judged.fits)
+    moments, values = problem.moments(judged.fits), problem.mean_function_of_held
+    mean = moments[0] if values is None else judged.calibration.moments(*moments, values)[0]
     labels, weight = (np.asarray(each) for each in (problem.rows.y[0], problem.rows.weight))
     total = np.bincount(labels.astype(int), weights=weight)
     return Gain.of(judged.densities, np.asarray(mean), problem.held.y[0].astype(int), total / total.sum())
