@@ -39,10 +39,10 @@ _WIDEST = 100.0
 _RANGE, _WORTH = 1.6, 1e-3
 # Logarithms of class probabilities are cut off here where labels are doubted.
 _LEAST = -1e3
-# With a mean function a process that adds nothing to it leaves it alone: the smallest logarithms, and its largest factor.
-# By how many nats all labels together must be more probable with it.
+# With a mean function: the smallest logarithms, as a process that tells nothing must leave it alone; the largest factor
+# of it; and by how many nats all labels together must be more probable with it.
 _LEAST_BESIDE, _MOST_OF_MEAN_FUNCTION, _WORTH_OF_MEAN_FUNCTION = -4.0, 3.0, 2.0
-# Where that search starts: at the best factors without it, or with less and less of the process.
+# Where that search starts, beside the best logarithms without it: with less and less of the process.
 _LESS = np.array([[0.0, 0.0, 0.0], [-0.7, -0.7, 0.5], [-1.5, -1.5, 1.0], [0.0, -0.7, 0.5]])
 # Where the search starts, in logarithms: with half the deviation.
 _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
@@ -212,7 +212,7 @@ def calibrate(likelihood, mean, var, y, weight, doubt=0.0, mean_function=None):
         best, least = np.zeros(2), start
     if mean_function is not None:
         bounds = [*[(_LEAST_BESIDE, _RANGE)] * 2, (0.0, _MOST_OF_MEAN_FUNCTION)]
-        beside, least_beside = _least(loss, _LESS + [*best, 0.0], bounds)
+        beside, least_beside = _least(loss, _LESS + np.append(best, 0.0), bounds)
         if (least - least_beside) * np.count_nonzero(weight) > _WORTH_OF_MEAN_FUNCTION:
             best = beside
     return Calibration(*map(float, (*np.exp(best[:2]), *best[2:])))

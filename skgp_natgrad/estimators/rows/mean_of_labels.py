@@ -1,4 +1,4 @@
-"""The mean function of a classifier: another classifier's log probabilities, or a function of X, times a learned weight.
+"""The mean function of a classifier: the log probabilities of another, or a function of X, with a learned weight.
 
 The other classifier is fitted to all rows. What it says of the rows of the fit is said out of fold, so that labels that
 neither model has seen decide how much each of them counts: see `prediction.calibration`.
