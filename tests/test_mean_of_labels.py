@@ -81,7 +81,7 @@ def test_the_process_is_that_without_it(plain, pooled):
 def test_probabilities_of_several_classes_are_averages_over_shifted_latent_functions(pooled):
     mean, std = pooled.predict_latent(NEW[:50], return_std=True)
     of_mean, of_deviation = pooled.calibration_
-    log_p = np.log(smoothed(FOREST.fit(X, Y).predict_proba(NEW[:50]), len(X)))
+    log_p = np.log(smoothed(clone(FOREST).fit(X, Y).predict_proba(NEW[:50]), len(X)))
     draws = np.random.default_rng(0).standard_normal((20_000, *mean.shape))
     f = of_mean * mean + of_deviation * std * draws + pooled.mean_weight_ * log_p
     assert_allclose(pooled.predict_proba(NEW[:50]), softmax(f, axis=-1).mean(0), atol=0.01)

@@ -17,14 +17,14 @@ _FOLDS = 5
 
 
 def fitted_copy(model, X, y, weight=None):
-    """A copy of the model, fitted to the rows with their weights (N,), if they differ."""
-    weighs = weight is not None and has_fit_parameter(model, "sample_weight")
-    if weight is not None and not weighs and np.ptp(weight) > 0.0:
+    """A copy of the model, fitted to the rows with their weights (N,), if any is not one."""
+    weighs, takes = weight is not None and np.any(weight != 1.0), has_fit_parameter(model, "sample_weight")
+    if weighs and not takes and np.ptp(weight) > 0.0:
         raise ValueError(
             f"mean_function={model!r} takes no sample_weight, but the weights of the rows differ; give a model whose "
             "fit has this argument, or a function of X."
         )
-    return clone(model).fit(X, y, **({"sample_weight": weight} if weighs else {}))
+    return clone(model).fit(X, y, **({"sample_weight": weight} if weighs and takes else {}))
 
 
 def predictions(fit, predict, shape, X, y, weight, labels, random_state):
