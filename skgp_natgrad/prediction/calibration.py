@@ -95,27 +95,31 @@ class Average(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Calibrated:
-    """A likelihood whose class probabilities are those of scaled latent functions."""
+    """A likelihood whose class probabilities are those of scaled latent functions, and of a mean function, if any."""
 
-    def __init__(self, likelihood, calibration):
-        self.likelihood, self.calibration = likelihood, calibration
+    def __init__(self, likelihood, calibration, mean_function=None):
+        self.likelihood, self.calibration, self.mean_function = likelihood, calibration, mean_function
 
     def tree_flatten(self):
         """Parts for JAX."""
-        return (self.likelihood, self.calibration), None
+        return (self.likelihood, self.calibration, self.mean_function), None
 
     @classmethod
     def tree_unflatten(cls, _, parts):
         """The likelihood from its parts."""
         return cls(*parts)
 
+    def given(self, mean_function):
+        """The likelihood at rows with latent values (K, B) of another classifier."""
+        return Calibrated(self.likelihood, self.calibration, mean_function)
+
     def class_probabilities(self, mean, var):
         """p(y = c) (C, B)."""
-        return self.likelihood.class_probabilities(*self.calibration.moments(mean, var))
+        return self.likelihood.class_probabilities(*self.calibration.moments(mean, var, self.mean_function))
 
     def log_class_probabilities(self, mean, var):
         """log p(y = c) (C, B)."""
-        return self.likelihood.log_class_probabilities(*self.calibration.moments(mean, var))
+        return self.likelihood.log_class_probabilities(*self.calibration.moments(mean, var, self.mean_function))
 
 
 def cavities(likelihood, mean, var, unexplained, y, weight):

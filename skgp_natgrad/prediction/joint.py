@@ -138,7 +138,6 @@ def sample_targets(
     joint: bool = True,
     offset: Floats | None = None,
     known: Floats | None = None,
-    mean_function: Floats | None = None,
 ) -> NDArray[Any]:
     """Return draws of the targets at the rows of ``X``, noise included.
 
@@ -153,9 +152,7 @@ def sample_targets(
     joint : bool, default=True
         As for `sample_latent`.
     offset, known : ndarrays of shapes (K, N) and (P T, N), optional
-        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
-    mean_function : ndarray of shape (K, N), optional
-        Latent values that have a part in class probabilities: see `Calibration`.
+        Added to the latent functions, and what else is known of the rows: see `predict`.
 
     Returns
     -------
@@ -190,7 +187,7 @@ def sample_targets(
             deviations = model.dispersion.mixed(deviations, wide, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:
-        values = None if mean_function is None else mean_function[..., None]
+        values, known = None if known is None else known[..., None], None
         mean, deviations = model.calibration.moments(mean, 1.0, values)[0], model.calibration.deviation * deviations
     f = mean + deviations if offset is None else mean + offset[..., None] + deviations
     with _device.computation(device, required=False):

@@ -136,7 +136,6 @@ def predict(
     n_devices: Devices = None,
     offset: Floats | None = None,
     known: Floats | None = None,
-    mean_function: Floats | None = None,
 ) -> Any:
     """Evaluate the model at every row of a table.
 
@@ -154,9 +153,7 @@ def predict(
     n_devices : int, "all" or None, default=None
         Devices that share the rows.
     offset, known : ndarrays of shapes (K, N) and (P T, N), optional
-        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
-    mean_function : ndarray of shape (K, N), optional
-        Latent values that have a part in class probabilities: see `Calibration`.
+        Added to the latent functions, and what else is known of the rows: see `given` of `Likelihood` and `Calibrated`.
 
     Returns
     -------
@@ -188,10 +185,6 @@ def predict(
         with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, errors, *moments, *targets, known=wide)
     if calibration is not None and function in _CALIBRATED:
-        if mean_function is not None:
-            moments = calibration.moments(*_moments(model, X, device, n_devices), mean_function)
-            with _device.computation(device, n_devices, required=False):
-                return evaluate.at_moments(function, likelihood, *moments)
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None or known is not None or neighbours is not None:
         mean, var = _moments(model, X, device, n_devices)

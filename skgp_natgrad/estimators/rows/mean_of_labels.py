@@ -62,13 +62,13 @@ def of_fit(estimator, X, y, classes, weight, goes_on):
 
 
 def at_rows(estimator, X):
-    """The keyword ``mean_function`` of `svgp.predict` at rows in the units of X, if there is one."""
+    """The keyword ``known`` of `svgp.predict` at rows in the units of X, if there is a mean function."""
     found = getattr(estimator, "mean_function_", None)
     if found is None:
         return {}
     rows, ranks = inputs.further_rows(estimator, X), getattr(estimator, "_class_ranks", None)
     values = _latents(found, rows, estimator.classes_, estimator._rows_of_mean, estimator.likelihood_).T
-    return {"mean_function": values if ranks is None else values[np.argsort(ranks)]}
+    return {"known": values if ranks is None else values[np.argsort(ranks)]}
 
 
 def _is_classifier(given):
