@@ -24,6 +24,8 @@ from sklearn.tree import DecisionTreeClassifier
 from skgp_natgrad import NGDSVGPClassifier
 from skgp_natgrad._backend import processes
 from skgp_natgrad.estimators.rows import mean_of_labels, out_of_fold
+from skgp_natgrad.solve.common_covariance import Rows
+from skgp_natgrad.solve.held_out_labels import folds_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 KERNEL = ConstantKernel(1.0) * RBF(1.0)
@@ -263,3 +265,13 @@ def test_what_cannot_be_weighed_rightly_is_refused(monkeypatch):
     monkeypatch.setattr(processes, "sharing", lambda n_devices: 2)
     with pytest.raises(ValueError, match="300 rows several processes share"):
         mean_of_labels.of_fit(classifier(FOREST), X, Y, np.unique(Y), np.ones(300), False)
+
+
+def test_more_labels_are_held_out_for_the_weight_of_a_mean_function():
+    """Of many rows three parts without a row in common instead of one, the first the same as without it."""
+    labels = np.repeat([0.0, 1.0], 1000)[None]
+    rows = Rows(A=None, explained=None, residual=np.zeros(2000), y=labels, weight=np.ones(2000))
+    (one,), three = (folds_of(rows, np.random.RandomState(0), n_of_many=n) for n in (1, 3))
+    assert_array_equal(three[0].index, one.index)
+    index = np.concatenate([part.index for part in three])
+    assert len(np.unique(index)) == len(index) == 1200

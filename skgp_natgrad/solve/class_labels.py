@@ -40,6 +40,8 @@ from .system import covariance_of, of_likelihood, points_of, prior_of
 _STEP, _STEPS = float(np.log(3.0)), 8
 # Nats per unit of weight by which the bound still changes at the end, before their share of `ROUGH` or `FINE`.
 _LEAST_CHANGE = 1e-3
+# Parts of many labels that are held out where they also choose the weight of a mean function: it is uncertain.
+_PARTS_WITH_MEAN_FUNCTION = 3
 # Standard errors by which regression must be ahead of the likelihood.
 _SURE = 2.0
 
@@ -55,7 +57,7 @@ class _Problem(NamedTuple):
     mean_function: np.ndarray | None
 
     @classmethod
-    def of(cls, parameters, constants, table, random_state, share=SHARE):
+    def of(cls, parameters, constants, table, random_state, share=SHARE, n_of_many=1):
         """The problem of a table; ``random_state`` chooses the held-out rows."""
         if placement.current().n_processes > 1:
             raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
@@ -63,7 +65,7 @@ class _Problem(NamedTuple):
         rows = rows_of_table(parameters, prior, table)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
         padded = (filled_up(each, len(rows.weight), value=False) for each in kinds)
-        folds = folds_of(rows, random_state, *padded, share)
+        folds = folds_of(rows, random_state, *padded, share, n_of_many)
         return cls(*of_likelihood(parameters, constants), rows, folds, kinds[0], table.mean_function)
 
     def rows_without(self, fold):
@@ -164,7 +166,8 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     -------
     optimum : Optimum
     """
-    problem = _Problem.of(parameters, constants, table, random_state)
+    n_of_many = 1 if table.mean_function is None else _PARTS_WITH_MEAN_FUNCTION
+    problem = _Problem.of(parameters, constants, table, random_state, n_of_many=n_of_many)
     given = parameters, table, n_further, at_most, random_state
     further = _OnFurtherPoints.of(problem, *given) if n_further else None
     ways = _UnderLikelihood(problem) if further is None else further, _ByRegression(problem)
