@@ -11,8 +11,8 @@ Held-out labels decide how much each of them counts.
 # Three tables
 # ------------
 #
-# The boundaries of wine and breast cancer are smooth. The third table has labels at thresholds, one in ten of them drawn
-# at random.
+# The boundaries of wine and breast cancer are smooth. The third table has labels at thresholds; one in ten of them is
+# drawn at random.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,8 +37,8 @@ tables = {
 # Each model alone, and together
 # ------------------------------
 #
-# ``mean_weight_`` is the weight of the forest's log probabilities. If these make held-out labels no more probable, it is
-# zero, and the predictions are those of the process alone.
+# ``mean_weight_`` is the weight of the forest's log probabilities. If held-out labels are no more probable with it, it
+# is zero, and the predictions are those of the process alone.
 
 forest = RandomForestClassifier(200, min_samples_leaf=2, random_state=0)
 losses = {}
