@@ -11,9 +11,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad._backend import processes
+from skgp_natgrad.estimators.rows import out_of_fold
 from skgp_natgrad.likelihoods import Gaussian
 
 RNG = np.random.default_rng(6)
@@ -192,3 +194,49 @@ def test_a_stream_sees_changes_in_place():
         ValueError, match=r"mean_function=Ridge\(alpha=50.0\), and the previous fit had mean_function=Ridge"
     ):
         first.set_params(mean_function__alpha=50.0).partial_fit(X, Y)
+
+
+def noisy(n_rows, seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-3.0, 3.0, size=(n_rows, 2))
+    return rows, np.sin(2.0 * rows[:, 0]) + 0.5 * rows[:, 1] + 0.3 * rng.normal(size=n_rows)
+
+
+def test_a_regressor_that_memorises_leaves_its_errors_at_new_rows():
+    """A fully grown tree has no residual at its own rows: the process would believe that there is no noise."""
+    (rows, y), (new, y_new) = noisy(300, 0), noisy(300, 1)
+    tree = DecisionTreeRegressor(random_state=0)
+    model = NGDSVGPRegressor(1.0 * RBF(), mean_function=tree, random_state=0).fit(rows, y)
+    assert_array_equal(model.mean_function_[0].predict(rows), y)
+    mean, std = model.predict(new, return_std=True)
+    assert 0.7 < np.sqrt(np.mean(((y_new - mean) / std) ** 2)) < 1.4
+    # A function is taken as it is, also one that has seen the rows.
+    seen = NGDSVGPRegressor(1.0 * RBF(), mean_function=tree.fit(rows, y).predict, random_state=0).fit(rows, y)
+    densities = [each.predict_log_density(new, y_new).mean() for each in (model, seen)]
+    assert densities[0] > -0.9
+    assert densities[1] < -100.0
+
+
+def test_residuals_are_those_of_copies_that_have_not_seen_the_row():
+    """Written out: the offset of the fit is what five copies predict, equal rows in one part."""
+    rows = np.vstack([X, X[:10]])
+    y, weight = np.concatenate([Y, Y[:10] + 1.0]), np.linspace(0.5, 2.0, 50)
+    forest = DecisionTreeRegressor(random_state=1)
+    part = out_of_fold.parts_of(rows, np.zeros(50), np.random.RandomState(3))
+    assert_array_equal(part[:10], part[40:])
+    assert sorted(np.bincount(part[:40])) == [8] * 5
+    expected = np.empty(50)
+    for k in range(5):
+        rest = part != k
+        expected[~rest] = clone(forest).fit(rows[rest], y[rest], sample_weight=weight[rest]).predict(rows[~rest])
+    found = regressor(forest, random_state=3).fit(rows, y, sample_weight=weight)
+    plain = regressor(None).fit(rows, y, sample_weight=weight, offset=expected)
+    at = forest.fit(rows, y, sample_weight=weight).predict(NEW)
+    assert_allclose(found.predict(NEW), plain.predict(NEW, offset=at), rtol=1e-12)
+
+
+def test_of_next_to_no_rows_none_is_left_out():
+    found = regressor(Ridge()).fit(X[:4], Y[:4])
+    line = Ridge().fit(X[:4], Y[:4])
+    plain = regressor(None).fit(X[:4], Y[:4], offset=line.predict(X[:4]))
+    assert_array_equal(found.predict(NEW), plain.predict(NEW, offset=line.predict(NEW)))

@@ -124,6 +124,7 @@ OWN = {
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
         "class_weight": [{False: 1.0, True: 3.0}, "balanced"],
+        "mean_function": ["linear"],
         "calibrate": [False],
     },
 }
@@ -135,6 +136,7 @@ SEEN = {
     "callback": lambda model, value: model.n_iter_ == 40,
     "jitter": lambda model, value: model.jitter_ > 1e-5,
     "calibrate": lambda model, value: value or model.calibration_ == (1.0, 1.0),
+    "mean_function": lambda model, value: model.mean_function_ is not None,
 }
 # What need not change anything here: one batch of rows, no mean-only points, no missing targets, no stop before the
 # last iteration; a classifier has no y to normalise, and a stream goes on anyway.
@@ -155,6 +157,8 @@ WITHOUT_EFFECT = {
         "n_neighbors",
     ),
     *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate"), (NGDSVGPRegressor, "calibrate")),
+    # A line may tell the process nothing new.
+    (NGDSVGPClassifier, "mean_function"),
     ("partial_fit", "warm_start"),
 }
 REMEDIES = (

@@ -10,6 +10,7 @@ split), and the target of a regression is standardised by the rest. Contenders:
   error on a tenth of the training rows that is held out from it;
 - exact (regression): the exact process on min(n, 6000) rows, Matern 5/2 with the hyperparameters of largest evidence
   of 1000 rows;
+- with trees: ours with that HistGradientBoosting as ``mean_function``;
 - catboost and ngboost, where they are installed;
 - an ablation, ours without one of its parts: "one kernel" (Matern 5/2 on standardised inputs, at the largest
   evidence, in place of the best of several kernels and scalings), "500 points" (in place of the plan's),
@@ -151,6 +152,9 @@ def _ngboost(X, y, X_test):
 
 REGRESSORS = {"ours": _ours, "trees": _trees, "exact": _exact, "catboost": _catboost, "ngboost": _ngboost}
 REGRESSORS |= {name: functools.partial(_ours, arguments=arguments) for name, arguments in ABLATION.items()}
+REGRESSORS["with trees"] = functools.partial(
+    _ours, arguments=lambda n_columns: {"mean_function": HistGradientBoostingRegressor(random_state=0)}
+)
 
 
 def _classifier(make, arguments=lambda n_columns: {}):
@@ -185,6 +189,8 @@ CLASSIFIERS |= {
     name: _classifier(functools.partial(NGDSVGPClassifier, random_state=0), arguments)
     for name, arguments in ABLATION.items()
 }
+_TREES = HistGradientBoostingClassifier(random_state=0)
+CLASSIFIERS["with trees"] = _classifier(functools.partial(NGDSVGPClassifier, mean_function=_TREES, random_state=0))
 
 
 # -- scores ------------------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from .. import svgp
 from .._backend.types import ArrayLike, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
-from .rows import class_labels, encoding, inputs, long_tables
+from .rows import class_labels, encoding, inputs, long_tables, mean_of_labels
 from .rows.class_labels import positions
 from .rows.inputs import Targets
 
@@ -34,6 +35,10 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         The class labels, sorted; with ``likelihood="ordinal"`` the levels from the lowest to the highest.
     calibration_ : tuple of float
         Factors of the latent mean and standard deviation; ones without ``calibrate``.
+    mean_function_ : classifier, callable or None
+        The ``mean_function``, fitted to all rows if it is a classifier.
+    mean_weight_ : float
+        Factor of its latent values; zero if held-out labels are not more probable with it.
 
     Examples
     --------
@@ -160,7 +165,9 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         position = positions(classes, y)
         weight = weight * class_labels.weights(self.class_weight, classes, position, weight)[position]
         self._check_present(class_labels.present(self, classes, position[weight > 0]), streams)
-        targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes)
+        goes_on = streams and previous is not None
+        attributes, values = mean_of_labels.of_fit(self, X, y, classes, weight, goes_on)
+        targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes, attributes, values)
         return X, encoding.column_types(self, given), targets
 
     def _checked_long(self, X, given, y, sample_weight, classes, levels, streams):
@@ -174,7 +181,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         position = positions(classes, labels)
         factor = class_labels.weights(self.class_weight, classes, position, totals)
         self._check_present(class_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
-        return X, types, self._targets(*long_tables.encoded(y, weight, classes, factor), classes)
+        attributes, _ = mean_of_labels.of_fit(self, X, labels, classes, None, False)
+        return X, types, self._targets(*long_tables.encoded(y, weight, classes, factor), classes, attributes)
 
     def _check_present(self, labels, streams):
         if len(labels) < 2 and not streams:
@@ -182,7 +190,7 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {labels.tolist()}."
             )
 
-    def _targets(self, columns, weight, classes):
+    def _targets(self, columns, weight, classes, attributes, mean_function=None):
         return Targets(
             columns=columns,
             weight=weight,
@@ -190,11 +198,18 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
             default_likelihood="bernoulli" if len(classes) == 2 else "softmax",
             n_classes=len(classes),
             scale=False,
-            attributes={"classes_": classes},
+            attributes={"classes_": classes} | attributes,
+            mean_function=mean_function,
         )
 
     @property
     def calibration_(self) -> tuple[float, float]:
         """Factors of the latent mean and standard deviation; ones without ``calibrate``."""
         check_is_fitted(self)
-        return tuple(calibration_of(vars(self)) or (1.0, 1.0))
+        return tuple(calibration_of(vars(self)) or svgp.Calibration())[:2]
+
+    @property
+    def mean_weight_(self) -> float:
+        """Factor of the latent values of ``mean_function_`` in class probabilities."""
+        check_is_fitted(self)
+        return (calibration_of(vars(self)) or svgp.Calibration()).mean_function

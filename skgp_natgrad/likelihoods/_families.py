@@ -55,11 +55,11 @@ class ClassLikelihood(Likelihood):
         n_classes : int
         """
         total = np.bincount(y[0].astype(int), weights=weight, minlength=n_classes) + common_weight(weight)
-        return self._latent_of(total / total.sum())
+        return self.latent_of(total / total.sum())
 
-    def _latent_of(self, p):
-        """As `latent_of_base_rates`, from probabilities (C,)."""
-        return np.log(p) - np.log(p).mean()
+    def latent_of(self, p: Floats) -> Floats:
+        """Latent values (K, ...) of small variance under which the classes have these probabilities (C, ...)."""
+        return np.log(p) - np.log(p).mean(0)
 
     def log_class_probabilities(self, mean: Array, var: Array) -> Array:
         """log p(y = c) for every class: (C, B)."""

@@ -68,7 +68,7 @@ class Bernoulli(ClassLikelihood, ScalarLikelihood):
         # Far out the integrand's peak is beyond fixed nodes.
         return log_expectation(self._log_link, mean, var)
 
-    def _latent_of(self, p):
+    def latent_of(self, p):
         # Of a function of unit variance; the logistic function's average is about that of MacKay (1992).
         if self.link == "probit":
             return np.array([ndtri(p[1]) * np.sqrt(2.0)])

@@ -11,6 +11,8 @@ row's own factor q becomes its cavity,
 
 with g = dE/dm and h = -2 dE/dv of its expected log-likelihood E and its weight w (the form of
 expectation propagation's cavity under a Gaussian approximation of the factor).
+
+If another classifier gave latent values, a third factor is theirs: the log probabilities of both models are pooled.
 """
 
 from __future__ import annotations
@@ -37,6 +39,11 @@ _WIDEST = 100.0
 _RANGE, _WORTH = 1.6, 1e-3
 # Logarithms of class probabilities are cut off here where labels are doubted.
 _LEAST = -1e3
+# With a mean function: the smallest logarithms, as a process that tells nothing must leave it alone; the largest factor
+# of it; and by how many nats all labels together must be more probable with it.
+_LEAST_BESIDE, _MOST_OF_MEAN_FUNCTION, _WORTH_OF_MEAN_FUNCTION = -4.0, 3.0, 2.0
+# Where that search starts, beside the best logarithms without it: with less and less of the process.
+_LESS = np.array([[0.0, 0.0, 0.0], [-0.7, -0.7, 0.5], [-1.5, -1.5, 1.0], [0.0, -0.7, 0.5]])
 # Where the search starts, in logarithms: with half the deviation.
 _START = np.array([[0.0, 0.0], [0.0, -0.7], [0.5, -0.7]])
 
@@ -48,16 +55,24 @@ class Calibration(NamedTuple):
     ----------
     mean, deviation : float
         Factors of the latent mean and of the latent deviation.
+    mean_function : float
+        Factor of the latent values of another classifier, which are added.
 
     Examples
     --------
     >>> from skgp_natgrad import svgp
     >>> svgp.Calibration()
-    Calibration(mean=1.0, deviation=1.0)
+    Calibration(mean=1.0, deviation=1.0, mean_function=0.0)
     """
 
     mean: float = 1.0
     deviation: float = 1.0
+    mean_function: float = 0.0
+
+    def moments(self, mean, var, mean_function=None):
+        """The moments (K, B) that class probabilities are made of; of latent values (K, B) of another classifier."""
+        mean = self.mean * mean if mean_function is None else self.mean * mean + self.mean_function * mean_function
+        return mean, self.deviation**2 * var
 
 
 class Average(NamedTuple):
@@ -80,30 +95,31 @@ class Average(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Calibrated:
-    """A likelihood whose class probabilities are those of scaled latent functions."""
+    """A likelihood whose class probabilities are those of scaled latent functions, and of a mean function, if any."""
 
-    def __init__(self, likelihood, calibration):
-        self.likelihood, self.calibration = likelihood, calibration
+    def __init__(self, likelihood, calibration, mean_function=None):
+        self.likelihood, self.calibration, self.mean_function = likelihood, calibration, mean_function
 
     def tree_flatten(self):
         """Parts for JAX."""
-        return (self.likelihood, self.calibration), None
+        return (self.likelihood, self.calibration, self.mean_function), None
 
     @classmethod
     def tree_unflatten(cls, _, parts):
         """The likelihood from its parts."""
         return cls(*parts)
 
-    def _scaled(self, mean, var):
-        return self.calibration.mean * mean, self.calibration.deviation**2 * var
+    def given(self, mean_function):
+        """The likelihood at rows with latent values (K, B) of another classifier."""
+        return Calibrated(self.likelihood, self.calibration, mean_function)
 
     def class_probabilities(self, mean, var):
         """p(y = c) (C, B)."""
-        return self.likelihood.class_probabilities(*self._scaled(mean, var))
+        return self.likelihood.class_probabilities(*self.calibration.moments(mean, var, self.mean_function))
 
     def log_class_probabilities(self, mean, var):
         """log p(y = c) (C, B)."""
-        return self.likelihood.log_class_probabilities(*self._scaled(mean, var))
+        return self.likelihood.log_class_probabilities(*self.calibration.moments(mean, var, self.mean_function))
 
 
 def cavities(likelihood, mean, var, unexplained, y, weight):
@@ -165,7 +181,7 @@ def rounded(likelihood, *moments):
     return [each.astype(np.float32) for each in moments] if likelihood.averages_points else moments
 
 
-def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
+def calibrate(likelihood, mean, var, y, weight, doubt=0.0, mean_function=None):
     """The `Calibration` with the largest leave-one-out density of the labels.
 
     Parameters
@@ -179,33 +195,47 @@ def calibrate(likelihood, mean, var, y, weight, doubt=0.0):
     weight : ndarray of shape (B,)
     doubt : float, default=0.0
         Of the labels: see `log_densities`.
+    mean_function : ndarray of shape (K, B), optional
+        Latent values of another classifier, which has not seen the labels either.
 
     Returns
     -------
     calibration : Calibration
     """
 
-    def loss(logs):
-        a, c = np.exp(logs)
-        each = log_densities(likelihood, a * mean, c**2 * var, y, doubt)
-        value = (weight @ each - 0.5 * logs @ logs) / weight.sum()
+    def loss(x):
+        logs, rest = x[:2], x[2:]
+        moments = Calibration(*np.exp(logs), *rest).moments(mean, var, mean_function if len(rest) else None)
+        value = (weight @ log_densities(likelihood, *moments, y, doubt) - 0.5 * logs @ logs) / weight.sum()
         # Not infinity, because the simplex search subtracts these values from each other.
         return -value if np.isfinite(value) else np.finfo(float).max
 
-    start, bounds = loss(np.zeros(2)), [(-_RANGE, _RANGE)] * 2
-    options = {"initial_simplex": _START, "xatol": 0.02, "fatol": 1e-4, "maxfev": 80}
-    found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", bounds=bounds, options=options)
-    if not found.fun < start - _WORTH:
-        return Calibration()
-    return Calibration(*map(float, np.exp(found.x)))
+    start = loss(np.zeros(2))
+    best, least = _least(loss, _START, [(-_RANGE, _RANGE)] * 2)
+    if not least < start - _WORTH:
+        best, least = np.zeros(2), start
+    if mean_function is not None:
+        bounds = [*[(_LEAST_BESIDE, _RANGE)] * 2, (0.0, _MOST_OF_MEAN_FUNCTION)]
+        beside, least_beside = _least(loss, _LESS + np.append(best, 0.0), bounds)
+        if (least - least_beside) * np.count_nonzero(weight) > _WORTH_OF_MEAN_FUNCTION:
+            best = beside
+    return Calibration(*map(float, (*np.exp(best[:2]), *best[2:])))
 
 
-def density(likelihood, calibration, mean, var, y, weight, counts=1):
+def _least(loss, simplex, bounds):
+    """Where a simplex search finds the least loss, and this loss."""
+    simplex = np.clip(simplex, *np.transpose(bounds))
+    options = {"initial_simplex": simplex, "xatol": 0.02, "fatol": 1e-4, "maxfev": 40 * len(bounds)}
+    found = optimize.minimize(loss, simplex[0], method="Nelder-Mead", bounds=bounds, options=options)
+    return found.x, found.fun
+
+
+def density(likelihood, calibration, mean, var, y, weight, counts=1, mean_function=None):
     """The `Average` log density of labels under a calibration; the arguments are those of `calibrate`.
 
     ``counts`` are the numbers of observations in the rows.
     """
-    each = log_densities(likelihood, calibration.mean * mean, calibration.deviation**2 * var, y)
+    each = log_densities(likelihood, *calibration.moments(mean, var, mean_function), y)
     return Average.of(each, weight, counts)
 
 
@@ -217,8 +247,8 @@ def left_out(likelihood, mean, var, unexplained, rows, counts):
     """
     y, weight = rows.y, rows.weight
     moments = cavities(likelihood, mean, var, unexplained, y, weight / counts)
-    found = calibrate(likelihood, *moments, y, weight)
-    return found, density(likelihood, found, *moments, y, weight, counts)
+    found = calibrate(likelihood, *moments, y, weight, mean_function=rows.mean_function)
+    return found, density(likelihood, found, *moments, y, weight, counts, rows.mean_function)
 
 
 def some_rows(table, random_state):

@@ -152,7 +152,7 @@ def sample_targets(
     joint : bool, default=True
         As for `sample_latent`.
     offset, known : ndarrays of shapes (K, N) and (P T, N), optional
-        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
+        Added to the latent functions, and what else is known of the rows: see `predict`.
 
     Returns
     -------
@@ -187,8 +187,8 @@ def sample_targets(
             deviations = model.dispersion.mixed(deviations, wide, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:
-        of_mean, of_deviation = model.calibration
-        mean, deviations = of_mean * mean, of_deviation * deviations
+        values, known = None if known is None else known[..., None], None
+        mean, deviations = model.calibration.moments(mean, 1.0, values)[0], model.calibration.deviation * deviations
     f = mean + deviations if offset is None else mean + offset[..., None] + deviations
     with _device.computation(device, required=False):
         likelihood = model.likelihood.given(None if known is None else np.repeat(known, n_samples, axis=1))

@@ -129,7 +129,8 @@ def accuracy(model, table, device="auto"):
     table = table.sample
     rows = np.sort(np.random.default_rng(0).permutation(np.flatnonzero(table.weight > 0.0))[:_ROWS])
     y, weight = table.y[0, rows].astype(int), table.weight[rows] / table.weight[rows].sum()
-    probable = np.argmax(predict(model, table.X[rows], "class_probabilities", device=device), axis=0)
+    known = None if table.mean_function is None else table.mean_function[:, rows]
+    probable = np.argmax(predict(model, table.X[rows], "class_probabilities", device=device, known=known), axis=0)
     right = probable == y
     frequent = y == np.argmax(np.bincount(y, weights=weight))
     gain = Average.of(1.0 * right - frequent, weight)

@@ -153,7 +153,7 @@ def predict(
     n_devices : int, "all" or None, default=None
         Devices that share the rows.
     offset, known : ndarrays of shapes (K, N) and (P T, N), optional
-        Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
+        Added to the latent functions, and what else is known of the rows: see `given` of `Likelihood` and `Calibrated`.
 
     Returns
     -------

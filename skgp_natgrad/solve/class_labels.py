@@ -40,6 +40,8 @@ from .system import covariance_of, of_likelihood, points_of, prior_of
 _STEP, _STEPS = float(np.log(3.0)), 8
 # Nats per unit of weight by which the bound still changes at the end, before their share of `ROUGH` or `FINE`.
 _LEAST_CHANGE = 1e-3
+# Parts of many labels that are held out where they also choose the weight of a mean function: it is uncertain.
+_PARTS_WITH_MEAN_FUNCTION = 3
 # Standard errors by which regression must be ahead of the likelihood.
 _SURE = 2.0
 
@@ -52,9 +54,10 @@ class _Problem(NamedTuple):
     rows: Rows
     folds: list
     is_point: np.ndarray
+    mean_function: np.ndarray | None
 
     @classmethod
-    def of(cls, parameters, constants, table, random_state, share=SHARE):
+    def of(cls, parameters, constants, table, random_state, share=SHARE, n_of_many=1):
         """The problem of a table; ``random_state`` chooses the held-out rows."""
         if placement.current().n_processes > 1:
             raise ValueError("solver='evidence' takes all class labels in one process; use solver='ngd'.")
@@ -62,7 +65,8 @@ class _Problem(NamedTuple):
         rows = rows_of_table(parameters, prior, table)
         kinds = among(table.X, points_of(prior)), contradicted(table.X, table.y)[0]
         padded = (filled_up(each, len(rows.weight), value=False) for each in kinds)
-        return cls(*of_likelihood(parameters, constants), rows, folds_of(rows, random_state, *padded, share), kinds[0])
+        folds = folds_of(rows, random_state, *padded, share, n_of_many)
+        return cls(*of_likelihood(parameters, constants), rows, folds, kinds[0], table.mean_function)
 
     def rows_without(self, fold):
         """The rows without one of the folds."""
@@ -86,6 +90,11 @@ class _Problem(NamedTuple):
     def held(self):
         """The held-out rows of all folds together."""
         return HeldOut(*(np.concatenate(each, axis=-1) for each in zip(*self.folds, strict=True)))
+
+    @property
+    def mean_function_of_held(self):
+        """The mean function (K, B) at these rows, or None."""
+        return None if self.mean_function is None else self.mean_function[:, self.held.index]
 
     def with_bound(self, rows, fit):
         """The fit with the bound at its q as the last one."""
@@ -157,7 +166,8 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     -------
     optimum : Optimum
     """
-    problem = _Problem.of(parameters, constants, table, random_state)
+    n_of_many = 1 if table.mean_function is None else _PARTS_WITH_MEAN_FUNCTION
+    problem = _Problem.of(parameters, constants, table, random_state, n_of_many=n_of_many)
     given = parameters, table, n_further, at_most, random_state
     further = _OnFurtherPoints.of(problem, *given) if n_further else None
     ways = _UnderLikelihood(problem) if further is None else further, _ByRegression(problem)
@@ -287,15 +297,16 @@ class _Judged(NamedTuple):
 def _judged(problem, way):
     """The way, `_Judged` by rows that are held out."""
     fits = [way.fit_without(fold) for fold in range(len(problem.folds))]
-    (mean, var), held = problem.moments(fits), problem.held
-    found = calibrate(problem.likelihood, mean, var, held.y, held.told, held.doubt)
-    each = np.asarray(log_densities(problem.likelihood, found.mean * mean, found.deviation**2 * var, held.y))
+    moments, held, values = problem.moments(fits), problem.held, problem.mean_function_of_held
+    found = calibrate(problem.likelihood, *moments, held.y, held.told, held.doubt, values)
+    each = np.asarray(log_densities(problem.likelihood, *found.moments(*moments, values), held.y))
     return _Judged(way, fits, found, Densities(each, held.told, held.counts))
 
 
 def _gain(problem, judged):
     """The `Gain` of a way to the means over the frequencies of all labels."""
-    mean, _ = problem.moments(judged.fits)
+    moments, values = problem.moments(judged.fits), problem.mean_function_of_held
+    mean = moments[0] if values is None else judged.calibration.moments(*moments, values)[0]
     labels, weight = (np.asarray(each) for each in (problem.rows.y[0], problem.rows.weight))
     total = np.bincount(labels.astype(int), weights=weight)
     return Gain.of(judged.densities, np.asarray(mean), problem.held.y[0].astype(int), total / total.sum())

@@ -57,8 +57,8 @@ class HeldOut(NamedTuple):
         return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
 
 
-def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SHARE):
-    """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and a part of many.
+def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SHARE, n_of_many=1):
+    """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and parts of many.
 
     Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
     labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
@@ -78,7 +78,8 @@ def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SH
     order = np.concatenate([order[first & ~is_rare], order[~first & ~is_rare], order[is_rare]])
     each = weight / n_each
     told = np.minimum(each, _MOST_TOLD * _usual_of_label(each, y[0]))
-    parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_folds))
+    n_parts = n_folds if n_folds > 1 else n_of_many
+    parts = (np.unique(order[i * size : (i + 1) * size], return_counts=True) for i in range(n_parts))
     return [
         HeldOut(part, residual[part], y[:, part], each[part] * counts, told[part] * counts, counts)
         for part, counts in parts

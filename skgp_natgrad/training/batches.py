@@ -42,6 +42,8 @@ class Table(NamedTuple):
         Known parts of the latent functions, which are added to them.
     known : ndarray of shape (P T, N), optional
         What else is known of the rows, as variances of Gaussian noise: see `likelihoods.Likelihood.given`.
+    mean_function : ndarray of shape (K, N), optional
+        Latent values, as of another classifier, that count in class probabilities alone: see `Calibration`.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Table(NamedTuple):
     weight: Floats
     offset: Floats | None = None
     known: Floats | None = None
+    mean_function: Floats | None = None
 
     @property
     def n_rows(self) -> int:
@@ -315,7 +318,7 @@ class BatchStream:
         correlation = noise_correlation(n_rows, self.size, seen)
         rows = self.reader.rows(index)
         X = rows.X.reshape(STEPS_PER_CALL, self.size, rows.n_columns)
-        y, weight, offset, known = (None if each is None else self._by_batch(each) for each in rows[1:])
+        y, weight, offset, known = (None if each is None else self._by_batch(each) for each in rows[1:5])
         return Batch(X, y, weight, columns, correlation, offset, known)
 
     def _by_batch(self, values):

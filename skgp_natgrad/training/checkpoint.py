@@ -231,7 +231,7 @@ def _shown(value):
 
 # The checkpoint of a fit on several processes: the first process writes and reads it.
 
-_ROWS = ("X", "y", "sample_weight", "offset", "known parts")
+_ROWS = ("X", "y", "sample_weight", "offset", "known parts", "mean_function(X)")
 
 
 class SharedCheckpoint:

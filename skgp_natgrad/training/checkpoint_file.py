@@ -229,7 +229,7 @@ def of_table(array):
 
 def of_rows(table):
     """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
-    names = "X", "y", "sample_weight", "offset", "known parts"
+    names = "X", "y", "sample_weight", "offset", "known parts", "mean_function(X)"
     if isinstance(table, tuple):
         # The table's own order depends on all columns. The rows are sorted by X first here: if only y differs, X does
         # not appear to differ as well.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from sklearn.base import RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from ... import likelihoods, objectives
@@ -68,8 +68,9 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         The prior mean of the latent function. A function of X (n_samples, n_features), in the units of X (of a data
         frame the columns of ``encoding_``), returns one value for each row, or for each row and output, in the units of
         y (if the likelihood has a link, on the scale of :meth:`predict_latent`). A regressor of scikit-learn is fitted
-        to each output first, and the process to its residuals; "linear" is a linear regression. :meth:`predict_latent`
-        does not include it.
+        to each output, and the process to the residuals of its out-of-fold predictions (five folds): one that memorises
+        its rows leaves the errors that it makes at new ones. "linear" is a linear regression, and leaves its own
+        residuals. :meth:`predict_latent` does not include it.
     n_neighbors : int or "auto", default="auto"
         Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
@@ -110,11 +111,22 @@ class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
         each multiplied by a number. The two numbers maximise the log density of held-out labels
         (``solver="evidence"``), or of training labels that are each predicted from all others. ``partial_fit`` finds
         them from the rows of its last call. With ``objective="predictive"``, which trains this density, both are one.
+    mean_function : classifier, callable, "linear" or None, default=None
+        Another model whose predictions class probabilities rest on as well. Of a classifier with ``predict_proba`` the
+        log probabilities (with two classes their latent value), times a weight, are added to the latent functions.
+        The weight and the factors of ``calibrate`` are found together, on held-out labels: a model that tells them
+        nothing has the weight zero (``mean_weight_``). What it says of the rows of the fit is predicted out of fold
+        (five folds); then it is fitted to all rows. "linear" is a logistic regression. A function of X (n_samples,
+        n_features), in the units of X (of a data frame the columns of ``encoding_``), returns values on the scale of
+        :meth:`predict_latent`, which does not include them. Needs ``calibrate``, and all rows in memory.
     """
 
     likelihood: str | Likelihood = argument(default="auto", check=None)
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = argument(default=None, check=None)
     calibrate: bool = argument(default=True)
+    mean_function: Callable[[Any], Any] | ClassifierMixin | Literal["linear"] | None = argument(
+        default=None, check=None
+    )
 
 
 def _no_likelihood(task, argument):

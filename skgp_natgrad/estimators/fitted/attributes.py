@@ -139,7 +139,9 @@ def _paragraph(plan, scales, model, result, rest):
     steps = plan.route.described(settings, len(result.trained.report.elbo))
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
-    return found + rest + _of_dispersion(model.dispersion) + "."
+    weight = getattr(model.calibration, "mean_function", 0.0)
+    of_mean = f"; the mean function has the weight {weight:.3g}" if weight else ""
+    return found + rest + _of_dispersion(model.dispersion) + of_mean + "."
 
 
 def _scaling(scale):

@@ -108,6 +108,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
     plan = plan._replace(likelihood=_prepared(plan, targets, table, some))
     svgp.check_plan(plan, table)
+    _check_weighed(estimator, plan, targets)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator)
     arguments["kernel"] = reading.kernel_on_numbers(estimator)
@@ -135,6 +136,16 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     told = told + _of_neighbours(estimator) if streams else told
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | ends, told)
+
+
+def _check_weighed(estimator, plan, targets):
+    """Refuse a mean function of labels whose weight nothing would find."""
+    if targets.mean_function is not None and plan.route.calibration(plan) is None:
+        raise ValueError(
+            f"mean_function={estimator.mean_function!r} has a weight that is found with the calibration of class "
+            f"probabilities, which calibrate={estimator.calibrate!r} with objective={plan.objective.name!r} does not "
+            "have; set calibrate=True and objective='elbo'."
+        )
 
 
 def _of_neighbours(estimator):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._backend.types import ArrayLike, Floats, NDArray, Seed
 from ..arguments import checks
-from ..rows import class_labels
+from ..rows import class_labels, mean_of_labels
 from .by_blocks import by_blocks
 from .latent import LatentDistribution
 
@@ -76,7 +76,7 @@ class ClassDistribution(LatentDistribution):
         >>> proba.shape, bool(np.allclose(proba.sum(axis=1), 1.0))
         ((100, 2), True)
         """
-        return class_labels.by_class(self, self._predict("class_probabilities", self._check_rows(X))).T
+        return self._by_class("class_probabilities", X)
 
     @by_blocks()
     def predict_log_proba(self, X: ArrayLike) -> Floats:
@@ -101,7 +101,12 @@ class ClassDistribution(LatentDistribution):
         >>> bool(np.allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X)))
         True
         """
-        return class_labels.by_class(self, self._predict("log_class_probabilities", self._check_rows(X))).T
+        return self._by_class("log_class_probabilities", X)
+
+    def _by_class(self, quantity, X):
+        """Values (N, C) of all classes."""
+        known = mean_of_labels.at_rows(self, X)
+        return class_labels.by_class(self, self._predict(quantity, self._check_rows(X), **known)).T
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Log odds of two classes, or the logarithm of the probability of each of several.
@@ -159,7 +164,7 @@ class ClassDistribution(LatentDistribution):
         ['down', 'up']
         """
         n_samples = checks.integer("n_samples", n_samples, 1)
-        X = self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, random_state, checks.boolean("joint", joint))[0]
+        known, X = mean_of_labels.at_rows(self, X), self._check_rows(X)
+        positions = self._sample_targets(X, n_samples, random_state, checks.boolean("joint", joint), **known)[0]
         ranks = getattr(self, "_class_ranks", None)
         return (self.classes_ if ranks is None else self.classes_[np.argsort(ranks)])[positions]

@@ -141,7 +141,9 @@ def ranked(table, of_classes):
         return table
     if isinstance(table, svgp.LongTable):
         return table.mapped(lambda part: ranked(part, of_classes))
-    return table._replace(y=of_classes[table.y.astype(int)].astype(float))
+    values = table.mean_function
+    values = values if values is None else values[np.argsort(of_classes)]
+    return table._replace(y=of_classes[table.y.astype(int)].astype(float), mean_function=values)
 
 
 def by_class(estimator, values):

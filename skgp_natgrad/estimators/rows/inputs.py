@@ -354,6 +354,8 @@ class Targets(NamedTuple):
         What else is known of the rows: see `numbers.known_of_rows`.
     may_lack : bool
         Whether a column may be missing in all rows, as in later calls of a stream.
+    mean_function : ndarray of shape (N, K) or None
+        Of labels, latent values that have a part in class probabilities.
     """
 
     columns: np.ndarray
@@ -366,3 +368,4 @@ class Targets(NamedTuple):
     offset: np.ndarray | None = None
     known: np.ndarray | None = None
     may_lack: bool = False
+    mean_function: np.ndarray | None = None

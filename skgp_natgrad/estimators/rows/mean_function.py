@@ -1,6 +1,7 @@
 """The mean function of a regressor: known, or fitted to y before the Gaussian process, which learns the residuals.
 
-It is added to the offset of the latent functions, so no other module needs to know of it.
+It is added to the offset of the latent functions, so no other module needs to know of it. A regressor that was given
+leaves the residuals of its out-of-fold predictions, which are like those of new rows.
 """
 
 from __future__ import annotations
@@ -9,84 +10,82 @@ import functools
 from inspect import signature
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.validation import has_fit_parameter
 
 from ..._backend import processes
 from ..._backend.rows import Mapped
 from ..arguments.task import likelihood_of
-from . import encoding, inputs
+from . import encoding, inputs, out_of_fold
 
 # Of the central difference: the step at which rounding and curvature are alike, relative to the values.
 _STEP = np.finfo(float).eps ** (1.0 / 3.0)
 
 
 def of_fit(estimator, X, y, weight, offset, goes_on):
-    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has."""
+    """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has.
+
+    And the offset with the mean function at the rows: out of fold, where a regressor was given.
+    """
     given = estimator.mean_function
     known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
     if not (given is None or known) or isinstance(given, type):
         raise ValueError(
             f"mean_function={given!r} must be None, 'linear', a function of X, or a regressor with fit and predict."
         )
-    if goes_on or given is None:
-        return estimator.mean_function_ if goes_on else None
-    if _is_to_be_fitted(given) and processes.sharing(estimator.n_devices) > 1:
-        raise ValueError(
-            f"mean_function={given!r} would be fitted by each process to its own rows; fit it beforehand to rows that "
-            "all of them have, and give the predict method of the fitted regressor."
-        )
-    if isinstance(y, np.ndarray):
-        weight = None if weight is None else inputs.weights(weight, X)
-        y = y if offset is None else y - offset
-    return fitted(given, X, y, weight, likelihood_of(estimator._task, estimator.likelihood, "gaussian"))
-
-
-def _is_to_be_fitted(given):
-    return isinstance(given, str) or (hasattr(given, "fit") and hasattr(given, "predict"))
-
-
-def fitted(given, X, y, weight, likelihood):
-    """The mean function of each target: a list of functions of X, or of one for all of them.
-
-    Parameters
-    ----------
-    given : callable, regressor or "linear"
-    X : ndarray of shape (N, D), or Rows
-    y : ndarray of shape (N, T)
-        NaN where missing.
-    weight : ndarray of shape (N,) or None
-    likelihood : Likelihood
-    """
-    if not _is_to_be_fitted(given):
-        return given
+    if goes_on or not _is_to_be_fitted(given):
+        found = estimator.mean_function_ if goes_on else given
+        return found, plus_mean(found, X, offset, y.shape[1])
+    likelihood = likelihood_of(estimator._task, estimator.likelihood, "gaussian")
     if not likelihood.standardises:
         raise ValueError(
             f"mean_function={given!r} would be fitted to y, but with likelihood {type(likelihood).__name__} a mean "
             "function is added to the latent function, which has another scale (that of predict_latent); give a "
             "function of X on that scale, or add DotProduct() to the kernel for a trained linear trend."
         )
+    check_rows(estimator, X)
+    weight = None if weight is None else inputs.weights(weight, X)
+    y = y if offset is None else y - offset
+    fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
+    at_rows = np.column_stack(at_rows)
+    return list(fitted), at_rows if offset is None else offset + at_rows
+
+
+def _is_to_be_fitted(given):
+    return isinstance(given, str) or (hasattr(given, "fit") and hasattr(given, "predict"))
+
+
+def check_rows(estimator, X):
+    """Refuse to fit a mean function to rows that are not all in the memory of one process."""
+    given = estimator.mean_function
+    if processes.sharing(estimator.n_devices) > 1:
+        raise ValueError(
+            f"mean_function={given!r} would be fitted by each process to its own rows; fit it beforehand to rows that "
+            "all of them have, and give a function of X that predicts with it."
+        )
     if not isinstance(X, np.ndarray):
         raise ValueError(
             f"mean_function={given!r} would be fitted to a table of {len(X)} rows, which is read by blocks; fit it to "
-            "some of the rows beforehand, and give the predict method of the fitted regressor."
+            "some of the rows beforehand, and give a function of X that predicts with it."
         )
-    return [_fitted_to(given, X, column, weight) for column in y.T]
 
 
-def _fitted_to(given, X, y, weight):
-    """A regressor fitted to one target where it was observed."""
-    regressor = LinearRegression() if isinstance(given, str) else clone(given)
+def _of_target(given, X, y, weight, random_state):
+    """A regressor fitted to one target where it was observed, and the mean function (N,) at the rows."""
     used = np.isfinite(y) if weight is None else np.isfinite(y) & (weight > 0.0)
     inputs.refuse_unseen(np.array([used.any()]))
-    weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
-    if weight is not None and not weighs and np.ptp(weight[used]) > 0.0:
-        raise ValueError(
-            f"mean_function={given!r} takes no sample_weight, but the weights of the rows differ; give a regressor "
-            "whose fit has this argument, or the predict method of a fitted regressor."
-        )
-    return regressor.fit(X[used], y[used], **({"sample_weight": weight[used]} if weighs else {}))
+    fit = functools.partial(out_of_fold.fitted_copy, LinearRegression() if isinstance(given, str) else given)
+    rows = X[used], y[used], None if weight is None else weight[used]
+    fitted = fit(*rows)
+    found = _predicted(fitted, X)
+    if not isinstance(given, str):
+        apart = out_of_fold.predictions(fit, _predicted, (), *rows, np.zeros(len(rows[0])), random_state)
+        # Of next to no rows none is left out.
+        found[used] = np.where(np.isnan(apart), found[used], apart)
+    return fitted, found
+
+
+def _predicted(regressor, X):
+    return np.ravel(regressor.predict(X))
 
 
 def values(mean_function, X, n_targets):

@@ -67,7 +67,7 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
     likelihood = likelihood_of(estimator._task, estimator.likelihood, _DEFAULT)
     # A stream keeps the shape of its first targets.
     goes_on = streams and estimator._previous(streams) is not None
-    known_mean = mean_function.of_fit(estimator, X, columns, weight, offset, goes_on)
+    known_mean, offset = mean_function.of_fit(estimator, X, columns, weight, offset, goes_on)
     single = estimator._single_output if goes_on else single
     return Targets(
         columns=columns,
@@ -77,7 +77,7 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         n_classes=0,
         scale=estimator.normalize_y,
         attributes={"_single_output": single, "mean_function_": known_mean},
-        offset=mean_function.plus_mean(known_mean, X, offset, columns.shape[1]),
+        offset=offset,
         known=known_of_fit(likelihood, known, columns),
         may_lack=goes_on,
     )

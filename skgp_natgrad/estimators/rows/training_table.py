@@ -37,7 +37,7 @@ def weighted(X, types, targets, batch_size):
     tables = X[used], targets.columns[used]
     spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
     X, y = map(snapped, tables, spans)
-    known = (None if each is None else each[used].T for each in (targets.offset, targets.known))
+    known = (None if each is None else each[used].T for each in (targets.offset, targets.known, targets.mean_function))
     table = Table(X, y.T, weight[used], *known)
     return distinct(table, targets.n_classes > 0) if len(table.weight) <= batch_size else table, spans[0]
 
@@ -100,7 +100,7 @@ def scaled(table, scales, dtype, likelihood, n_latent):
     known = None if table.known is None else likelihood.known_in_units(table.known, *scales.y[:2])
     offset = None if table.offset is None else latent_offset(table.offset, scales.y, n_latent)
     y = likelihood.observed(table.y)
-    return Table(X, scales.y.forward(y.T).T, table.weight, offset, known)
+    return Table(X, scales.y.forward(y.T).T, table.weight, offset, known, table.mean_function)
 
 
 def latent_offset(offset, scale, n_latent):
