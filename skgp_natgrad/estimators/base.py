@@ -20,6 +20,7 @@ from .arguments import checks, constructor
 from .arguments.constructor import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
+from .fitted.evidence import Evidence
 from .fitted.outcome import judge
 from .fitted.summary import Interpretation
 from .fitting import between_chunks
@@ -28,7 +29,7 @@ from .fitting.preparation import prepare
 from .rows import inputs
 
 
-class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the arguments and the targets; this class fits latent functions to them.

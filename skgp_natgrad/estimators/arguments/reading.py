@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from ..._backend import processes, rows
-from ...kernels import columns
+from ...kernels import columns, white
+from ...likelihoods import Gaussian
 from ...svgp import NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, Plan, Settings, is_transformation, route_of
 from ...training.schedules import Auto, Constant, Cosine, LineSearch
 from . import checks, constructor, inert
@@ -33,12 +34,12 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     given = constructor.read(estimator)
-    likelihood = likelihood_of(estimator._task, given.likelihood, targets.default_likelihood)
+    likelihood = _with_noise(noise_of(estimator), given, estimator, targets)
     solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
     route = route_of(solver, likelihood)
     n_inducing, n_mean_inducing = _sizes(given, route)
     return Plan(
-        kernels=None if given.kernel is None else one_or_each(by_position(given.kernel, estimator)),
+        kernels=None if given.kernel is None else one_or_each(latent(given.kernel, estimator)),
         likelihood=likelihood,
         n_classes=targets.n_classes,
         objective=given.objective,
@@ -73,6 +74,32 @@ def by_position(kernel, estimator):
     if isinstance(kernel, (list, tuple)):
         return [columns.by_position(each, names) for each in kernel]
     return None if kernel is None else columns.by_position(kernel, names)
+
+
+def latent(kernel, estimator):
+    """The kernel or list of kernels of the latent functions: `by_position`, without a WhiteKernel."""
+    found = by_position(kernel, estimator)
+    return found if found is None or isinstance(found, list) else white.parted(found)[0]
+
+
+def noise_of(estimator):
+    """The WhiteKernel in the kernel that is given; None without one."""
+    kernel = estimator.kernel
+    return None if kernel is None or isinstance(kernel, (list, tuple)) else white.parted(kernel)[1]
+
+
+def _with_noise(noise, given, estimator, targets):
+    """The likelihood; a WhiteKernel is the Gaussian noise, its value where it starts and its bounds its bounds."""
+    likelihood = likelihood_of(estimator._task, given.likelihood, targets.default_likelihood)
+    if noise is None:
+        return likelihood
+    if type(likelihood) is not Gaussian or not isinstance(given.likelihood, str):
+        says = "has no Gaussian noise" if type(likelihood) is not Gaussian else "states the noise as well"
+        raise ValueError(
+            f"kernel contains {noise!r}, which is read as Gaussian noise, but likelihood={given.likelihood!r} {says}: "
+            "the noise belongs to the likelihood; leave the WhiteKernel out."
+        )
+    return Gaussian(noise.noise_level, noise.noise_level_bounds)
 
 
 def _settings(estimator, given, solver, route, n_mean_inducing):

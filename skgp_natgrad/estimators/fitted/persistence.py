@@ -15,6 +15,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from ... import kernels, likelihoods, objectives, priors, svgp
 from ..._backend import __version__
+from ...kernels import white
 from ...likelihoods import Likelihood
 from ...objectives import Objective
 from ...priors import Prior
@@ -26,7 +27,7 @@ from ..arguments.reading import one_or_each
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 12
+FORMAT = 13
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
@@ -51,6 +52,7 @@ def plain(state):
             state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
+        state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
     return state
 
@@ -90,6 +92,7 @@ def restored(cls, state):
         state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
     if state.get("_neighbours") is not None:
         state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
+    state["_rows"] = None if state["_rows"] is None else svgp.Table(**state["_rows"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
     return state
@@ -128,7 +131,8 @@ def _structure(state):
     """The structure of the trained hyperparameters: that of the fitted kernels and likelihood."""
     n_features, n_targets = (_n_columns(state[name]) for name in _SCALES)
     names = state.get("feature_names_in_")
-    specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
+    latent = (white.parted(kernel)[0] for kernel in one_or_each(state["kernel_"]))
+    specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in latent]
     return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))
 
 

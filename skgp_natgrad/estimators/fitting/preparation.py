@@ -110,15 +110,16 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     svgp.check_plan(plan, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator)
-    arguments["kernel"] = by_position(estimator.kernel, estimator)
+    arguments["kernel"] = reading.latent(estimator.kernel, estimator)
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
-    plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
+    in_units_of_y = _asks_for_units(estimator, normalize_y)
+    plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts)
         scales, plan = _chosen(plan, some, choice, random_state)
         # Where no noise was found with the kernel; a fit that continues has a trained one.
-        plan = _in_units(plan, some, normalize_y)
+        plan = _in_units(plan, some, in_units_of_y)
         scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
         continuing.check(estimator._trained_with, trained_with, streams)
@@ -186,9 +187,14 @@ def _prepared(plan, targets, table, some):
     return likelihood
 
 
-def _in_units(plan, table, normalize_y, with_values=True, before=None):
+def _asks_for_units(estimator, normalize_y):
+    """Whether y is only centred, so that the likelihood's defaults have no unit yet; a WhiteKernel has that of y."""
+    return isinstance(normalize_y, str) and reading.noise_of(estimator) is None
+
+
+def _in_units(plan, table, in_units_of_y, with_values=True, before=None):
     """The plan with the likelihood's defaults in the units of y, if y is only centred; those of a previous fit stay."""
-    if not isinstance(normalize_y, str):
+    if not in_units_of_y:
         return plan
     if before is not None:
         return plan._replace(likelihood=in_units_of(plan.likelihood, before))
@@ -224,7 +230,7 @@ def _going_on(estimator, plan, table, previous):
     """The plan of a fit that continues the previous one, with what that one found."""
     reading.check_kernels(estimator.kernel, plan.n_latent(table))
     # A stream keeps the default kernel of its first rows.
-    kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+    kernels = plan.kernels or one_or_each(reading.latent(estimator.kernel_, estimator))
     checked_lengths(kernels, estimator._x_scale)
     plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
     if plan.n_inducing == "auto":
