@@ -33,6 +33,7 @@ from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
 from .start.inducing_points import METHODS as INDUCING_INITS
+from .start.left_out import leave_one_out
 from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
 from .start.routes import is_solved_at_once, route_of
@@ -105,6 +106,7 @@ __all__ = [
     "is_contradicted",
     "is_solved_at_once",
     "is_transformation",
+    "leave_one_out",
     "log_marginal_likelihood",
     "memory_of_draws",
     "predict",

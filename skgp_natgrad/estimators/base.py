@@ -205,7 +205,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
 
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         X = inputs.further_rows(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)

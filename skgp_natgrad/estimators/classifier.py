@@ -196,5 +196,5 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
     @property
     def calibration_(self) -> tuple[float, float]:
         """Factors of the latent mean and standard deviation; ones without ``calibrate``."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         return tuple(calibration_of(vars(self)) or (1.0, 1.0))

@@ -77,7 +77,7 @@ class RelevanceDisplay:
         display : RelevanceDisplay
         """
         found = unwrapped(estimator)[0]
-        check_is_fitted(found)
+        check_is_fitted(found, "kernel_")
         names = list(getattr(found, "feature_names_in_", [f"x{i}" for i in range(found.n_features_in_)]))
         scales = {}
         for term in found.summary().terms:

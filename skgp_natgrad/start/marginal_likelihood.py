@@ -95,25 +95,35 @@ def log_marginal_likelihood(plan: Plan, table: Table, previous: Previous) -> Mar
     >>> svgp.log_marginal_likelihood(plan, table, result.previous).value < 100.0
     True
     """
-    is_exact = plan.likelihood.conjugate and np.sum(previous.masks.Z) == table.n_distinct
     with _device.computation(plan.device), threads.single_threaded(len(previous.masks.Z)):
-        return (_exact if is_exact else _of_best_q)(plan, table, previous)
+        return (_exact if is_exact(plan, table, previous) else _of_best_q)(plan, table, previous)
+
+
+def is_exact(plan, table, previous):
+    """Whether the model is the exact process: with Gaussian noise, and a point at every row."""
+    return plan.likelihood.conjugate and np.sum(previous.masks.Z) == table.n_distinct
 
 
 def _exact(plan, table, previous):
     """The evidence, of each target on its own: noises may differ."""
-    (logs, raw), *_ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
-    rows, noises = targets.without_offset(table, plan.likelihood), np.ravel(raw.variance)
+    value, slopes, of_noise = 0.0, [], []
+    for at, rows in of_targets(plan, table, previous):
+        each, slope = evidence.value_and_gradient(at, rows)
+        more, more_slope = _of_weights(at.noise, rows)
+        value += each + more
+        slopes.append(slope.kernel)
+        of_noise.append([slope.noise + more_slope])
+    kernel = jax.tree.map(lambda *each: sum(each), *slopes)
+    return MarginalLikelihood(value, (kernel,), plan.likelihood.with_leaves([np.array(of_noise)]))
+
+
+def of_targets(plan, table, previous):
+    """The `evidence.Hyperparameters` of each target, and its rows around zero."""
+    ((log_kernel,), raw), *_ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
+    rows = targets.without_offset(table, plan.likelihood)
     rows = rows._replace(y=rows.y - previous.prior_mean)
-    value, slopes = 0.0, jax.tree.map(np.zeros_like, logs)
-    of_noise = np.zeros(len(noises))
-    for k, noise in enumerate(noises):
-        j, own = k % len(logs), rows.target(k)
-        each, slope = evidence.value_and_gradient(evidence.Hyperparameters(logs[j], noise), own)
-        more, of_noise[k] = _of_weights(noise, own)
-        value, of_noise[k] = value + each + more, of_noise[k] + slope.noise
-        slopes = *slopes[:j], jax.tree.map(np.add, slopes[j], slope.kernel), *slopes[j + 1 :]
-    return MarginalLikelihood(value, slopes, raw.with_leaves([of_noise.reshape(np.shape(raw.variance))]))
+    for k, noise in enumerate(np.ravel(raw.variance)):
+        yield evidence.Hyperparameters(log_kernel, noise), rows.target(k)
 
 
 def _of_weights(log_noise, rows):
@@ -130,6 +140,14 @@ def _of_weights(log_noise, rows):
 
 def _of_best_q(plan, table, previous):
     """The bound of the best q on the inducing points."""
+    parameters, constants = at_points(plan, table, previous)
+    rows = newton.filled_up(table)
+    fit = newton.best_q(parameters, constants, rows)
+    return MarginalLikelihood(fit.bounds[-1], *newton.slope(parameters, constants, rows, fit.q))
+
+
+def at_points(plan, table, previous):
+    """The `Parameters` of a plan, and the `Constants`, with the inducing points and prior means of a fit."""
     (logs, raw), *bounds = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
     before = previous.parameters
     none = np.zeros((0, table.n_columns))
@@ -137,7 +155,4 @@ def _of_best_q(plan, table, previous):
     parameters = Parameters(logs, raw, Points(before.points.Z, none), weights)
     masks = Masks(previous.masks.Z, np.zeros(0))
     at = previous.prior_mean, 1.0, table.total_weight, previous.jitter, 0.0
-    constants = Constants(tuple(bounds), masks, *at)
-    rows = newton.filled_up(table)
-    fit = newton.best_q(parameters, constants, rows)
-    return MarginalLikelihood(fit.bounds[-1], *newton.slope(parameters, constants, rows, fit.q))
+    return parameters, Constants(tuple(bounds), masks, *at)

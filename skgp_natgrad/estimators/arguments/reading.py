@@ -34,7 +34,7 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     given = constructor.read(estimator)
-    likelihood = _with_noise(noise_of(estimator), given, estimator, targets)
+    likelihood = likelihood_with_noise(estimator, targets.default_likelihood)
     solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
     route = route_of(solver, likelihood)
     n_inducing, n_mean_inducing = _sizes(given, route)
@@ -88,16 +88,16 @@ def noise_of(estimator):
     return None if kernel is None or isinstance(kernel, (list, tuple)) else white.parted(kernel)[1]
 
 
-def _with_noise(noise, given, estimator, targets):
+def likelihood_with_noise(estimator, default):
     """The likelihood; a WhiteKernel is the Gaussian noise, its value where it starts and its bounds its bounds."""
-    likelihood = likelihood_of(estimator._task, given.likelihood, targets.default_likelihood)
+    likelihood, noise = likelihood_of(estimator._task, estimator.likelihood, default), noise_of(estimator)
     if noise is None:
         return likelihood
-    if type(likelihood) is not Gaussian or not isinstance(given.likelihood, str):
+    if type(likelihood) is not Gaussian or not isinstance(estimator.likelihood, str):
         says = "has no Gaussian noise" if type(likelihood) is not Gaussian else "states the noise as well"
         raise ValueError(
-            f"kernel contains {noise!r}, which is read as Gaussian noise, but likelihood={given.likelihood!r} {says}: "
-            "the noise belongs to the likelihood; leave the WhiteKernel out."
+            f"kernel contains {noise!r}, which is read as Gaussian noise, but likelihood={estimator.likelihood!r} "
+            f"{says}: the noise belongs to the likelihood; leave the WhiteKernel out."
         )
     return Gaussian(noise.noise_level, noise.noise_level_bounds)
 

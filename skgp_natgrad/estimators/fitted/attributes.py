@@ -15,12 +15,11 @@ from ...kernels import from_sklearn, to_sklearn, white
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
+from ..rows import training_table
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
 # From this many degrees of freedom on, a Student-t distribution is nearly normal: ``plan_`` says "many".
 _NEARLY_NORMAL = 100.0
-# Rows of training that the fitted estimator holds, at most: as many as a regression has points with nothing set.
-KEPT_ROWS = 5000
 
 
 def show(estimator, fit, result):
@@ -98,7 +97,11 @@ def store(estimator, fit, result, calibrate=None):
 def _kept_rows(fit):
     """The table, for its log marginal likelihood: none of many rows, of several processes, or of a stream."""
     is_whole = fit.some is fit.table and fit.posterior is None
-    return fit.table if is_whole and isinstance(fit.table, svgp.Table) and fit.table.n_rows <= KEPT_ROWS else None
+    return (
+        fit.table
+        if is_whole and isinstance(fit.table, svgp.Table) and fit.table.n_rows <= training_table.KEPT_ROWS
+        else None
+    )
 
 
 def _calibrated(estimator, fit, result, model):

@@ -13,7 +13,7 @@ from ..._backend.types import ArrayLike, Floats
 from ...kernels import white
 from ...likelihoods import Gaussian
 from ..arguments import reading
-from . import attributes
+from ..rows import training_table
 from .hyperparameters import in_units_of_model
 
 # Bounds that exclude no value.
@@ -74,38 +74,42 @@ class Evidence:
         >>> gradient.shape, bool(value > reg.log_marginal_likelihood(reg.kernel.theta))
         ((3,), True)
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         if theta is None and eval_gradient:
             raise ValueError("Gradient can only be evaluated for theta!=None: give theta=kernel_.theta.")
-        plan = self._plan_of_evidence(theta)
+        plan = plan_of(self, "log_marginal_likelihood", theta)
+        if not svgp.has_marginal_likelihood(plan):
+            raise ValueError(
+                f"log_marginal_likelihood: the best q under likelihood {type(plan.likelihood).__name__} has no direct "
+                "solution; elbo_ has the bound of the fit."
+            )
         found = svgp.log_marginal_likelihood(plan, self._rows, self._warm_state)
         return (found.value, _gradient(self.kernel_, found)) if eval_gradient else found.value
 
-    def _plan_of_evidence(self, theta):
-        """The `svgp.Plan` with the hyperparameters of ``theta``."""
-        if self._rows is None or isinstance(self.kernel_, list):
-            why = "kernel_ is a list" if isinstance(self.kernel_, list) else "the estimator holds no rows"
-            told = (
-                f"Rows are held after `fit` to at most {attributes.KEPT_ROWS} of them; elbo_ has the bound of the fit."
-            )
-            raise ValueError(f"log_marginal_likelihood needs one kernel and the training rows, but {why}. {told}")
-        kernel, likelihood = self.kernel_, self.likelihood_
-        if theta is not None:
-            kernel = kernel.clone_with_theta(_checked(theta, kernel))
-            _, noise = white.parted(kernel)
-            likelihood = likelihood if noise is None else Gaussian(noise.noise_level, "fixed")
-        plan = svgp.Plan(
-            in_units_of_model((_without_bounds(reading.latent(kernel, self)),), self._x_scale),
-            likelihood,
-            len(getattr(self, "classes_", ())),
-            device="cpu",
+
+def plan_of(estimator, name, theta=None):
+    """The `svgp.Plan` of the fitted hyperparameters, or of those of ``theta``; refused without the training rows.
+
+    Parameters
+    ----------
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+    name : str
+        What needs it.
+    theta : array-like, optional
+    """
+    kernel, likelihood = estimator.kernel_, estimator.likelihood_
+    if estimator._rows is None or isinstance(kernel, list):
+        why = "kernel_ is a list" if isinstance(kernel, list) else "the estimator holds no rows"
+        raise ValueError(
+            f"{name} needs one kernel and the training rows, but {why}. Rows are held after fit to at most "
+            f"{training_table.KEPT_ROWS} of them; elbo_ has the bound of the fit."
         )
-        if not svgp.has_marginal_likelihood(plan):
-            raise ValueError(
-                f"log_marginal_likelihood: the best q under likelihood {type(likelihood).__name__} has no direct "
-                "solution; elbo_ has the bound of the fit."
-            )
-        return plan
+    if theta is not None:
+        kernel = kernel.clone_with_theta(_checked(theta, kernel))
+        _, noise = white.parted(kernel)
+        likelihood = likelihood if noise is None else Gaussian(noise.noise_level, "fixed")
+    latent = in_units_of_model((_without_bounds(reading.latent(kernel, estimator)),), estimator._x_scale)
+    return svgp.Plan(latent, likelihood, len(getattr(estimator, "classes_", ())), device="cpu")
 
 
 def _checked(theta, kernel):

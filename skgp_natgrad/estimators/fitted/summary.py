@@ -201,7 +201,7 @@ class Interpretation:
         >>> bool(4 < summary.noise < 6), bool(50 < summary.terms[0].factors[0].by_column["x0"] < 300)
         (True, True)
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         names = list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)]))
         middle = np.zeros((1, self.n_features_in_))
         units = (self._x_scale.backward(middle + 0.5) - self._x_scale.backward(middle - 0.5))[0]
@@ -236,7 +236,7 @@ class Interpretation:
         column there: a derivative-based sensitivity (Sobol' and Kucherenko 2009), for every kernel. Unlike a short
         lengthscale it measures how much the function changes along the column, not how wiggly it is.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         points = self._x_scale.forward(self.inducing_points_)
         gradients = svgp.gradients(attributes.model_of(self), points, "latent_mean", device=self.device)
         self._defined(gradients, points)

@@ -95,7 +95,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     if streams:
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
     random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
-    table, spans = training_table.weighted(X, types, targets, plan.settings.batch_size)
+    table, spans, places = training_table.weighted(X, types, targets, plan.settings.batch_size)
     if n_processes > 1:
         _refuse_other_arguments(estimator)
         table = long_tables.in_memory(table) if isinstance(table, svgp.LongTable) else table
@@ -125,7 +125,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
-    ends = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None)}
+    of_rows = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None), "_places": places}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -135,7 +135,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     posterior = estimator._posterior if streams else None
     told = told + _of_neighbours(estimator) if streams else told
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes | of_classes | ends, told)
+    return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told)
 
 
 def _of_neighbours(estimator):

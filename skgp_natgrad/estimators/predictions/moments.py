@@ -16,6 +16,7 @@ from ..rows import inputs, mean_function
 from ..rows.mean_function import with_mean_function
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
+from .prior import before_fit
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
@@ -62,6 +63,7 @@ class TargetMoments(TargetDistribution):
         trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]: ...
 
+    @before_fit
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
     def predict(
@@ -76,6 +78,10 @@ class TargetMoments(TargetDistribution):
         trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
+
+        Before `fit` an estimator with a ``kernel`` predicts from the prior, as scikit-learn's GaussianProcessRegressor
+        does: one output with the initial values of kernel and likelihood, in the units of the given X and of the
+        standardised y.
 
         Parameters
         ----------

@@ -216,11 +216,11 @@ def refuse_sparse(estimator, X):
         )
 
 
-def further_rows(estimator, X):
-    """Validate the X of a prediction, in its own units."""
+def further_rows(estimator, X, reset=False):
+    """Validate the X of a prediction, in its own units; with ``reset`` its columns are those of the estimator."""
     refuse_sparse(estimator, X)
     with locate(X=X):
-        return validate_data(estimator, X, dtype=np.float64, reset=False)
+        return validate_data(estimator, X, dtype=np.float64, reset=reset)
 
 
 def targets(y, ignores_missing):
