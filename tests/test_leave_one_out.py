@@ -106,6 +106,10 @@ def test_saved_and_refused(table):
         model.leave_one_out_  # noqa: B018
     saved = pickle.loads(pickle.dumps(model.fit(X, y)))
     assert_array_equal(saved.leave_one_out_.residual, model.leave_one_out_.residual)
+    # Of so many rows, equal ones among them, the places are not kept.
+    many = NGDSVGPRegressor(9.0 * RBF(1.3), **GIVEN).fit(np.tile(X, (170, 1)), np.tile(y, 170))
+    with pytest.raises(AttributeError, match="at most 5000 rows"):
+        many.leave_one_out_  # noqa: B018
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         heavy = NGDSVGPRegressor(RBF(), likelihood="student_t", n_inducing=5, max_iter=1).fit(X, y)

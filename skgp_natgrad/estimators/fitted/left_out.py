@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
 from ..._backend.types import Floats
+from ..rows import training_table
 from .evidence import plan_of
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -52,6 +53,8 @@ class LeftOutRows:
             plan = plan_of(self, "leave_one_out_")
         except ValueError as error:
             raise AttributeError(str(error)) from error
+        if self._places is None:
+            raise AttributeError(f"leave_one_out_ needs at most {training_table.KEPT_ROWS} rows, given in memory.")
         index, weight = self._places
         seen = index >= 0
         found = np.full((3, len(self._y_scale.scale), len(index)), np.nan)
