@@ -129,7 +129,7 @@ class TargetMoments(TargetDistribution):
         (3, 3)
         """
         if return_std and return_cov:
-            raise RuntimeError("At most one of return_std and return_cov can be requested.")
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
         X = self._check_rows(X)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         if return_cov:
