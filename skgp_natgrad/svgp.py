@@ -33,6 +33,8 @@ from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
 from .start.inducing_points import METHODS as INDUCING_INITS
+from .start.left_out import leave_one_out
+from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
 from .start.routes import is_solved_at_once, route_of
 from .start.state import Previous, Result, of_training, previous_of, specification
@@ -68,6 +70,7 @@ __all__ = [
     "Dispersion",
     "Gaussian",
     "LongTable",
+    "MarginalLikelihood",
     "Masks",
     "Model",
     "Neighbours",
@@ -96,12 +99,15 @@ __all__ = [
     "distribution",
     "forgotten",
     "gradients",
+    "has_marginal_likelihood",
     "init",
     "interim",
     "is_collapsed",
     "is_contradicted",
     "is_solved_at_once",
     "is_transformation",
+    "leave_one_out",
+    "log_marginal_likelihood",
     "memory_of_draws",
     "predict",
     "previous_of",

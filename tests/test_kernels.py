@@ -110,7 +110,7 @@ def test_default_kernel_starts_from_the_data(rng):
 @pytest.mark.parametrize(
     ("kernel", "error", "message"),
     [
-        (sk.RBF() + sk.WhiteKernel(), ValueError, "the noise belongs to the likelihood"),
+        (sk.RBF() * sk.WhiteKernel(), ValueError, "the noise belongs to the likelihood"),
         (sk.PairwiseKernel(), ValueError, "no JAX kernel"),
         ("rbf", TypeError, "must be a kernel"),
         (sk.RBF, TypeError, "must be a kernel"),

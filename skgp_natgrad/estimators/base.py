@@ -20,6 +20,7 @@ from .arguments import checks, constructor
 from .arguments.constructor import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
+from .fitted.evidence import Evidence
 from .fitted.outcome import judge
 from .fitted.summary import Interpretation
 from .fitting import between_chunks
@@ -28,7 +29,7 @@ from .fitting.preparation import prepare
 from .rows import encoding, inputs
 
 
-class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimator):
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the arguments and the targets; this class fits latent functions to them.
@@ -215,7 +216,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, ClonesMixin, BaseEstimat
 
     def _check_rows(self, X):
         """Validate X for prediction, and return it in standardised units."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         X = encoding.further_rows(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)

@@ -205,11 +205,11 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
     @property
     def calibration_(self) -> tuple[float, float]:
         """Factors of the latent mean and standard deviation; ones without ``calibrate``."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         return tuple(calibration_of(vars(self)) or svgp.Calibration())[:2]
 
     @property
     def mean_weight_(self) -> float:
         """Factor of the latent values of ``mean_function_`` in class probabilities."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         return (calibration_of(vars(self)) or svgp.Calibration()).mean_function

@@ -13,13 +13,15 @@ from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
+from .fitted.left_out import LeftOutRows
+from .predictions import prior
 from .predictions.moments import TargetMoments
 from .rows import numbers
 
 
 @suggesting
 @documented
-class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNGDSVGP):
+class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArguments, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
@@ -29,6 +31,8 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNG
     ----------
     error_df_ : float or ndarray of shape (n_outputs,)
         Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal.
+    leave_one_out_ : LeaveOneOut
+        Residuals, standard deviations and log densities of the training rows, each predicted from all others.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 
@@ -179,7 +183,7 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNG
     @property
     def error_df_(self) -> float | Floats:
         """Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if they are normal."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         found = np.full(len(self._y_scale.scale), np.inf)
         if self._dispersion is not None:
             found = np.where(self._dispersion.df[:, 0] < svgp.NORMAL_DF, self._dispersion.df[:, 0], np.inf)
@@ -188,4 +192,6 @@ class NGDSVGPRegressor(TargetMoments, RegressorMixin, RegressorArguments, BaseNG
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        # Of GaussianProcessRegressor, too: it predicts from the prior.
+        tags.requires_fit = not prior.is_given(self)
         return tags

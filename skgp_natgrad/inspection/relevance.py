@@ -78,7 +78,7 @@ class RelevanceDisplay:
         display : RelevanceDisplay
         """
         found = unwrapped(estimator)[0]
-        check_is_fitted(found)
+        check_is_fitted(found, "kernel_")
         names = column_names(found)
         scales = {}
         for term in found.summary().terms:

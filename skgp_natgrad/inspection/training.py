@@ -75,7 +75,7 @@ class TrainingDisplay:
         display : TrainingDisplay
         """
         found = unwrapped(estimator)[0]
-        check_is_fitted(found)
+        check_is_fitted(found, "elbo_curve_")
         return cls(found.elbo_curve_, found.step_sizes_, found.n_rejected_steps_, found.n_clipped_steps_).plot(ax=ax)
 
     def plot(self, ax: Sequence[Axes] | NDArray[Any] | None = None) -> Self:

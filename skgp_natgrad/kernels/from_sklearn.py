@@ -103,8 +103,9 @@ def _convert(kernel, inputs):
 def _unsupported(kernel):
     if isinstance(kernel, sklearn_kernels.WhiteKernel):
         return ValueError(
-            f"kernel contains {kernel!r}: the noise belongs to the likelihood. Leave the "
-            "WhiteKernel out, and set the initial noise by likelihood=likelihoods.Gaussian(variance=...)."
+            f"kernel contains {kernel!r}: the noise belongs to the likelihood. A WhiteKernel that is added to a single "
+            "kernel is read as Gaussian noise; elsewhere (in a product, a power or a list) leave it out, and set the "
+            "initial noise by likelihood=likelihoods.Gaussian(variance=...)."
         )
     if not isinstance(kernel, sklearn_kernels.Kernel):
         return TypeError(

@@ -59,7 +59,11 @@ class Gaussian(LocationLikelihood):
 
     def given(self, known: Array | None) -> Gaussian:
         """Return the likelihood with known variances (T, B) added to that of the noise."""
-        return self if known is None else self.with_leaves([self.variance + known])
+        if known is None:
+            return self
+        # As users see it, that of several outputs has one axis.
+        variance = self.variance[:, None] if np.ndim(self.variance) == 1 else self.variance
+        return self.with_leaves([variance + known])
 
     def known_in_units(self, known, offset, scale):
         return known / scale[:, None] ** 2

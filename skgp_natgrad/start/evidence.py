@@ -344,14 +344,22 @@ def leave_one_out_density(hyperparameters, rows):
     return _mean([_leave_one_out(hyperparameters, group) for (group,) in _groups(rows)])
 
 
-def _leave_one_out(hyperparameters, rows):
-    """The pair of density and weight for targets that share a covariance of the rows."""
+def left_out(hyperparameters, rows):
+    """Errors (T, n) of rows given all others, their latent variances and noises; None without a factor."""
     factored = _factored(hyperparameters, rows)
     if factored is None:
-        return -np.inf, 1.0
+        return None
     precision = np.diag(linalg.lapack.dpotri(factored.factor, lower=1)[0])
     # The noise of one target, whatever the row's weight.
     noise = _noise(hyperparameters.noise, rows)
     # A row of little weight has next to no precision of its own: what is latent is a small difference.
-    variance = np.maximum(1.0 / precision - noise / rows.weight, 0.0) + noise
-    return _log_density(factored.alpha.T / precision, variance, rows.weight)
+    return factored.alpha.T / precision, np.maximum(1.0 / precision - noise / rows.weight, 0.0), noise
+
+
+def _leave_one_out(hyperparameters, rows):
+    """The pair of density and weight for targets that share a covariance of the rows."""
+    found = left_out(hyperparameters, rows)
+    if found is None:
+        return -np.inf, 1.0
+    error, latent, noise = found
+    return _log_density(error, latent + noise, rows.weight)

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from ..._backend import processes, rows
-from ...kernels import columns
+from ...kernels import columns, white
+from ...likelihoods import Gaussian
 from ...svgp import NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, Plan, Settings, is_transformation, route_of
 from ...training.schedules import Auto, Constant, Cosine, LineSearch
 from . import checks, constructor, inert
@@ -33,7 +34,7 @@ def read(estimator, targets, by_parts=False):
     plan : Plan
     """
     given = constructor.read(estimator)
-    likelihood = likelihood_of(estimator._task, given.likelihood, targets.default_likelihood)
+    likelihood = likelihood_with_noise(estimator, targets.default_likelihood)
     solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
     route = route_of(solver, likelihood)
     n_inducing, n_mean_inducing = _sizes(given, route)
@@ -75,14 +76,40 @@ def by_position(kernel, estimator):
     return None if kernel is None else columns.by_position(kernel, names)
 
 
+def latent(kernel, estimator):
+    """The kernel or list of kernels of the latent functions: `by_position`, without a WhiteKernel."""
+    found = by_position(kernel, estimator)
+    return found if found is None or isinstance(found, list) else white.parted(found)[0]
+
+
 def kernel_on_numbers(estimator):
-    """The argument ``kernel`` by position, on the columns of numbers that stand for those of X."""
-    kernel, encoding = by_position(estimator.kernel, estimator), estimator.encoding_
+    """That of the argument ``kernel``, on the columns of numbers that stand for those of X."""
+    kernel, encoding = latent(estimator.kernel, estimator), estimator.encoding_
     if kernel is None or encoding is None or encoding.is_identity:
         return kernel
-    if isinstance(kernel, (list, tuple)):
+    if isinstance(kernel, list):
         return [columns.on_blocks(each, encoding.blocks) for each in kernel]
     return columns.on_blocks(kernel, encoding.blocks)
+
+
+def noise_of(estimator):
+    """The WhiteKernel in the kernel that is given; None without one."""
+    kernel = estimator.kernel
+    return None if kernel is None or isinstance(kernel, (list, tuple)) else white.parted(kernel)[1]
+
+
+def likelihood_with_noise(estimator, default):
+    """The likelihood; a WhiteKernel is the Gaussian noise, its value where it starts and its bounds its bounds."""
+    likelihood, noise = likelihood_of(estimator._task, estimator.likelihood, default), noise_of(estimator)
+    if noise is None:
+        return likelihood
+    if type(likelihood) is not Gaussian or not isinstance(estimator.likelihood, str):
+        says = "has no Gaussian noise" if type(likelihood) is not Gaussian else "states the noise as well"
+        raise ValueError(
+            f"kernel contains {noise!r}, which is read as Gaussian noise, but likelihood={estimator.likelihood!r} "
+            f"{says}: the noise belongs to the likelihood; leave the WhiteKernel out."
+        )
+    return Gaussian(noise.noise_level, noise.noise_level_bounds)
 
 
 def _settings(estimator, given, solver, route, n_mean_inducing):

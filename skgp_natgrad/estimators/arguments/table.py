@@ -40,8 +40,9 @@ class Model:
         powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
         class added by :func:`skgp_natgrad.kernels.register`. Its
         hyperparameters are initial values in the units of the standardised X, but
-        periods and fixed lengthscales are in those of X; their bounds hold. No
-        WhiteKernel: the likelihood models the noise. One kernel serves all latent functions; a
+        periods and fixed lengthscales are in those of X; their bounds hold. A
+        WhiteKernel that is added to it is read as the Gaussian noise of
+        ``likelihood="gaussian"``. One kernel serves all latent functions; a
         list holds one for each: one per column of y, or one per class for
         "softmax" and "robust_max"; for a likelihood with two latent functions f
         and g, first those of f and then those of g.

@@ -11,10 +11,11 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
-from ...kernels import from_sklearn, to_sklearn
+from ...kernels import from_sklearn, to_sklearn, white
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
-from ..arguments.reading import by_position, one_or_each
+from ..arguments.reading import latent, noise_of, one_or_each
+from ..rows import training_table
 from ..rows.encoding import changing
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
@@ -64,14 +65,15 @@ def store(estimator, fit, result, calibrate=None):
     shown = fit.scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)])
     further = fit.scales.x.backward(np.asarray(points.further)[: n_points(masks.further)])
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
-    kernels = _as_given(estimator, in_units_of_X(model.kernels, fit.scales.x))
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
+    likelihood = likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters])
+    kernels = _as_given(estimator, in_units_of_X(model.kernels, scales.x), likelihood)
     # All in one call: an interrupt comes before or after it, so that half a fit is never stored.
     vars(estimator).update(
         fit.attributes,
         kernel_=list(kernels) if several else kernels[0],
-        likelihood_=likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters]),
+        likelihood_=likelihood,
         inducing_points_=shown if encoding is None else encoding.backward(shown),
         mean_inducing_points_=further if encoding is None else encoding.backward(further),
         _encoded_points=None if encoding is None else shown,
@@ -90,10 +92,21 @@ def store(estimator, fit, result, calibrate=None):
         _calibration=model.calibration,
         _dispersion=model.dispersion,
         _neighbours=model.neighbours,
+        _rows=_kept_rows(fit),
         _warm_state=result.previous,
         _trained_with=fit.trained_with,
     )
     return left_out
+
+
+def _kept_rows(fit):
+    """The table, for its log marginal likelihood: none of many rows, of several processes, or of a stream."""
+    is_whole = fit.some is fit.table and fit.posterior is None
+    return (
+        fit.table
+        if is_whole and isinstance(fit.table, svgp.Table) and fit.table.n_rows <= training_table.KEPT_ROWS
+        else None
+    )
 
 
 def _calibrated(estimator, fit, result, model):
@@ -159,7 +172,8 @@ def noise_may_vanish(estimator, fit):
     Noise found by steps may compensate for a variance that is too wide, and with ``alpha`` no further noise may be
     needed.
     """
-    return fit.plan.route.finds_noise and isinstance(estimator.likelihood, str) and not fit.some.has_known
+    is_open = isinstance(estimator.likelihood, str) and noise_of(estimator) is None
+    return fit.plan.route.finds_noise and is_open and not fit.some.has_known
 
 
 def _of_noise(estimator, fit, result):
@@ -192,13 +206,19 @@ def _form(kernel):
     return f"{type(kernel).__name__}{nu}"
 
 
-def _as_given(estimator, trained):
-    """The trained kernels, with column names where the user gave names."""
-    if estimator.kernel is None or changing(estimator) is not None:
+def _as_given(estimator, trained, likelihood):
+    """The trained kernels, with column names where the user gave names, and with a WhiteKernel where one was given."""
+    if estimator.kernel is None:
         return trained
-    n_features = estimator.n_features_in_
-    pairs = zip(one_or_each(estimator.kernel), trained, strict=True)
-    return [to_sklearn(given, from_sklearn(kernel, n_features).value) for given, kernel in pairs]
+    found = trained if changing(estimator) is not None else _with_names(estimator, trained)
+    # A WhiteKernel has one number, also for several outputs.
+    noise = None if noise_of(estimator) is None else np.mean(likelihood.variance)
+    return found if noise is None else [white.joined(estimator.kernel, found[0], noise)]
+
+
+def _with_names(estimator, trained):
+    pairs = [(white.parted(given)[0], each) for given, each in zip(one_or_each(estimator.kernel), trained, strict=True)]
+    return [to_sklearn(given, from_sklearn(kernel, estimator.n_features_in_).value) for given, kernel in pairs]
 
 
 def n_points(mask):
@@ -251,7 +271,7 @@ def model_of(estimator):
     if everywhere is not None:
         everywhere = likelihood.known_in_units(everywhere, offset, scale)
     likelihood = likelihood.value_and_bounds(len(scale))[0].given(everywhere)
-    kernels = in_units_of_model(one_or_each(by_position(estimator.kernel_, estimator)), estimator._x_scale)
+    kernels = in_units_of_model(one_or_each(latent(estimator.kernel_, estimator)), estimator._x_scale)
     found = (getattr(estimator, name, None) for name in ("_dispersion", "_neighbours"))
     return svgp.Model(kernels, likelihood, estimator._posterior, calibration_of(vars(estimator)), *found)
 

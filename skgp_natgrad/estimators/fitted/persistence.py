@@ -15,6 +15,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from ... import kernels, likelihoods, objectives, priors, svgp
 from ..._backend import __version__
+from ...kernels import white
 from ...likelihoods import Likelihood
 from ...objectives import Objective
 from ...priors import Prior
@@ -52,6 +53,7 @@ def plain(state):
             state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
+        state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
         state |= {name: dict(state[name]._asdict()) for name in _SCALES}
         if state["encoding_"] is not None:
             state["encoding_"] = dict(state["encoding_"]._asdict())
@@ -95,6 +97,7 @@ def restored(cls, state):
         state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
     if state["encoding_"] is not None:
         state["encoding_"] = Encoding(**state["encoding_"])
+    state["_rows"] = None if state["_rows"] is None else svgp.Table(**state["_rows"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
     return state
@@ -134,7 +137,8 @@ def _structure(state):
     n_features, n_targets = (_n_columns(state[name]) for name in _SCALES)
     encoding = state["encoding_"]
     names = state.get("feature_names_in_") if encoding is None or encoding.is_identity else encoding.names
-    specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in one_or_each(state["kernel_"])]
+    latent = (white.parted(kernel)[0] for kernel in one_or_each(state["kernel_"]))
+    specs = [kernels.from_sklearn(kernel, n_features, names).value for kernel in latent]
     return jax.tree.structure((tuple(specs), state["likelihood_"].value_and_bounds(n_targets)[0]))
 
 

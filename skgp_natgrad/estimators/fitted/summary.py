@@ -203,7 +203,7 @@ class Interpretation:
         >>> bool(4 < summary.noise < 6), bool(50 < summary.terms[0].factors[0].by_column["x0"] < 300)
         (True, True)
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         points, names = self._points(), encoding.shown_names(self)
         middle = np.zeros((1, points.shape[1]))
         units = (self._x_scale.backward(middle + 0.5) - self._x_scale.backward(middle - 0.5))[0]
@@ -242,7 +242,7 @@ class Interpretation:
         lengthscale it measures how much the function changes along the column, not how wiggly it is. A category has
         several columns of zeros and ones: it is then the variance of the function's linear part in all of them.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_posterior")
         points, of_columns = self._points(), encoding.changing(self)
         gradients = svgp.gradients(attributes.model_of(self), points, "latent_mean", device=self.device)
         self._defined(gradients, points)

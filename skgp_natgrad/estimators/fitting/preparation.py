@@ -19,7 +19,7 @@ from ...training.checkpoint import Checkpoint, Rung, SharedCheckpoint
 from ...training.schedules import FromFunction, blocks
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
-from ..arguments.reading import by_position, one_or_each
+from ..arguments.reading import one_or_each
 from ..arguments.table import Monitoring
 from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
 from ..rows import class_labels, long_tables, numbers, training_table
@@ -95,7 +95,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     if streams:
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
     random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
-    table, spans = training_table.weighted(X, types, targets, plan.settings.batch_size)
+    table, spans, places = training_table.weighted(X, types, targets, plan.settings.batch_size)
     if n_processes > 1:
         _refuse_other_arguments(estimator)
         table = long_tables.in_memory(table) if isinstance(table, svgp.LongTable) else table
@@ -113,19 +113,20 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = constructor.values(estimator)
     arguments["kernel"] = reading.kernel_on_numbers(estimator)
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
-    plan = _in_units(plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
+    in_units_of_y = _asks_for_units(estimator, normalize_y)
+    plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
         choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts)
         scales, plan = _chosen(plan, some, choice, random_state)
         # Where no noise was found with the kernel; a fit that continues has a trained one.
-        plan = _in_units(plan, some, normalize_y)
+        plan = _in_units(plan, some, in_units_of_y)
         scales = scales if n_processes == 1 else processes.of_first(scales)
     else:
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
-    ends = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None)}
+    of_rows = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None), "_places": places}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -135,7 +136,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     posterior = estimator._posterior if streams else None
     told = told + _of_neighbours(estimator) if streams else told
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes | of_classes | ends, told)
+    return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told)
 
 
 def _check_weighed(estimator, plan, targets):
@@ -197,9 +198,14 @@ def _prepared(plan, targets, table, some):
     return likelihood
 
 
-def _in_units(plan, table, normalize_y, with_values=True, before=None):
+def _asks_for_units(estimator, normalize_y):
+    """Whether y is only centred, so that the likelihood's defaults have no unit yet; a WhiteKernel has that of y."""
+    return isinstance(normalize_y, str) and reading.noise_of(estimator) is None
+
+
+def _in_units(plan, table, in_units_of_y, with_values=True, before=None):
     """The plan with the likelihood's defaults in the units of y, if y is only centred; those of a previous fit stay."""
-    if not isinstance(normalize_y, str):
+    if not in_units_of_y:
         return plan
     if before is not None:
         return plan._replace(likelihood=in_units_of(plan.likelihood, before))
@@ -235,7 +241,7 @@ def _going_on(estimator, plan, table, previous):
     """The plan of a fit that continues the previous one, with what that one found."""
     reading.check_kernels(estimator.kernel, plan.n_latent(table))
     # A stream keeps the default kernel of its first rows.
-    kernels = plan.kernels or one_or_each(by_position(estimator.kernel_, estimator))
+    kernels = plan.kernels or one_or_each(reading.latent(estimator.kernel_, estimator))
     checked_lengths(kernels, estimator._x_scale)
     plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
     if plan.n_inducing == "auto":
@@ -290,6 +296,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     arguments = {k: v for k, v in constructor.values(estimator).items() if k not in _WITHOUT_EFFECT}
     identity = {name: checkpoint_file.described(value) for name, value in arguments.items()}
     identity["kernel"] = checkpoint_file.described(reading.kernel_on_numbers(estimator))
+    identity["noise"] = checkpoint_file.described(reading.noise_of(estimator))
     identity |= _of_functions(plan.settings)
     identity["estimator"] = type(estimator).__name__
     # One dtype has many names, and so have some other values.

@@ -14,6 +14,7 @@ from ..rows.mean_function import with_mean_function
 from ..rows.training_table import latent_offset
 from .by_blocks import by_blocks
 from .latent import LatentDistribution
+from .prior import before_fit
 
 # Of a standardised target.
 _LARGEST = 1e150
@@ -281,6 +282,7 @@ class TargetDistribution(TargetRows):
         both = self.predict_quantiles(X, levels, offset, alpha=alpha, trials=trials)
         return both[..., 0], both[..., 1]
 
+    @before_fit
     @with_mean_function
     def sample_y(
         self,
@@ -293,7 +295,7 @@ class TargetDistribution(TargetRows):
         alpha: PerRow = None,
         trials: PerRow = None,
     ) -> Floats:
-        """Draw targets from the prediction, noise included.
+        """Draw targets from the prediction, noise included; before `fit` from the prior, as in `predict`.
 
         Parameters
         ----------

@@ -78,7 +78,7 @@ class LatentDistribution:
         True
         """
         if return_std and return_cov:
-            raise RuntimeError("At most one of return_std and return_cov can be requested.")
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
         X = self._check_rows(X)
         offset, scale = self.likelihood_.latent_units(self._y_scale.offset, self._y_scale.scale)
         single = len(self._posterior.alpha) == 1 and getattr(self, "_single_output", True)

@@ -17,6 +17,7 @@ from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
+from .prior import before_fit
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
@@ -63,6 +64,7 @@ class TargetMoments(TargetDistribution):
         trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]: ...
 
+    @before_fit
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
     def predict(
@@ -77,6 +79,10 @@ class TargetMoments(TargetDistribution):
         trials: PerRow = None,
     ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
+
+        Before `fit` an estimator with a ``kernel`` predicts from the prior, as scikit-learn's GaussianProcessRegressor
+        does: one output with the initial values of kernel and likelihood, in the units of the given X and of the
+        standardised y.
 
         Parameters
         ----------
@@ -124,7 +130,7 @@ class TargetMoments(TargetDistribution):
         (3, 3)
         """
         if return_std and return_cov:
-            raise RuntimeError("At most one of return_std and return_cov can be requested.")
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
         X = self._check_rows(X)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         if return_cov:

@@ -16,6 +16,8 @@ from . import encoding, inputs, long_tables
 
 # Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
+# Rows of training that the fitted estimator holds, at most: as many as a regression has points with nothing set.
+KEPT_ROWS = 5000
 
 
 class Scales(NamedTuple):
@@ -26,10 +28,13 @@ class Scales(NamedTuple):
 
 
 def weighted(X, types, targets, batch_size):
-    """The rows with weight (merged where equal, on the full batch), and X's spans of rounding."""
+    """The rows with weight (merged where equal, on the full batch), X's spans of rounding, and the places of few rows.
+
+    The places are an array (2, N): of each row the position in the table, or -1 without weight, and its own weight.
+    """
     if isinstance(X, Rows):
         table, span = long_tables.weighted(X, types, targets, batch_size)
-        return distinct(table, targets.n_classes > 0) if table.n_rows <= batch_size else table, span
+        return distinct(table, targets.n_classes > 0)[0] if table.n_rows <= batch_size else table, span, None
     weight = inputs.weights(targets.weight, X)
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
@@ -39,7 +44,12 @@ def weighted(X, types, targets, batch_size):
     X, y = map(snapped, tables, spans)
     known = (None if each is None else each[used].T for each in (targets.offset, targets.known, targets.mean_function))
     table = Table(X, y.T, weight[used], *known)
-    return distinct(table, targets.n_classes > 0) if len(table.weight) <= batch_size else table, spans[0]
+    position = np.arange(len(table.weight))
+    if len(table.weight) <= batch_size:
+        table, position = distinct(table, targets.n_classes > 0)
+    places = np.stack([np.full(len(used), -1.0), weight])
+    places[0, used] = position
+    return table, spans[0], places if len(used) <= KEPT_ROWS else None
 
 
 def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False):
@@ -109,7 +119,7 @@ def latent_offset(offset, scale, n_latent):
 
 
 def distinct(table, of_labels):
-    """Return the distinct rows of a table in a fixed order, with their weights summed.
+    """Return the distinct rows of a table in a fixed order, with their weights summed; and where each row has gone.
 
     A repeated row and a row of twice the weight then give the same table, to the bit, and so does every order of the
     rows; every order and sign of the columns, and with ``of_labels`` other names of the labels, give the same order.
@@ -124,7 +134,9 @@ def distinct(table, of_labels):
     weight = np.add.reduceat(table.weight[order], start)
     place = order_of(columns[order[start]], weight, kinds, [table.n_columns] if of_labels else [])
     found = [None if each is None else np.ascontiguousarray(each) for each in table.rows(order[start][place])]
-    return Table(*found)._replace(weight=weight[place])
+    position = np.empty(len(order), int)
+    position[order] = np.repeat(np.argsort(place), np.diff([*start, len(order)]))
+    return Table(*found)._replace(weight=weight[place]), position
 
 
 # A canonical order of the rows, which does not depend on how the table is given. Rows that are drawn by their places
