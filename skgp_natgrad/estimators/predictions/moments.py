@@ -80,9 +80,7 @@ class TargetMoments(TargetDistribution):
     ) -> Floats | tuple[Floats, Floats]:
         """Predict the mean of y, and on request its standard deviation or covariance.
 
-        Before `fit` an estimator with a ``kernel`` predicts from the prior, as scikit-learn's GaussianProcessRegressor
-        does: one output with the initial values of kernel and likelihood, in the units of the given X and of the
-        standardised y.
+        Before `fit`, with a given ``kernel``: those of the prior of one output, with X and y in the model's own units.
 
         Parameters
         ----------
@@ -92,12 +90,8 @@ class TargetMoments(TargetDistribution):
             Also return the predictive standard deviation of y, noise included.
         return_cov : bool, default=False
             Also return the joint predictive covariance of y, noise included.
-        offset : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        offset, alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            What is known of the rows, as in `fit`.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
             Where to write, such as to a `numpy.memmap`; by default new arrays. Rows of files are predicted by blocks.
 
