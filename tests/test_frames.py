@@ -58,6 +58,10 @@ Y = np.sin(FRAME.age / 8.0) + (FRAME.city == "Rome") + 0.7 * FRAME.owns + FRAME.
 Y = (Y + 0.1 * RNG.normal(size=N)).to_numpy()
 TARGETS = {NGDSVGPRegressor: Y, NGDSVGPClassifier: np.where(np.median(Y) < Y, "high", "low")}
 each_estimator = pytest.mark.parametrize("estimator", TARGETS)
+# The same code serves both.
+first_of_all_the_regressor = pytest.mark.parametrize(
+    "estimator", [NGDSVGPRegressor, pytest.param(NGDSVGPClassifier, marks=pytest.mark.slow)]
+)
 NEW = table(30)
 
 
@@ -126,7 +130,7 @@ def test_the_rarest_levels_are_one():
     assert_allclose(model.feature_importances_.sum(), 1.0)
 
 
-@each_estimator
+@first_of_all_the_regressor
 def test_categories_may_be_named(estimator):
     y, frame = TARGETS[estimator], FRAME[["age", "owns"]].assign(code=FRAME.code.astype(int), city=FRAME.city)
     first = estimator(categorical_features=["code", "city"], **FAST).fit(frame, y)
@@ -426,7 +430,7 @@ def test_a_model_of_a_frame_is_saved_and_loaded(estimator, fitted, tmp_path):
         assert each.encoding_.names == model.encoding_.names
 
 
-@each_estimator
+@first_of_all_the_regressor
 def test_streams_and_warm_starts_keep_the_encoding(estimator):
     y = TARGETS[estimator]
     model = estimator(**FAST, n_inducing=30, max_iter=20, warm_start=True).fit(FRAME, y)
@@ -526,7 +530,15 @@ CHECKS = [
 
 
 @pytest.mark.parametrize(
-    ("estimator", "check"), [pytest.param(each, check, id=f"{each.__name__}-{name}") for each, name, check in CHECKS]
+    ("estimator", "check"),
+    [
+        pytest.param(
+            *(each, check),
+            id=f"{each.__name__}-{name}",
+            marks=pytest.mark.slow if each is NGDSVGPClassifier else (),
+        )
+        for each, name, check in CHECKS
+    ],
 )
 def test_scikit_learns_checks_with_missing_values(estimator, check):
     options = {"missing_inputs": "allow", "categorical_features": None, "n_inducing": 10, "max_iter": 20}
