@@ -141,10 +141,10 @@ def test_the_jitter_is_least_where_nothing_is_divided_by_it(estimator, arguments
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"likelihood": "negative_binomial"}, "not likelihood NegativeBinomial; use solver='ngd'"),
+        ({"likelihood": "negative_binomial"}, "not for likelihood NegativeBinomial; use solver='ngd'"),
         ({"objective": "predictive"}, "of the ELBO, not of objective='predictive'"),
         ({"basis": "solve"}, "on one set of points; leave basis='solve'"),
-        ({"n_mean_inducing": 3}, "n_mean_inducing=3, but with Gaussian noise .* give 0, or 20 as there are rows"),
+        ({"n_mean_inducing": 3}, "n_mean_inducing=3, but with Gaussian noise .* give 0, or the number of rows, 20"),
     ],
 )
 def test_one_step_is_refused_where_it_has_no_end(arguments, message, rng):

@@ -15,6 +15,7 @@ from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad.likelihoods import Gaussian, NegativeBinomial, Poisson
 from skgp_natgrad.solve import newton
 from skgp_natgrad.solve.system import prior_of, whitened
+from skgp_natgrad.start import routes
 
 KERNEL = ConstantKernel(0.8) * RBF(0.7)
 
@@ -212,6 +213,13 @@ def test_counts_that_vary_more_than_their_rate_get_a_wide_density():
     linear = PoissonRegressor(alpha=1e-3).fit(X[:450], y[:450])
     without = stats.poisson.logpmf(y[450:], linear.predict(X[450:])).mean()
     assert reg.predict_log_density(X[450:], y[450:]).mean() > without + 0.5
+
+
+@pytest.mark.parametrize(("solver", "name"), [("evidence", "Newton step"), ("ngd", "iteration")])
+def test_the_text_on_a_fit_counts_its_steps(solver, name):
+    one, two = (routes.route_of(solver, Poisson()).described(svgp.Settings(), n_iter) for n_iter in (1, 2))
+    assert f"1 {name} o" in one
+    assert f"2 {name}s o" in two
 
 
 def test_what_it_does_not_take_is_said():

@@ -1,8 +1,8 @@
 """Class labels: the kernel's scale, the calibration and q, with rows that are held out.
 
-The kernel's scale is that of the largest density of held-out labels, and their predictions calibrate the
-class probabilities. (Leave-one-out moments from the slopes alone favour scales that are too large: a
-label that its own latent value fits well has next to no curvature.)
+The kernel's scale maximises the density of held-out labels, and their predictions calibrate the class
+probabilities. (Leave-one-out moments from the slopes would favour scales that are too large: a label
+that its own latent value fits well has hardly any curvature.)
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from .system import covariance_of, of_likelihood, points_of, prior_of
 
 # The kernel's scale changes by this factor, at most so many times.
 _STEP, _STEPS = float(np.log(3.0)), 8
-# Nats per unit of weight by which the bound still changes at the end, before their share of `ROUGH` or `FINE`.
+# Change of the bound, in nats per unit of weight, that ends a search, times `ROUGH` or `FINE`.
 _LEAST_CHANGE = 1e-3
 # Parts of many labels that are held out where they also choose the weight of a mean function: it is uncertain.
 _PARTS_WITH_MEAN_FUNCTION = 3
-# Standard errors by which regression must be ahead of the likelihood.
+# Standard errors by which regression must be better than the likelihood.
 _SURE = 2.0
 
 
 class _Problem(NamedTuple):
-    """What the fits of one table share."""
+    """The common part of all fits to one table."""
 
     parameters: Parameters
     constants: Constants
@@ -78,12 +78,12 @@ class _Problem(NamedTuple):
 
     @property
     def coarse(self):
-        """Parameters under which means are looked for that will be scaled, or are a start."""
+        """Parameters with a coarser likelihood, to search for means that will be scaled, or that are a start."""
         return self.parameters._replace(raw_likelihood=self.parameters.raw_likelihood.coarser())
 
     @property
     def roughly(self):
-        """The problem with means in single precision where the likelihood averages over points, which err by more."""
+        """The problem in single precision, if the likelihood's quadrature has larger errors than rounding."""
         return self._replace(rows=with_single(self.rows)) if self.likelihood.averages_points else self
 
     @property
@@ -115,7 +115,7 @@ class _Problem(NamedTuple):
         return [np.concatenate(each, axis=-1) for each in moments]
 
     def densities(self, fits):
-        """The `Densities` of the labels of all held-out rows, which are doubted."""
+        """The `Densities` of the labels of all held-out rows, with `HeldOut.doubt`."""
         held = self.held
         each = np.asarray(log_densities(self.likelihood, *self.moments(fits), held.y, held.doubt))
         return Densities(each, held.told, held.counts)
@@ -133,7 +133,7 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
     random_state : numpy.random.RandomState
         Chooses the held-out rows.
     share : float
-        Of many observations that are held out.
+        The held-out share, if there are many observations.
 
     Returns
     -------
@@ -148,19 +148,19 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
 
 
 def solve(parameters, constants, table, random_state, n_further=0, at_most=False):
-    """q of all rows, and the calibration of class probabilities by rows that are held out.
+    """q of all rows, and the calibration of class probabilities by held-out rows.
 
-    Means are those of the likelihood, or of regression (`regressed`) where held-out labels have a larger density under
-    these, both calibrated.
+    The means are the best under the likelihood, or those of a regression (`regressed`) if calibrated predictions by
+    these have a larger density of held-out labels.
 
     Parameters
     ----------
     parameters, constants, table, random_state
         As in `best_scale`.
     n_further : int, default=0
-        Further points on which the means rest.
+        Number of further points for the means.
     at_most : bool, default=False
-        Whether fewer will do where labels ask for no more: see `further_points`.
+        Whether there may be fewer if they gain almost as much: see `further_points`.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
 
 
 class _UnderLikelihood(NamedTuple):
-    """Means that are the best under the likelihood."""
+    """The best means under the likelihood."""
 
     problem: _Problem
 
@@ -200,15 +200,15 @@ class _UnderLikelihood(NamedTuple):
 
 
 class _OnFurtherPoints(NamedTuple):
-    """Means on further points, too, under the coarse likelihood, and the inducing points' covariance for them.
+    """Means on inducing and further points, under the coarse likelihood and the inducing points' covariance.
 
     Attributes
     ----------
     problem : _Problem
     wide : further_points.Wide
-        Rows that are whitened by the further points as well.
+        Rows whitened by both kinds of points.
     starts : list of Fit
-        Under the inducing points alone, without each of the folds.
+        On the inducing points only, one without each of the folds.
     """
 
     problem: _Problem
@@ -217,7 +217,7 @@ class _OnFurtherPoints(NamedTuple):
 
     @classmethod
     def of(cls, problem, parameters, table, n_further, at_most, random_state):
-        """These means, where labels ask for them; None if there are no points, or their covariance has no factor."""
+        """These means; None if there are no further points, or their covariance has no Cholesky factor."""
         candidates = further_points.candidates(table.X, problem.is_point)
         if not len(candidates):
             return None
@@ -248,7 +248,7 @@ class _OnFurtherPoints(NamedTuple):
         held = problem.folds[0].index
         earlier = np.array(before.h)
         earlier[held] = h[held]
-        # The mean of both: under a wide prior h would swing, and variances would not be those that were calibrated.
+        # The mean of both: under a wide prior h would oscillate, and variances would differ from the calibrated ones.
         h = 0.5 * (earlier + h)
         return self._best(rows, before._replace(h=h, covariance=covariance_of(rows.A, h)), FINE)
 
@@ -261,7 +261,7 @@ class _OnFurtherPoints(NamedTuple):
         def log_likelihood(mean):
             return value_and_slope(*system, *rounded(problem.likelihood, mean), rounded_var)
 
-        # Relative to a loss that is all but nothing, as of classes that hardly overlap, a change says little.
+        # Both tolerances: with classes that hardly overlap the loss is almost zero, and a relative change says little.
         ends = share * TOLERANCE, share * _LEAST_CHANGE * float(np.sum(rows.weight))
         start = fit.covariance, curvatures(*system, fit.mean, var), fit.w
         w, mean = further_points.best(log_likelihood, problem.constants.prior_mean, self.wide, *start, *ends)
@@ -269,7 +269,7 @@ class _OnFurtherPoints(NamedTuple):
 
 
 class _ByRegression(NamedTuple):
-    """Means that regress the labels."""
+    """Means of a regression of the labels."""
 
     problem: _Problem
 
@@ -286,7 +286,7 @@ class _ByRegression(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """A way to the means, its fits without each of the folds, their calibration, and held-out labels' densities."""
+    """A way to the means, its fits without each fold, their calibration, and the densities of held-out labels."""
 
     way: _UnderLikelihood | _OnFurtherPoints | _ByRegression
     fits: list
@@ -295,7 +295,7 @@ class _Judged(NamedTuple):
 
 
 def _judged(problem, way):
-    """The way, `_Judged` by rows that are held out."""
+    """The way, `_Judged` by held-out rows."""
     fits = [way.fit_without(fold) for fold in range(len(problem.folds))]
     moments, held, values = problem.moments(fits), problem.held, problem.mean_function_of_held
     found = calibrate(problem.likelihood, *moments, held.y, held.told, held.doubt, values)
@@ -313,8 +313,8 @@ def _gain(problem, judged):
 
 
 def _climb(problem, limits):
-    """The scale of largest density among those that differ by a factor, from one upwards, else downwards."""
-    # After a single turn h would still be that of the scale before, and the densities not comparable.
+    """The scale of largest density, in steps by a factor: upwards from one or, if that does not help, downwards."""
+    # After a single turn h would belong to the scale before, and the densities would not be comparable.
     best, fits = 0.0, problem.fits(0.0, None, 3)
     densities = problem.densities(fits)
     for direction in (_STEP, -_STEP):

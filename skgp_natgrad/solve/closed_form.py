@@ -7,10 +7,10 @@ rows whitened by the inducing points, A = L^-1 Kzx, and weights W,
     S^-1 = I + A W A^T / s^2,    S^-1 m = A W y / s^2
 
 and the bound is the collapsed one of Titsias 2009. The sums over the rows do not contain the noise
-variance s^2, so that any other noise costs one factorisation. Where rows have known variances a on
-top, W holds weight / (1 + a / s^2), and s^2 stays; where a target is missing, W holds zero. Of the
-kernel's hyperparameters the lengthscales stay; the noise and the scale of kernel and noise together
-are chosen by the density of each row given all others.
+variance s^2, so that another noise costs one factorisation. If rows have known variances a in
+addition, W holds weight / (1 + a / s^2), and s^2 is kept; where a target is missing, W holds zero.
+The lengthscales are kept; the noise, and the scale of kernel and noise together, maximise the
+leave-one-out density.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .left_out import held_out_rows, left_out_rows, widths
 from .noise_search import search_noise
 from .system import Means, gaussian_of, prior_of, sums_of, weights_of
 
-# Range of the search for the noise, in logarithms around its start: the noise of the exact process, which is smaller
-# than that of a few inducing points.
+# Range of the search for the noise, in logarithms around its start, which is the noise of the exact process: a model on
+# few inducing points has more.
 _RANGE = -4.0, 10.0
-# Of the log density of a Gaussian variable under its own distribution.
+# The variance of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -49,21 +49,21 @@ class Optimum(NamedTuple):
     q : Gaussian
     parameters : Parameters
     elbo : ndarray of shape (n_turns,)
-        The bound, last at this q.
+        The bound after each turn; the last is at this q.
     held_out : Average
-        The log density of held-out rows, of all targets together, in nats per unit of weight.
+        The log density of held-out rows, over all targets, in nats per unit of weight.
     calibration : Calibration, optional
         Of class probabilities.
     left_out : LeftOut, optional
-        Predictions of some rows from all others, where they were asked for.
+        Leave-one-out predictions of some rows, if they were requested.
     means : Means, optional
-        The mean where it rests on further points, too: q's own is then that part which the inducing points explain.
+        The mean, if it uses further points as well; its part on the inducing points is also in q.
     gain : Gain, optional
-        Of class labels, by how much held-out ones are predicted better than by their frequencies.
+        How much better held-out class labels are predicted than by their frequencies.
     neighbours : Neighbours, optional
-        The rows from which others are predicted, where they are predicted better so.
+        The rows from which others are predicted, if they predict better than the inducing points.
     status : str, optional
-        Why q is not the best one yet: "turns" if Newton's method ended at its limit of them.
+        Why q may not be the best one: "turns" if Newton's method reached its largest number of turns.
     """
 
     q: gaussian.Gaussian
@@ -79,7 +79,7 @@ class Optimum(NamedTuple):
 
 
 def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True):
-    """The best q of all rows; noise and scale are chosen by leave-one-out densities as far as their bounds allow.
+    """The best q of all rows; leave-one-out densities choose noise and scale within their bounds.
 
     Parameters
     ----------
@@ -90,12 +90,12 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     random_state : numpy.random.RandomState
         Chooses the held-out rows.
     n_left_out : int, default=0
-        Rows whose predictions from all others are wanted.
+        Number of rows to predict from all others.
     on_all_rows : bool, default=False
-        Whether the mean may rest on all rows, if that predicts these rows better (`row_means`). It asks for one kernel,
-        and for rows in the memory of one process.
+        Whether the mean may use all rows, if that predicts these rows better (`row_means`). It needs one kernel, and
+        all rows in the memory of one process.
     searches : bool, default=True
-        Otherwise noise and scale stay.
+        If False, noise and scale are kept.
 
     Returns
     -------
@@ -109,14 +109,14 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
     if table.has_known or not searches:
-        # Known variances give the scale; the rest of the noise is that of the evidence.
+        # Known variances fix the scale; the rest of the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
     log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds, ranges)
     factor, whitened_by = np.exp(log_scales), parameters
     sums, held = sums.multiplied(factor), held.multiplied(factor)
     for k in np.flatnonzero(np.isnan(log_noise)):
-        # For the scale that is used, which bounds or other targets have moved.
+        # The noise for the scale in use, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
     parameters = parameters._replace(
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
@@ -154,7 +154,7 @@ def _best_q(sums, log_noise):
 def _bound(sums, log_noise, noise, q, explained):
     """The collapsed bound, from ``explained`` = 2 cross - gram m.
 
-    Least at the best mean: an error of the mean counts as its square, and not times 1 / s^2.
+    In this form an error of the mean enters by its square only, and not multiplied by 1 / s^2.
     """
     fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
     normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
@@ -163,23 +163,23 @@ def _bound(sums, log_noise, noise, q, explained):
 
 
 def _average(held, share, density):
-    """The density of all targets together, each with a share, and its standard error."""
+    """The sum of the targets' densities, weighted by their shares, and its standard error."""
     n_rows = np.maximum(list(map(held.n_rows, range(len(density)))), 1)
     error = float(np.sqrt((share**2 * _VARIANCE / n_rows).sum()))
     return Average(float((share * density).sum()), error)
 
 
 def _ranges(start, bounds, weight):
-    """The range of each target's noise: lower where all weights are small, as the evidence does not know that."""
+    """The range of each target's noise; lower if all weights are small, which the evidence ignores."""
     least, most = _RANGE[0] + min(np.log(common_weight(weight)), 0.0), _RANGE[1]
     return [np.clip([each + least, each + most], *ends) for each, ends in zip(start, bounds, strict=True)]
 
 
 def _scales(parameters, constants, sums, held, start, bounds, ranges):
-    """Logarithms of what each kernel is multiplied by (J,), and of the noise that goes with it, and densities (K,).
+    """Log factors of the kernels (J,), and the log noise and the density of each target (K,).
 
-    The scale has the largest density of the kernel's targets, within its bounds. The noise is NaN where
-    it must be searched for under this scale.
+    The factor maximises the density of the kernel's targets, within its bounds. The noise is NaN if it
+    must be searched for under this factor.
     """
     n_kernels = len(parameters.log_kernels)
     found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
@@ -193,7 +193,7 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges):
         for k in targets:
             log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], True)
             each.append(np.log(scale))
-        # A constant target fits under any scale, and better the smaller it is.
+        # A constant target fits under any scale, best under the smallest.
         varies = np.array([np.ptp(np.asarray(held.y[k])[np.asarray(held.weight[k]) > 0.0]) > 0.0 for k in targets])
         found[j] = np.clip(np.mean(np.array(each)[varies if varies.any() else ~varies]), *limits)
         together = log_noise + found[j]

@@ -1,17 +1,17 @@
 """q of all rows for class labels: the best means, and one covariance for all latent functions.
 
-The bound has no closed form in q here, but given the hyperparameters it is soon found. Rows are
-whitened by the inducing points, A = L^-1 Kzx, once. Then two parts take turns until the bound stays:
+The best q has no closed form here, but for given hyperparameters it is found in a few turns. Rows are
+whitened by the inducing points once, A = L^-1 Kzx. Then two parts alternate until the bound converges:
 
 - the covariance takes the natural gradient step of size one (Salimbeni, Eleftheriadis and Hensman
-  2018, eq. 10), S^-1 = I + A diag(h) A^T with h = -2 dE/dvar. Of several latent functions the largest
-  h of each row serves all, so that one factorisation does, however many classes there are;
-- the means, under these variances, are found by L-BFGS, in coordinates in which S is the identity. For
-  a log-concave likelihood there is one maximum.
+  2018, eq. 10), S^-1 = I + A diag(h) A^T with h = -2 dE/dvar. All latent functions use the largest h
+  of each row, so that one factorisation is enough, however many classes there are;
+- L-BFGS finds the means under these variances, in coordinates in which S is the identity. For a
+  log-concave likelihood there is one maximum.
 
-With one latent function both parts raise the bound, and the end is its maximum over all q.
+With one latent function both parts raise the bound, and it converges to its maximum over all q.
 
-The hyperparameters stay: see `class_labels`.
+The hyperparameters are kept: see `class_labels`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from ..variational.bound import data_term
 from ..variational.model import Batch
 from .system import Covariance, covariance_of, rows_of, whitened
 
-# Rows of one evaluation of the likelihood: arrays of this size stay in a processor's cache. A GPU has more work so.
+# Rows in a block of the likelihood: arrays of this size stay in a processor's cache. A GPU gets larger ones.
 _BLOCK_ROWS, _BLOCK_ROWS_OF_GPU = 512, 1024
-# Up to so many rows similar tables share programs; of more rows each block is filled up to a multiple of this part.
+# Tables with up to so many rows are padded to shared sizes; with more, to blocks of a multiple of this part.
 _SHARED, _PARTS = 640, 16
-# Nats per row by which the bound still changes at the end, and most turns of covariance and means.
+# The change of the bound, in nats per row, that ends the turns of covariance and means; and the most turns.
 TOLERANCE, TURNS = 3e-3, 6
-# Of L-BFGS: most iterations, and the relative change of the bound at its end as a share of the tolerance, where the
-# covariance will still change and in the end.
+# L-BFGS: most iterations; and the relative change of the bound that ends it, as a share of the tolerance, while the
+# covariance will still change, and at the end.
 _ITERATIONS, ROUGH, FINE = 200, 0.1, 1e-2
 _CORRECTIONS = 10
-# Latent variances of the first curvature.
+# Bounds of the latent variances at which the first curvature is computed.
 _FIRST_VARIANCES = 1e-6, 1.0
-# By how much the latent value of a row's label exceeds the others' in regression; and its noise variance as a share of
-# the prior one.
+# In regression, the latent value of a row's label less those of other labels; and the noise variance as a share of the
+# prior variance.
 _MARGIN, _NOISE = 10.0, 0.01
 
 
@@ -58,11 +58,11 @@ class Rows(NamedTuple):
     A : array of shape (M, N)
         Whitened.
     explained, residual : array of shape (N,)
-        Their squared lengths, and what the points leave unexplained of the prior variances.
+        The squared lengths of A's columns, and the prior variances that the points do not explain.
     y : array of shape (T, N)
     weight : array of shape (N,)
     A_single : array of shape (M, N), optional
-        A in single precision, in which the means are looked for: see `with_single`.
+        A in single precision, for the search for the means: see `with_single`.
     """
 
     A: jax.Array
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """q under one scale of the kernel, in NumPy.
+    """q under one scale of the kernel, as NumPy arrays.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Fit(NamedTuple):
     mean : ndarray of shape (K, N)
         Latent means at all rows.
     h : ndarray of shape (N,)
-        The curvature that S is made of.
+        The curvatures in S.
     bounds : list of float
         The bound after each turn.
     """
@@ -103,7 +103,7 @@ class Fit(NamedTuple):
 
     @property
     def q(self):
-        """A `Gaussian` whose covariance all latent functions share: it is stored once."""
+        """A `Gaussian`; all latent functions share its covariance, which is stored once."""
         precision, inverse_root = map(np.asarray, (self.covariance.precision, self.covariance.inverse_root))
         cov, log_det_cov = inverse_root.T @ inverse_root, 2.0 * np.log(np.diag(inverse_root)).sum()
         return gaussian.Gaussian(self.w @ precision, precision[None], self.w, cov[None], np.array([log_det_cov]))
@@ -146,7 +146,7 @@ def _curvatures(parameters, constants, mean, var, y, weight):
 
 @jax.jit
 def _loss(t, parameters, constants, rows, covariance, scale):
-    """Minus the bound, without the covariance's part, and its gradient in t = w R (K, M); the latent means, too."""
+    """Minus the bound without the covariance's divergence, its gradient in t = w R (K, M), and the latent means."""
     A = rows.A if rows.A_single is None else rows.A_single
     var, root = scale * rows.residual + covariance.own, jnp.sqrt(scale)
     known = t, covariance.inverse_root, constants.prior_mean, var, root, rows.weight
@@ -190,30 +190,30 @@ def rows_of_table(parameters, prior, table):
 
 
 def with_single(rows):
-    """The rows for means that are a start, or that few points of a likelihood leave uncertain by far more.
+    """The rows for means that are only a start, or whose quadrature errs by far more than single precision.
 
-    Covariances are made of the rows in double precision.
+    Covariances are computed from the rows in double precision.
     """
     return rows._replace(A_single=jnp.asarray(rows.A, np.float32))
 
 
 def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURNS, tolerance=TOLERANCE):
-    """Covariance and means in turn, until the bound stays.
+    """Update covariance and means in turn until the bound converges.
 
     Parameters
     ----------
     parameters : Parameters
-        Of the likelihood; the kernel is in ``rows``.
+        Of the likelihood; the kernel enters through ``rows``.
     constants : Constants
     rows : Rows
     log_scale : float
-        Logarithm of what the kernel is multiplied by.
+        Logarithm of the kernel's factor.
     before : Fit, optional
-        Under another scale; the start.
+        The start, a fit under another scale.
     turns : int
-        At most so many.
+        Most turns.
     tolerance : float
-        The change of the bound, in nats per unit of weight, that ends them.
+        The change of the bound, in nats per unit of weight, that ends the turns.
 
     Returns
     -------
@@ -224,12 +224,12 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
     if before is None:
         w = np.zeros((n_latent, len(rows.A)))
         mean = np.broadcast_to(constants.prior_mean, (n_latent, n_rows))
-        # Under a wide prior the labels seem to say little, and the first covariance would be too wide. At a row
-        # far from all points nothing is explained, and at variance zero there is no derivative.
+        # Variances are clipped: under a wide prior the curvatures would be too small, and the first covariance too
+        # wide; and at a row far from all points the variance would be zero, where there is no derivative.
         var = np.clip(scale * np.asarray(rows.explained), *_FIRST_VARIANCES)
         h = curvatures(parameters, constants, rows, mean, var).max(0)
     else:
-        # The same means.
+        # The latent means stay the same.
         w = before.w * np.exp(0.5 * (before.log_scale - log_scale))
         h = before.h
     bounds = []
@@ -241,13 +241,13 @@ def fit_at_scale(parameters, constants, rows, log_scale, before=None, turns=TURN
             break
         var = scale * np.asarray(rows.residual) + np.asarray(covariance.own)
         after = curvatures(parameters, constants, rows, mean, var).max(0)
-        # The mean of both from the second turn on: under a wide prior h would swing.
+        # The mean of both from the second turn on: under a wide prior h would oscillate.
         h = 0.5 * (h + after) if turn else after
     return Fit(log_scale, w, covariance, *map(np.asarray, (mean, h)), bounds)
 
 
 def refined(parameters, constants, rows, fit, tolerance=TOLERANCE):
-    """The fit with means to more digits under its covariance; the arguments are those of `fit_at_scale`."""
+    """The fit with more precise means under its covariance; for the arguments see `fit_at_scale`."""
     scale, precision = float(np.exp(fit.log_scale)), FINE * tolerance
     w, mean, value = _best_means(parameters, constants, rows, fit.w, fit.covariance, scale, precision)
     bound = value - len(w) * float(fit.covariance.divergence)
@@ -255,10 +255,10 @@ def refined(parameters, constants, rows, fit, tolerance=TOLERANCE):
 
 
 def _best_means(parameters, constants, rows, w, covariance, scale, precision):
-    """The whitened means with the largest bound, the latent means, and the bound without the covariance's part."""
+    """The whitened means of largest bound, the latent means, and the bound without the covariance's divergence."""
     shape, root, inverse_root = np.shape(w), np.asarray(covariance.root), np.asarray(covariance.inverse_root)
     if rows.A_single is not None:
-        # Once, and not in each evaluation.
+        # Converted once, and not in each evaluation.
         covariance = covariance._replace(inverse_root=jnp.asarray(covariance.inverse_root, np.float32))
     system = parameters, constants, rows, covariance, scale
 
@@ -272,7 +272,7 @@ def _best_means(parameters, constants, rows, w, covariance, scale, precision):
 
 
 def minimised(loss, start, precision, change=0.0):
-    """Where ``loss``, of a vector, with its gradient, is least; its relative change ends the search, or ``change``."""
+    """The minimum of ``loss``, which returns value and gradient; a relative ``precision`` or ``change`` ends L-BFGS."""
     options = {"maxiter": _ITERATIONS, "ftol": precision, "gtol": 0.0, "maxcor": _CORRECTIONS}
     last = np.inf
 
@@ -289,12 +289,12 @@ def minimised(loss, start, precision, change=0.0):
 
 
 def regressed(rows, prior_mean):
-    """The `Fit` that regresses the labels: natural parameters A diag(h) A^T and A diag(h) z, of targets z.
+    """The `Fit` of a regression of the labels, with natural parameters A diag(h) A^T and A diag(h) z for targets z.
 
-    As if their noise were Gaussian (Rasmussen and Williams 2006, section 6.5). Under the likelihood a label that is
-    almost certain says next to nothing more. Where classes hardly overlap it is rows at their margins alone that speak,
-    and the means of a regression, to which all rows have something to say, are better. The scale of these has no
-    meaning before class probabilities are calibrated.
+    It treats their noise as Gaussian (Rasmussen and Williams 2006, section 6.5). Under the likelihood a label that is
+    almost certain has hardly any influence. If classes hardly overlap, only rows at their margins have one, and the
+    means of a regression, where all rows count, are better. The scale of these means is arbitrary until class
+    probabilities are calibrated.
 
     Parameters
     ----------
@@ -311,10 +311,10 @@ def regressed(rows, prior_mean):
 
 
 def targets_of(y, weight, prior_mean):
-    """By how much latent values (K, N) that are right of the labels ``y`` (N,) exceed the prior mean."""
+    """The targets of the regression: ideal latent values (K, N) for the labels ``y`` (N,), less the prior mean."""
     if len(prior_mean) == 1:
         # The difference of two latent functions.
         return _MARGIN * (y - 0.5) - prior_mean
     found = _MARGIN * np.equal(y, np.arange(len(prior_mean))[:, None]) - prior_mean
-    # What all of them have in common has no part in class probabilities.
+    # A constant that all latent functions share does not change class probabilities.
     return found - np.average(found.mean(0), weights=weight)

@@ -1,8 +1,8 @@
 """The exact mean on all points, from a linear system in place of gradient steps: see `mean_system`.
 
-The noise that was trained with a few inducing points is too large for all the points: the likelihood's parameters are
+Noise that was trained with few inducing points is too large for all the points. So the likelihood's parameters are
 estimated anew from leave-one-out predictions, which come with the solution. For a Gaussian likelihood a search finds
-the noise of largest leave-one-out density, at one factorisation per trial; for other likelihoods parameters and
+the noise of largest leave-one-out density, at one factorisation per trial. For other likelihoods parameters and
 solution are computed in turn.
 """
 
@@ -33,7 +33,7 @@ _NEWTON_HALVINGS = 10
 _ROUNDS = 6
 # Fall of the bound, relative to its terms, that counts as rounding.
 _ROUNDING = 1e-9
-# Number of rows whose leave-one-out predictions are formed.
+# Number of rows with leave-one-out predictions.
 _HELD_OUT_ROWS = 4000
 # Change of the likelihood's raw parameters, and precision of the search, at which the estimation stops.
 _SETTLED = 0.05
@@ -110,8 +110,8 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
 def optimum(parameters, prior, position, constants, rows, tol):
     """The best mean and covariance for fixed hyperparameters.
 
-    Newton's method: a step is halved until the bound does not fall. With a
-    conjugate likelihood one step is enough, and it cannot be too long.
+    Newton's method, with steps that are halved until the bound does not fall. With a
+    conjugate likelihood one full step is enough.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def optimum(parameters, prior, position, constants, rows, tol):
 def _statistics_of(parameters, prior, position, statistics, constants, rows, tried):
     """The statistics of a conjugate likelihood under the parameters ``tried``, from those under ``parameters``."""
     if rows.has_known:
-        # The curvatures of rows whose noise is known in part are not proportional.
+        # With known variances the rows' curvatures do not change by a common factor.
         return pass_over(tried, prior, position, constants, rows)
     return rescaled(statistics, parameters, tried, constants)
 
@@ -146,10 +146,9 @@ def _statistics_of(parameters, prior, position, statistics, constants, rows, tri
 def _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out):
     """Estimate the likelihood's parameters and the position in turn.
 
-    The parameters are estimated under the variance of a process whose covariance, too,
-    rests on all the points. With that of the inducing points alone, part of the
-    variance would be counted that the mean has already explained; the noise, reduced
-    by it, would fall without end.
+    The parameters are estimated with the predictive variances of a process whose covariance,
+    too, uses all the points. With the inducing points only, the variance would contain a part
+    that the mean already explains; the noise would be reduced by it again and again.
     """
     residual = unexplained(parameters, prior, held_out)
     for _ in range(_ROUNDS):
@@ -193,10 +192,10 @@ def predictions(parameters, prior, factor, position, constants, batch):
     -------
     mean : array of shape (K, B)
     var : array of shape (K, B)
-        The predicted variance, from all rows: one row hardly changes what the
-        inducing points leave unexplained.
+        The predicted variance, from all rows: a single row hardly changes the
+        variance that the inducing points do not explain.
     own : array of shape (K, B)
-        s / (1 - lam s), the variance of the mean's weights.
+        s / (1 - lam s), the variance due to the mean's weights.
     """
     moments, A = latent(parameters, prior, position, constants, batch)
     _, g, lam = slopes(parameters, constants, moments, batch)
@@ -232,7 +231,7 @@ def estimate_likelihood(parameters, mean, var, constants, batch):
     def loss(x):
         return -float(_held_out_density(rebuilt(x, like), mean, var, batch))
 
-    # By finite differences: a predictive density need not have a reverse-mode derivative.
+    # Finite differences are used, since a predictive density need not have a reverse-mode derivative.
     found = optimize.minimize(loss, flat(like), method="L-BFGS-B", bounds=optimize.Bounds(*limits(constants)))
     return parameters._replace(raw_likelihood=rebuilt(found.x, like)) if np.isfinite(found.fun) else parameters
 
@@ -245,9 +244,9 @@ def limits(constants):
 def search_noise(parameters, prior, statistics_of, constants, held_out):
     """Search for the noise with the largest leave-one-out density; the system is solved anew for each trial.
 
-    ``statistics_of`` gives the statistics of all rows under other parameters. The noise
-    that is found compensates for a predicted variance that is too large, and can be
-    smaller than the noise of the data. Parameters that are not positive are not noise, and keep their values.
+    ``statistics_of`` returns the statistics of all rows under other parameters. If the predicted
+    variance is too large, the noise found compensates for it, and is smaller than the noise of the
+    data. Parameters that need not be positive are no noise, and keep their values.
     """
     (lower, upper), best = limits(constants), flat(parameters.raw_likelihood)
 

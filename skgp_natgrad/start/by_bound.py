@@ -1,9 +1,9 @@
-"""Hyperparameters at the largest bound of some rows, for likelihoods that `solve.newton` solves in one step.
+"""Hyperparameters that maximise the ELBO of some rows, for likelihoods whose q `solve.newton` finds.
 
-The bound of the best q is a function of the hyperparameters alone, and is maximised by L-BFGS, as the evidence of
-Gaussian noise is. Where numbers vary more than the likelihood allows, the bound is misled: it explains by the function
-what is noise. Then held-out rows are predicted better by a wide prior of which the points leave much unexplained, and
-that decides.
+The bound of the best q depends on the hyperparameters alone. L-BFGS maximises it, as it maximises the evidence under
+Gaussian noise. Where the data are overdispersed for the likelihood, the bound is misled: the latent function follows
+the noise. A prior of large variance, most of which the points do not explain, then predicts held-out rows better, and
+is used if it does.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .started import multiplied
 from .state import init, specification
 from .view import View
 
-# Rows of the search, and iterations of L-BFGS.
+# Rows that the search uses, and its iterations of L-BFGS.
 _ROWS, _ITERATIONS = 2000, 60
-# Starts of the default kernel: its variance, and lengthscales as multiples of sqrt(D) deviations; and the deviation of
-# the prior on their logarithms around the first.
+# Starts of the default kernel: its variance, its lengthscales as multiples of sqrt(D) standard deviations of a column,
+# and the standard deviation of the log-normal prior around the first lengthscale.
 _VARIANCE, _LENGTHS, _DEVIATION = 0.5, (1.0, 0.3, 0.1), 1.5
-# Variances of the wide priors as multiples of the start's, standard errors by which one must be better, and fewest
-# held-out rows that tell.
+# Variances of the wide priors as multiples of the start's; by how many standard errors one must be better; and the
+# fewest held-out rows for this comparison.
 _WIDER, _SURE, _FEWEST = (1.0, 3.0, 9.0), 2.0, 15
 
 
 class _Problem:
-    """Some rows and the bound of their best q as a function of a plan's hyperparameters.
+    """Some rows, and the bound of their best q as a function of a plan's hyperparameters.
 
     Parameters
     ----------
     plan : Plan
-        With one kernel, and a likelihood that is solved `by_newton`.
+        With one kernel and a likelihood that has `by_newton`.
     table : Table
     random_state : numpy.random.RandomState
         Chooses rows and inducing points.
@@ -60,12 +60,12 @@ class _Problem:
         return self._parameters._replace(log_kernels=log_kernels, raw_likelihood=raw_likelihood)
 
     def bound(self, parameters, q=None):
-        """The best `newton.Fit`, and its bound with the log prior."""
+        """The best `newton.Fit`, and its bound plus the log prior."""
         fit = newton.best_q(parameters, self._constants, self._batch, q)
         return fit, fit.bounds[-1] + float(self._constants.log_prior(parameters))
 
     def maximised(self, plan):
-        """The plan with the hyperparameters of largest bound, from its own on and within their bounds."""
+        """The plan at the maximum of the bound; the search starts at its hyperparameters, within their bounds."""
         start, q = self.parameters_of(plan), None
 
         def parameters_at(x):
@@ -96,14 +96,14 @@ class _Problem:
 
 
 def maximised(plan, table, random_state):
-    """The plan with the hyperparameters of its own kernel at the largest bound of some rows."""
+    """The plan with the hyperparameters of its own kernel that maximise the bound of some rows."""
     problem = _Problem(plan, table, random_state)
     with threads.single_threaded(sizes.OF_STEPS):
         return problem.maximised(plan)
 
 
 def plain(plan, table, random_state):
-    """The plan with the default kernel, Matern 5/2, of the largest bound, or of a better density of held-out rows."""
+    """The plan with a Matern 5/2 that maximises the bound, or a wide one that predicts held-out rows better."""
     view = View(table)
 
     def of_length(factor):
@@ -111,7 +111,7 @@ def plain(plan, table, random_state):
         return plan._replace(kernels=(multiplied(kernel, _VARIANCE),), hyperparameter_prior=None)
 
     starts = [of_length(factor) for factor in _LENGTHS]
-    # Of few events the largest bound is sometimes that of a function which follows each of them.
+    # With few events the largest bound sometimes belongs to a function that follows each event.
     weak = {"length_scale": priors.LogNormal(sigma=_DEVIATION)}
     problem = _Problem(starts[0]._replace(hyperparameter_prior=weak), table, random_state)
     with threads.single_threaded(sizes.OF_STEPS):

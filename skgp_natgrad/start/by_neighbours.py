@@ -1,8 +1,8 @@
-"""Hyperparameters of a table as dense as it is: those under which rows are predicted best by their neighbours.
+"""Hyperparameters for the whole table: those under which its rows are predicted best from their neighbours.
 
-The evidence of some random rows sees the table as sparse as these rows are. It finds lengthscales that are too long for
-what the whole table tells, and prefers smooth kernels. The density of a row given its m nearest among all rows is cheap
-(Vecchia 1988; Datta, Banerjee, Finley and Gelfand 2016):
+Some random rows are farther apart than the rows of the whole table. Their evidence therefore chooses lengthscales that
+are too long, and kernels that are too smooth, for the whole table. The density of a row given its m nearest among all
+rows is cheap (Vecchia 1988; Datta, Banerjee, Finley and Gelfand 2016):
 
     mean = k^T a,  variance = k_xx + s^2 - k^T b,  a = C^-1 y,  b = C^-1 k,  C = K(neighbours) + s^2 I
 
@@ -10,7 +10,7 @@ Its gradient needs no derivative of a factorisation. With the slopes g of the me
 
     d C = -g (a b^T + b a^T) / 2 + h b b^T,    d k = g a - 2 h b,    d k_xx = h
 
-is pulled back through the kernel alone.
+is pulled back through the kernel only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .evidence import Best, Hyperparameters, minimised
 from .neighbours import LEFT_OUT, covariances, nearest, of_neighbours
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-# Rows whose covariances with their neighbours are made, factorised and pulled back at a time.
+# Rows that are treated at a time: their covariances are computed, factorised and pulled back.
 _BLOCK_ROWS = 50
-# Factors of the lengthscales and of the noise with which a search may begin as well, which so many rows compare.
+# Factors of lengthscales and noise that give further starts, and the number of rows that compares the starts.
 _SHORTER, _LESS_NOISE = (1.0, 0.3, 0.1, 0.03), (1.0, 0.1)
 _ROWS_OF_STARTS = 100
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, hyperparameters, table, judges, n_neighbours):
-        """Some rows of a table, by their positions in ``judges``, with the neighbours that explain most of each."""
+        """The rows ``judges`` of a table, each with the neighbours that explain most of its prior variance."""
         index = judges.index
         near = nearest(hyperparameters, table, judges, n_neighbours)
         weight = np.where(table.weight > 0.0, table.weight, 1.0)
@@ -55,13 +55,13 @@ class Rows(NamedTuple):
         return cls(table.X[index], table.X[near], table.y[:, index].T, y, weight[index], of_near)
 
     def blocks(self):
-        """Parts of the rows, whose covariances stay in the cache."""
+        """Parts of the rows, small enough that their covariances stay in the cache."""
         for start in range(0, len(self.x), _BLOCK_ROWS):
             yield Rows(*(each[start : start + _BLOCK_ROWS] for each in self))
 
 
 def value_and_gradient(hyperparameters, rows):
-    """The mean log density of rows given their neighbours, of all targets together, and its gradient.
+    """The mean log density of rows given their neighbours, summed over the targets, and its gradient.
 
     Parameters
     ----------
@@ -96,13 +96,13 @@ def _of_block(hyperparameters, rows):
     except np.linalg.LinAlgError:
         return -np.inf, None
     a, b = solved[..., :-1], solved[..., -1]
-    # The noise of one target, whatever the row's weight.
+    # The noise variance of a single observation, whatever the row's weight.
     variance = prior + noise - (across * b).sum(1)
     errors = rows.y - np.einsum("bm,bmt->bt", across, a)
     n_targets, squares = errors.shape[1], (errors * errors).sum(1)
     if not (np.all(np.isfinite(squares)) and np.all(variance > 0.0)):
         return -np.inf, None
-    # Each row counts by its weight, and as one at most.
+    # Each row counts by its weight, at most as one.
     counts = np.minimum(rows.weight, 1.0)
     value = -0.5 * float(counts @ (n_targets * (_LOG_2PI + np.log(variance)) + squares / variance))
     of_variance = 0.5 * counts * (squares / variance - n_targets) / variance
@@ -116,25 +116,25 @@ def _of_block(hyperparameters, rows):
 
 @wide_jit
 def _pull_back(kernel, x, X, cotangents):
-    """The gradient in the kernel's logarithms, from the ones in the covariances of rows and neighbours."""
+    """The gradient in the kernel's log hyperparameters, from those in the covariances of rows and neighbours."""
     return jax.vjp(lambda logs: of_neighbours(logs, x, X), kernel)[1](cotangents)[0]
 
 
 def _starts(start):
-    """The start, and others with shorter lengthscales and less noise, which few rows take for noise."""
+    """The start, and others with shorter lengthscales and less noise: few rows take fast variation for noise."""
     for shorter, less in itertools.product(np.log(_SHORTER), np.log(_LESS_NOISE)):
-        # Of a kernel's hyperparameters the lengthscales are arrays.
+        # Among a kernel's hyperparameters only the lengthscales are arrays.
         kernel = jax.tree.map(lambda leaf, by=shorter: leaf + by * (np.ndim(leaf) > 0), start.kernel)
         yield Hyperparameters(kernel, start.noise + less)
 
 
 def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
-    """The hyperparameters under which rows are predicted best by their neighbours, times their prior density.
+    """The hyperparameters that maximise the density of rows given their neighbours, times the prior density.
 
     Parameters
     ----------
     start : Hyperparameters
-        Under which neighbours are found; the search begins there or at shorter lengthscales, as some rows ask for it.
+        The neighbours are found under it. The search begins at it, or at one of `_starts` that suits some rows better.
     bounds : tuple of Hyperparameters
         Lower and upper.
     table : Table
@@ -142,14 +142,14 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         The rows.
     n_neighbours : int
     max_iter : int
-        Of L-BFGS.
+        Iterations of L-BFGS.
     log_prior : callable
-        As of `evidence.maximise`.
+        See `evidence.maximise`.
 
     Returns
     -------
     best : Best
-        With the log density of all rows in place of the evidence.
+        With the log density of these rows in place of the evidence.
     """
     low, high = map(flat, bounds)
     rows = Rows.of(start, table, judges, n_neighbours)

@@ -1,7 +1,7 @@
 """The kernels among which the default kernel is chosen.
 
 Each is built from the lengthscales of the best Matern 5/2, one per column. Rougher kernels start
-at longer lengthscales, at which their samples vary as much.
+at longer lengthscales, so that their samples vary about as much.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..kernels import Columns, Laplacian
 from .periods import season
 from .view import FEW_COLUMNS
 
-# Of constants, in the variance of the targets.
+# Bounds of the constant factors, in units of the targets' variance.
 _BOUNDS = (1e-5, 1e5)
-# Share of the variance with which the second term of a sum starts.
+# Share of the variance with which the second term of a sum starts; then factors of lengthscales of other kernels.
 _SECOND = 0.3
 _ROUGH, _SMOOTH = 2.0, 0.7
 
@@ -54,7 +54,7 @@ def matern52_and_linear(length_scale, bounds):
 
 def laplacian(length_scale, bounds):
     """Constant * Laplacian, for functions that change at thresholds of single columns."""
-    # Of a sum of absolute values and the root of a sum of squares, the former is larger.
+    # Laplacian sums absolute differences, which is more than the root of the sum of squares: hence the ratio.
     rate = 1.0 / length_scale
     ratio = rate.sum() / np.sqrt((rate**2).sum())
     return ConstantKernel(1.0, _BOUNDS) * Laplacian(_within(_ROUGH * ratio * length_scale, bounds), bounds)
@@ -62,11 +62,11 @@ def laplacian(length_scale, bounds):
 
 # The first one is fitted first: the others start from its lengthscales.
 CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian)
-# Of a model on few inducing points the rough term of a sum is noise: it holds what the other one leaves, and learns
-# nothing more.
+# With few inducing points the rough term of a sum acts as noise: it takes the residuals of the smooth term and learns
+# nothing, so another sum replaces it.
 OF_FEW_POINTS = {rough_and_smooth: smooth_sum}
-# Fewest and most columns. Of one column Laplacian is Matern 1/2; and sums of absolute differences are no matrix
-# product, so that of many they would take longer than all else.
+# Fewest and most columns. With one column Laplacian equals Matern 1/2. Its sums of absolute differences are no matrix
+# product, and with many columns they would take longer than everything else.
 COLUMNS = {laplacian: (2, 64)}
 
 
@@ -74,13 +74,13 @@ def _within(length_scale, bounds):
     return np.clip(length_scale, *bounds)
 
 
-# Kernels for tables of few columns whose targets have a season, to be compared with the kernels of `candidates`.
+# Kernels for tables of few columns whose targets have a season; they are compared with those in `CANDIDATES`.
 #
-# Rows outside lie between the others: they show a season, but not what follows after the last row. So the season comes
-# with a linear trend and a smooth function that starts at the longest lengthscale: what goes on, and how surely, is
-# part of the model.
+# Held-out rows lie between the others: they test a season, but not how the function goes on after the last row. So the
+# kernel adds a linear trend and a smooth function that starts at the longest lengthscale. These extrapolate, and say
+# with what uncertainty.
 
-# Of the lengthscale of a season; and factors of its period within which it is trained.
+# Bounds of the lengthscale of a season; and bounds of its period as factors of the period found.
 _LENGTHS, _WITHIN = (0.1, 1e3), (0.8, 1.25)
 
 
@@ -98,12 +98,12 @@ class WithSeason(NamedTuple):
         return matern52_and_linear(length_scale, bounds) + ConstantKernel(1.0, _BOUNDS) * periodic
 
     def given(self, order):
-        """The same where columns have the order given, of which a `View` has another one."""
+        """The same kernel for the user's order of columns; a `View` reorders them."""
         return self._replace(column=int(order[self.column]))
 
 
 def seasonal(view):
-    """The kernels with a season that the targets of a `View` show, one for each column that has one."""
+    """One kernel with a season for each column of a `View` along which the targets show one."""
     if view.width > FEW_COLUMNS:
         return []
     table, found = view.table, []

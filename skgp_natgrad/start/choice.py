@@ -1,4 +1,4 @@
-"""What a plan leaves open, chosen from the data: the kernel, the noise, the scaling of X and the sizes."""
+"""Chooses from the data what a plan leaves open: the kernel, the noise, the scaling of X and the sizes."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .splits import in_random_order, merged
 from .started import is_fixed, started
 from .state import init, specification
 
-# Kernels that are compared by the solution on many rows (of the labels of large tables by neighbours), most rows for
-# that, and its inducing points.
+# The best kernels are compared by the solution on many rows (labels of large tables by neighbours): at most so many
+# rows, and so many inducing points.
 _ROWS, _POINTS = 45_000, 2000
-# Of class labels, whose scale takes several solutions: rows, and the share of them that is held out; of labels that
-# are rare small differences decide, which ask for more.
+# Rows for class labels, whose kernel scale needs several solutions, and the share of them that is held out. With rare
+# labels the differences are small, and more rows are needed.
 _LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
 _ITERATIONS = 60
-# Of the search among starts of steps, which go on from there.
+# The search among starts for training by steps is shorter, since the steps go on from there.
 _ITERATIONS_OF_STEPS = 20
-# Noise variance from which regression of labels starts, as a share of their variance.
+# Noise variance at which the regression of labels starts, as a share of their variance.
 _NOISE = 0.1
 
 
 def complete(plan, table, random_state):
-    """The plan with everything that it leaves to the data: see `svgp.complete`."""
+    """The plan with everything that it leaves open chosen from the data: see `svgp.complete`."""
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     is_given = plan.kernels is not None
     if not is_given:
@@ -49,14 +49,14 @@ def complete(plan, table, random_state):
     if is_given or (plan.hyperparameter_prior and plan.route.search == "bound"):
         plan = _SEARCHES[plan.route.search](plan, table, random_state)
     elif plan.hyperparameter_prior and plan.likelihood.conjugate:
-        # The default kernel is at the maximum without the prior. Noise for repeated steps is the default.
+        # The default kernel was found without the prior. Training by steps keeps the default noise.
         found = maximise_evidence(plan, table, random_state)
         plan = plan._replace(kernels=found.kernels) if plan.route.trains else found
     return sized(plan, table)
 
 
 def with_priors(plan, table):
-    """The plan with a prior by the full name of each hyperparameter, around its present value where it has no other."""
+    """The plan with one prior per hyperparameter, by its full name; by default around its present value."""
     if plan.hyperparameter_prior is None:
         return plan
     values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
@@ -64,7 +64,7 @@ def with_priors(plan, table):
 
 
 def some_rows(table, random_state):
-    """The rows from which the kernel and the scaling of X are chosen: all with weight, or a random part of many."""
+    """The rows from which the kernel and the scaling of X are chosen: all of positive weight, or a random part."""
     table = _with_weight(table.sample)
     n_rows = table.n_rows
     if n_rows <= _ROWS:
@@ -74,7 +74,7 @@ def some_rows(table, random_state):
 
 
 def _with_weight(table):
-    """The table without rows of weight zero, whose noise would be infinite."""
+    """The table without rows of weight zero: their noise would be infinite."""
     seen = table.weight > 0.0
     return table if np.all(seen) else table.rows(np.flatnonzero(seen))
 
@@ -92,16 +92,16 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
     n_rows : int, optional
-        Of the table of which these are some rows.
+        Number of rows of the whole table, if ``tables`` hold only some of them.
 
     Returns
     -------
     index : int
         Position of the best scaling.
     plan : Plan
-        With a kernel, and a Gaussian likelihood with the noise that goes with it.
+        With a kernel and, if the likelihood is Gaussian, the noise found with it.
     """
-    # A wrong value is refused before any work.
+    # Refuse a wrong value before any work.
     plan.likelihood.value_and_bounds(len(tables[0].y))
     if plan.route.search == "bound":
         return 0, by_bound.plain(plan, tables[0], random_state)
@@ -140,7 +140,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
 
 
 def _of_classes(plan, found, table, seed):
-    """The plan with that of the kernels found which predicts labels best, and with the scale that suits it."""
+    """The plan with the kernel among ``found`` that predicts labels best, at its best scale."""
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
 
     def tried(each):
@@ -153,7 +153,7 @@ def _of_classes(plan, found, table, seed):
 
 
 def _best_of_labels(found, densities):
-    """Position of the kernel with the largest density; of one of which rare labels say more only if that is sure."""
+    """Position of the kernel of largest density; one found ``evenly`` must be ahead by a standard error."""
     best = max((i for i, each in enumerate(found) if not each.evenly), key=lambda i: densities[i].mean)
     for i, each in enumerate(found):
         if not each.evenly or densities[i].mean == -np.inf:
@@ -164,7 +164,7 @@ def _best_of_labels(found, densities):
 
 
 class _Tried(NamedTuple):
-    """A plan, with the scale of the kernel that suits it, and the log densities of held-out labels."""
+    """A plan with its kernel at the best scale, and the log densities of held-out labels."""
 
     plan: Plan
     of_labels: Densities
@@ -186,7 +186,7 @@ def _tried(plan, table, seed, labels=_LABELS):
 
 
 def _density(plan, table, seed):
-    """The leave-one-out density of the exact process on few rows, or of the solution with some inducing points."""
+    """The leave-one-out density: of the exact process on few rows, else of the solution on some inducing points."""
     if len(table.weight) <= _POINTS:
         kernel = jax.tree.map(np.log, _kernels.from_sklearn(plan.kernels[0], table.X.shape[1]).value)
         noise = np.log(np.mean(plan.likelihood.variance))
@@ -204,10 +204,10 @@ def maximise_evidence(plan, table, random_state):
     """The plan with the hyperparameters of its own kernels at the maximum of the evidence of some rows.
 
     The search starts at the given values and stays within their bounds, as in scikit-learn's
-    GaussianProcessRegressor. With one kernel for each target, each is fitted to its own.
+    GaussianProcessRegressor. With one kernel per target, each kernel is fitted to its own target.
     """
     table, n_targets = _with_weight(table.sample), table.n_targets
-    # With a prior the noise stays that of the evidence, which the targets of equal X tell.
+    # With a prior the noise found here is kept, and the targets at equal X inform it: rows are not merged.
     merges = plan.hyperparameter_prior is None
     rows = targets.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
     rows = merged(rows) if merges else rows
@@ -234,17 +234,17 @@ def maximise_evidence(plan, table, random_state):
 
 
 def _started_elsewhere(plan, table, random_state):
-    """The plan of steps, which move a period hardly at all, with kernels that have periods where the evidence is."""
+    """The plan with kernels at other starts of larger evidence, since steps hardly move a period."""
     chosen = [k for k, each in enumerate(plan.kernels) if plan.n_restarts != "auto" or is_periodic(each)]
     if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None or not chosen:
         return plan
     if len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != table.n_targets):
-        # No target is that of one of them alone.
+        # The kernels and the targets do not correspond one to one.
         return plan
     rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
     if plan.n_classes and np.all(rows.y == rows.y[:, :1]):
         return plan
-    # The amplitudes of a kernel for Gaussian noise are in the units of its targets.
+    # Under Gaussian noise the amplitude of a kernel is in the units of its targets.
     keeps = plan.likelihood.conjugate
     of_kernel = targets.without_offset if keeps else functools.partial(targets.regressed, n_classes=plan.n_classes)
     rows = merged(of_kernel(rows, likelihood=plan.likelihood))
@@ -295,16 +295,16 @@ def _prior_and_slope(at, found, values, of_kernel, k):
 
 
 def _rows_of_evidence(table, random_state, merges=True):
-    """Some rows of a table; those that will be merged are all in it or not."""
+    """Some rows of a table; rows that will be merged are included all together or not at all."""
     order, ends = in_random_order(table, random_state, merges)
     return table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]][:_ROWS]))
 
 
 def _of_labels(plan, table, random_state):
-    """The plan with the given kernel as it regresses the labels best, at the scale that predicts them best."""
+    """The plan with the given kernel fitted by regression of the labels, at the scale that predicts them best."""
     rows, seed = _rows_of_evidence(table, random_state), random_state.randint(np.iinfo(np.int32).max)
     if np.all(rows.y == rows.y[:, :1]):
-        # Without a label of another class there is nothing to regress.
+        # All labels are of one class: there is nothing to regress.
         return _tried(plan, table, seed).plan
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
@@ -312,13 +312,13 @@ def _of_labels(plan, table, random_state):
     starts = Starts(start, bounds, rows, evidence.no_prior, plan.n_restarts, random_state)
     best, _ = starts.search(_ITERATIONS)
     found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
-    # The scale of the labels, which may be next to nothing, is not that of the latent functions.
+    # The regression finds the variance of the labels, possibly near zero, and not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
     log_scale = np.clip(np.log(plan.route.variance / total), *algebra.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, algebra.multiplied(found, log_scale)))
     return _tried(plan._replace(kernels=(kernel,)), table, seed).plan
 
 
-# How the hyperparameters of given kernels are found, by the name of the route's search.
+# The functions that find the hyperparameters of given kernels, by the name in `route.search`.
 _SEARCHES = {"restarts": _started_elsewhere, "evidence": maximise_evidence, "labels": _of_labels}
 _SEARCHES["bound"] = by_bound.maximised

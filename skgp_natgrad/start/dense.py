@@ -1,9 +1,9 @@
 """The default kernel of a model that sees all rows of a larger table: chosen by neighbours.
 
-Every kernel starts, under every scaling of X, at the evidence of some hundred rows. It is trained by rows given their
-nearest among all rows, and judged by other rows, as their neighbours predict them. The best kernels go on: trained by
-more rows, or by the evidence of a thousand. So does the plain kernel that a user would give. The judges choose kernel,
-scaling and hyperparameters together; no solution on many rows is needed to compare them.
+Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is trained by the
+density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours. The best
+kernels are trained further: by more rows, or by the evidence of a thousand; so is the plain kernel that a user would
+give. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .candidates import matern52
 from .refinement import Candidate, Found, densities_by_neighbours
 from .view import View
 
-# Fewest different rows: of 2000 rows the evidence sees the half, in a third of the time.
-FEWEST = 2500
-# Rows that train a kernel given so many neighbours, and iterations: of every kernel, and of the best.
+# This search is for more different rows than these: of 2000 the evidence sees half, in a third of the time.
+MOST_BY_EVIDENCE = 2000
+# Rows that train every kernel, the best for measurements, and the best for labels; and neighbours of each row.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
-# Fewest rows that train a kernel, and numbers in those of many columns; fewest judges of labels.
+# Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
-# Noise variance from which the plain kernel starts, as a share of the targets' variance.
+# Noise variance of the plain kernel's start, as a share of the targets' variance.
 _NOISE = 0.1
-# Kernels of measurements and of labels that go on to more rows, and neighbours by which judges are predicted.
+# Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
 _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
-# The best of measurements are compared by more: of smooth functions without much noise a hundred rows tell too little.
+# The best for measurements are compared with more neighbours: a hundred are too few for smooth functions.
 _FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
 
 
 class Tried(NamedTuple):
-    """A candidate under a scaling of X, by its position, and the `Densities` of the judges."""
+    """A candidate, the position and the view of its scaling of X, and the `Densities` of the judges."""
 
     index: int
     view: View
@@ -45,32 +45,32 @@ class Tried(NamedTuple):
 
 
 def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
-    """The best of some kernels, each under a scaling of X, as neighbours tell.
+    """The best of some kernels, each under a scaling of X, judged by predictions from neighbours.
 
     Parameters
     ----------
     views : sequence of View
         The same rows under each scaling.
     candidates : sequence of (int, Candidate)
-        Positions of the scalings, and kernels at the evidence of some hundred rows.
+        The position of the scaling, and a kernel at the maximum of the evidence of some hundred rows.
     rows : splits.Shuffled
     n_evidence : int
-        Rows of the final evidence, none of which is a judge.
+        Rows of the final evidence; none of them is a judge.
     of_labels : bool
     evenly : callable
-        Called with a view, the further samples of rows to whose evidence the best kernel is fitted as well.
+        Called with a view; returns further samples of rows, and the best kernel is also fitted to their evidence.
 
     Returns
     -------
     index : int
         Position of the best scaling.
     found : list of Found
-        The best kernel; and that with the hyperparameters of each further sample. All with densities of the judges.
+        The best kernel, then the same with hyperparameters from each further sample; all with the judges' densities.
     """
     views = [_weighted(view, of_labels) for view in views]
     n_more = min(_MORE_LABELS, rows.n_groups - _FEWEST_JUDGES) if of_labels else _MORE_ROWS
     judges = neighbours.Judges.of(views[0].table.X, rows.outside(max(n_evidence, n_more)), of_labels)
-    # One row of each X, and fewer of many columns, whose covariances take longer.
+    # One row of each X; fewer rows if there are many columns, since covariances then take longer.
     first = rows.order[np.concatenate([[0], rows.ends[:-1]])][: max(_FEWEST_ROWS, _NUMBERS // views[0].width)]
     few, more = (judges._replace(index=first[:n]) for n in (_ROWS, n_more))
     last = (judges, _NEIGHBOURS_OF_JUDGES) if of_labels else (_some(judges), _MORE_NEIGHBOURS_OF_JUDGES)
@@ -97,7 +97,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     kept = _with_smooth(ranked, _BEST_OF_LABELS if of_labels else _BEST)
     ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
-        # Of labels the evidence knows less: it is that of a regression. Their judges are those of before.
+        # For labels the evidence is only that of a regression, so it is not used; their judges stay the same.
         ways += [(as_it_is, each) for each in kept]
         ways += [(of_evidence, ranked[0]), (of_evidence, _plain(views[0]))]
     best = _best_first([*threads.for_each(finished, ways), *(kept if of_labels else [])])[0]
@@ -107,14 +107,14 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
 
 def _weighted(view, of_labels):
-    """The view with weights as `splits.merged` has them: of sums near one, or of copies, noise would be any."""
+    """The view with weights as in `splits.merged`; otherwise tiny weights or copies would make the noise arbitrary."""
     found = copy.copy(view)
     found.table = view.table._replace(weight=(in_rows if of_labels else at_most_one)(view.table.weight))
     return found
 
 
 def _with_smooth(ranked, n_best):
-    """The best kernels, and a smooth one: of functions without much noise a hundred neighbours prefer rough ones."""
+    """The best kernels and a smooth one: with little noise, a hundred neighbours favour rough kernels."""
     best = ranked[:n_best]
     if any(each.candidate.make is matern52 for each in best):
         return best
@@ -122,13 +122,13 @@ def _with_smooth(ranked, n_best):
 
 
 def _plain(view):
-    """The kernel that a user would give: from common lengthscales, so that no few rows have misled it."""
+    """The kernel that a user would give, from common lengthscales, which no small sample of rows has misled."""
     start = view.start(matern52, view.longest, np.log(_NOISE), np.inf)[0]
     return Tried(0, view, Candidate(matern52, np.inf, (evidence.Best(start, np.nan),), np.nan), None)
 
 
 def _some(judges):
-    """Fewer judges, from all over."""
+    """Fewer judges, evenly spaced among all."""
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEWER_JUDGES)])
 
 
@@ -137,13 +137,13 @@ def _best_first(tried):
 
 
 def _trained(view, candidate, judges, n_iterations):
-    """Hyperparameters under which some rows are predicted best by their neighbours."""
+    """Hyperparameters under which some rows are predicted best from their neighbours."""
     start, bounds, prior = _start(view, candidate)
     return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS, n_iterations, prior).hyperparameters
 
 
 def _of_evidence(view, candidate, rows):
-    """Hyperparameters of largest evidence of some rows."""
+    """Hyperparameters that maximise the evidence of some rows."""
     start, bounds, prior = _start(view, candidate)
     return evidence.maximise(start, bounds, rows, _ITERATIONS_OF_EVIDENCE, prior).hyperparameters
 

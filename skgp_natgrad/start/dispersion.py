@@ -1,10 +1,10 @@
-"""How the deviation of y varies with X, from errors of predictions that leave a row out: see `prediction.dispersion`.
+"""How the standard deviation of y varies with X, from leave-one-out errors: see `prediction.dispersion`.
 
-The logarithms of squared errors are regressed on X by a Gaussian process, in closed form. Its predictions of
-each row from all others then give the distribution of the errors (`errors`), so that a process which explains nothing
-of new rows is found out. For each target the dispersion is used if it raises the density of rows that were left out by
-more than two standard errors: where nothing varies it then seldom is. A square of an error of a rounded target is at
-least that of rounding (`solve.left_out`).
+A Gaussian process regresses the logarithms of squared leave-one-out errors on X, in closed form. The distribution of
+the errors (`errors`) is fitted to its own leave-one-out predictions, which show whether it predicts new rows at all.
+For each target the dispersion is used if it raises the density of left-out rows by more than two standard errors; with
+constant noise that seldom happens. The squared error of a rounded target is at least the variance of rounding
+(`solve.left_out`).
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from .refinement import fitted_kernel
 from .scale import fit_targets
 from .state import Result, init
 
-# The fewest rows, rows of the evidence, and points of the process.
+# The fewest rows for a dispersion, the rows of the evidence, and the inducing points of the process.
 _FEWEST, _EVIDENCE_ROWS, _POINTS = 100, 400, 500
-# Of a normal error the logarithm of the square has mean -1.27 and variance 4.9, most of what there is to explain.
+# The log square of a standard normal error has mean -1.27 and variance 4.9: most of the variance is noise.
 _NOISE = 0.7
-# A square is at least this share of its variance: an error of zero is not known to be smaller.
+# A squared error counts as at least this share of its variance, so that an error of zero has a logarithm.
 _LEAST = 1e-6
-# The least deviation of a target that is rounded, as a share of that of rounding.
+# The least standard deviation of a rounded target, as a share of that of rounding.
 _LEAST_OF_ROUNDED = 0.5
 
 
 def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_state: Seed = None) -> Model:
-    """The model with the factor of its deviations, as a function of X, that errors of rows left out show.
+    """The model whose standard deviations have a factor that depends on X, as leave-one-out errors show.
 
     Parameters
     ----------
     model : Model
         With a Gaussian likelihood.
     result : Result
-        That it was made from, of any solver.
+        The result from which the model was made, by any solver.
     table : Table
-        The rows that it was trained on. If known variances of single rows are among them, there is no factor.
+        The training rows. If variances of single rows are known, or y is constant, there is no factor.
     plan : Plan
     random_state : int, RandomState instance or None
-        Draws the rows that are predicted, each without itself.
+        Draws the rows that are left out.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_
 
 
 def fit(left_out, random_state):
-    """The `Dispersion` that the errors show; None if they show none.
+    """The `Dispersion` of these errors; None if they show none.
 
     Parameters
     ----------
@@ -115,13 +115,13 @@ def fit(left_out, random_state):
     floors = np.array([_floor(left_out, k, rows) for k, rows in enumerate(seen)])
     with np.errstate(invalid="ignore"):
         logarithms = _logarithms(left_out.error, floors[:, None], left_out.variance)
-    # Of a target whose errors are all next to nothing, such as a constant, there is nothing to find.
+    # A target whose errors are all close to zero, such as a constant, is left out.
     told = [k for k, rows in enumerate(seen) if rows.sum() >= _FEWEST and np.ptp(logarithms[k, rows]) > _LEAST]
     if not told:
         return None
     some = seen[told].any(0)
     weight = np.where(seen[told], left_out.weight[told], 0.0).max(0)[some]
-    # All processes of a common fit have the same rows, and each of them does the same.
+    # In a fit by several processes all have the same rows here, and each computes the same.
     with placement.using(placement.ONE_DEVICE):
         process = _Process.of(Table(left_out.X[some], logarithms[told][:, some], weight), random_state)
     predicted = np.full((len(told), len(some)), np.nan)
@@ -134,28 +134,28 @@ def fit(left_out, random_state):
         found[k] = _errors.best(_seen(left_out, each, k, floors[k]))
     if np.all(found == _errors.Errors()):
         return None
-    # Of a target without errors nothing is known, and its factor is one.
+    # The factor of a target without errors is one.
     dispersion = process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
     return dispersion._replace(least=_LEAST_OF_ROUNDED**2 * floors[:, None])
 
 
 def _floor(left_out, k, rows):
-    """The least square of an error of the k-th target that is seen."""
+    """The least squared error that counts for the k-th target."""
     if not rows.any():
         return 0.0
     return _errors.floor(np.ravel(left_out.width)[k], left_out.error[k, rows], left_out.weight[k, rows])
 
 
 def _logarithms(error, floor, variance):
-    """What the process regresses, of errors of these variances and this least square."""
+    """The targets of the process: log squared errors relative to their variances, with this least square."""
     return np.log((error**2 + floor) / variance + _LEAST)
 
 
 def _unseen(left_out, leverage, some, k, floor):
-    """What the process's predictions of rows (B,) change by if its other rows have not seen the target of the row.
+    """The change of the process's predictions (B,) if the other rows' errors come from fits without the row's target.
 
-    A large error of one row is in the mean at its neighbours, whose errors are then large as well: they seem to predict
-    it. Both predictions are linear in targets, so that the errors without each pair of rows are known.
+    An outlier moves the mean at its neighbours, whose errors are then large as well and seem to predict it. Both
+    predictions are linear in the targets, so that the errors without each pair of rows are known.
     """
     rest = np.maximum(1.0 - np.diag(leverage), _LEAST)
     pairs = np.ix_(some, some)
@@ -167,7 +167,7 @@ def _unseen(left_out, leverage, some, k, floor):
 
 
 def _seen(left_out, predicted, k, floor):
-    """The `Seen` of the k-th target, whose logarithms are predicted to be these (B,)."""
+    """The `Seen` of the k-th target, with predicted logarithms (B,)."""
     rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted))
     of_target = (getattr(left_out, name)[k, rows] for name in ("error", "variance"))
     counts = (getattr(left_out, name)[k, rows] for name in ("weight", "n_each"))
@@ -177,8 +177,8 @@ def _seen(left_out, predicted, k, floor):
 class _Process:
     """The Gaussian process of the logarithms.
 
-    ``predicted`` (T, B) are its predictions of rows from all others, NaN where there are none. ``leverage`` (T, B, B):
-    how they follow the others, where there are few rows.
+    ``predicted`` (T, B) are its leave-one-out predictions, NaN where there are none. ``leverage`` (T, B, B), if rows
+    are few, says how its mean at each row follows the targets of all.
     """
 
     def __init__(self, kernel, posterior, predicted, leverage):
@@ -193,7 +193,7 @@ class _Process:
             found = fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
         plan = Plan(
             kernels=(found.kernel,),
-            # Within its bounds: the root of a power of ten may round to less.
+            # `fitted` keeps it within its bounds: the root of a power of ten may round to less.
             likelihood=Gaussian().fitted([np.full(table.n_targets, found.noise)]),
             n_inducing=_POINTS if table.n_rows > _POINTS else None,
             inducing_init="random",
@@ -221,7 +221,7 @@ class _Process:
     def dispersion(self, found, told, largest):
         """The `Dispersion` of all targets, with these `Errors` (T, 5).
 
-        ``told`` are the targets of the process, and ``largest`` (T,) latent variances up to which the factors hold.
+        ``told`` are the targets of the process; the factors hold up to latent variances ``largest`` (T,).
         """
         scale, factor, df, share, spread = found.T[:, :, None]
         of_told = self._in_units(factor[told], scale[told]).posterior

@@ -1,4 +1,4 @@
-"""The largest log marginal likelihood of the exact Gaussian process on a part of a table.
+"""Maximises the evidence, the log marginal likelihood of the exact Gaussian process, on a part of a table.
 
 The evidence of some hundreds of rows sets the hyperparameters with which training starts: it
 finds the columns that matter among many, where stochastic steps from one common lengthscale may
@@ -7,10 +7,10 @@ derivative of a factorisation: with alpha = C^-1 y for the covariance C of the r
 
     d evidence / d C = (alpha alpha^T - C^-1) / 2
 
-(Rasmussen and Williams 2006, eq. 5.9) is pulled back through the kernel alone. A row of weight w
-counts as one observation with noise s^2 / w, not as w of them: equal targets at repeated rows are often
-copies, and as observations of their own would be explained by a noise of nothing. With w below one it is a part of
-an observation: its likelihood N(y | f, s^2)^w is N(y | f, s^2 / w) times s^(1 - w), but for a constant. Without this
+(Rasmussen and Williams 2006, eq. 5.9) is pulled back through the kernel only. A row of weight w
+counts as one observation with noise s^2 / w, not as w observations: equal targets at repeated rows are often
+copies, and as separate observations they would drive the noise to zero. With w below one the row is part of
+an observation: its likelihood N(y | f, s^2)^w is N(y | f, s^2 / w) times s^(1 - w), up to a constant. Without this
 factor a small noise would cost nothing at rows that hardly count.
 """
 
@@ -30,18 +30,18 @@ from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..training.batches import bucket
 
-# Sizes of tables that share programs, nearer to one another than those of training: an evaluation costs their square.
+# Tables are padded to these sizes to share programs. They are closer than those of training: cost grows as the square.
 _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
-# Of more rows than the first number, as many as the second are pulled back at a time, whose matrices stay in the cache:
-# the larger sizes are multiples of it.
+# With more rows than the first number, so many as the second are pulled back at a time, so that their matrices stay in
+# the cache; the larger sizes above are multiples of it.
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128
-# What is added to the logarithm of the noise with which a search begins, where there is no factor.
+# Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
-# Of L-BFGS: it ends where no slope is larger than this, or the loss changes by less.
+# L-BFGS ends where no slope is larger than the first number, or the loss changes by less than the second.
 _GRADIENT, _CHANGE = 1e-5, 2e-9
-# The largest slope by which a loss is divided.
+# The loss is divided by its largest slope, at most by this.
 _STEEPEST = 1e100
-# The least variance of noise.
+# The least noise variance.
 _SMALLEST = 1e-300
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -54,7 +54,7 @@ class Hyperparameters(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The hyperparameters of largest evidence, and the evidence, without the prior's part, in nats."""
+    """The hyperparameters of largest evidence, and the evidence without the log prior, in nats."""
 
     hyperparameters: Hyperparameters
     evidence: float
@@ -71,7 +71,7 @@ def _variance(kernel, X):
 
 
 def _of_rows(kernel, X):
-    """The covariance of ``X`` with itself; a distance of zero is not zero after rounding, and its root less so."""
+    """The covariance of ``X`` with itself; its diagonal is set, since rounding spoils distances of zero."""
     kernel = jax.tree.map(jnp.exp, kernel)
     return jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False)
 
@@ -81,7 +81,7 @@ _covariance_of_rows = sized_jit(_of_rows)
 
 @sized_jit
 def _pull_back(kernel, X, diagonal, rest):
-    """The gradient in the kernel's logarithms, from the one in the covariance of ``X`` with itself: in its parts."""
+    """The gradient in the kernel's logarithms, from those in the diagonal and the rest of the covariance of ``X``."""
 
     def add(total, block):
         x, cotangent = block
@@ -95,7 +95,7 @@ def _pull_back(kernel, X, diagonal, rest):
 
 
 def _padded(X):
-    """Fill up with rows of zeros, to a size that similar tables share."""
+    """X, filled up with rows of zeros to a size that similar tables share."""
     size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))
     return filled_up(X, size, value=0.0)
 
@@ -109,11 +109,11 @@ class _Factored(NamedTuple):
 
 
 def _groups(*tables):
-    """The tables of the targets that share a covariance of the rows: all, or each alone if their rows differ."""
+    """The tables, in groups of targets with the same covariance: all together, or each alone if their rows differ."""
     if not any(table.per_target for table in tables):
         return [tables]
     groups = [tuple(table.target(k) for table in tables) for k in range(len(tables[0].y))]
-    # Of some rows a target may be missing in all.
+    # A target may be missing in all of some rows.
     return [group for group in groups if all(len(table.X) for table in group)]
 
 
@@ -124,7 +124,7 @@ def _noise(log_noise, rows):
 
 def covariance_of_rows(kernel, X):
     """The covariance of rows with themselves under a kernel of logarithms: (n, n)."""
-    # Cut by NumPy: JAX would compile a program for each number of rows.
+    # NumPy cuts off the padding: JAX would compile a program for each number of rows.
     return np.asarray(_covariance_of_rows(kernel, _padded(X)))[: len(X), : len(X)].copy()
 
 
@@ -148,7 +148,7 @@ def _factored(hyperparameters, rows):
 
 
 def value_and_gradient(hyperparameters, rows):
-    """Log marginal likelihood of all targets together, and its gradient.
+    """The log marginal likelihood, summed over the targets, and its gradient.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def value_and_gradient(hyperparameters, rows):
     Returns
     -------
     value : float
-        Minus infinity if the covariance has no Cholesky factor in double precision; zero of no target at all.
+        Minus infinity if the covariance has no Cholesky factor in double precision; zero without any target.
     gradient : Hyperparameters
     """
     if not np.any(np.isfinite(rows.y)):
@@ -177,7 +177,7 @@ def value(hyperparameters, rows):
 
 
 def of_noise(rows):
-    """The evidence of noise alone, of the variance of each target."""
+    """The evidence of noise alone, with the variance of each target."""
     y = [each[np.isfinite(each)] for each in rows.y]
     y = [each for each in y if len(each)]
     return sum(-0.5 * len(each) * (1.0 + _LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
@@ -193,7 +193,7 @@ def _value(hyperparameters, factored, rows):
 
 
 def _missing(n_targets, rows):
-    """Half the part that rows of a weight below one lack of an observation, of all targets together."""
+    """Half of 1 - weight for rows of weight below one, times the number of targets: see the module's docstring."""
     return 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
 
 
@@ -202,13 +202,13 @@ def _of_group(hyperparameters, rows):
     factored = _factored(hyperparameters, rows)
     if factored is None:
         return -np.inf, jax.tree.map(np.zeros_like, hyperparameters)
-    # Before its factor is overwritten.
+    # This comes first: the inverse overwrites the factor.
     found = _value(hyperparameters, factored, rows)
     factor, alpha, X = factored
     n, n_targets = alpha.shape
     diagonal = np.diag_indices(n)
     noise, missing = _noise(hyperparameters.noise, rows), _missing(n_targets, rows)
-    # Of the inverse there is one triangle. A symmetric covariance lets it stand for both, with twice the slope.
+    # LAPACK fills one triangle of the inverse. The covariance is symmetric: it stands for both, with twice the slope.
     inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
     own = np.zeros(len(X))
     own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[diagonal])
@@ -231,13 +231,13 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
     Parameters
     ----------
     start : Hyperparameters
-        With so little noise that the covariance has no factor, the search begins with more.
+        If its noise is too small for a Cholesky factor, the search begins with more noise.
     bounds : tuple of Hyperparameters
         Lower and upper.
     rows : Table
     max_iter : int
     log_prior : callable, optional
-        Of all logarithms as a vector (`flat`): the log density of their prior, and its gradient.
+        Takes all logarithms as a vector (`flat`); returns the log density of their prior, and its gradient.
 
     Returns
     -------
@@ -262,10 +262,10 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
 
 
 def _possible(loss, x0, most_noise):
-    """A start with a factor, and the loss and its gradient there: the noise of few rows may be too little for more.
+    """A start at which the covariance has a Cholesky factor, and the loss and its gradient there.
 
-    Of several noises it has the one with the largest evidence: at hardly enough for a factor each row seems to be a
-    function of its nearest ones, which is a maximum, too.
+    If the given noise is too small for a factor, several larger ones are tried, and the one of largest evidence is
+    used. The smallest that works would not do: near it the evidence has another maximum, at which rows interpolate.
     """
     at_start = loss(x0)
     # The noise is the last of all logarithms.
@@ -277,10 +277,10 @@ def _possible(loss, x0, most_noise):
 
 
 def minimised(loss, x0, low, high, max_iter, at_start=None):
-    """The minimum by L-BFGS from ``x0``, with the loss and its gradient ``at_start`` if known, and the loss there.
+    """The minimum by L-BFGS from ``x0``, and the loss there; ``at_start``: loss and gradient at ``x0``, if known.
 
-    Its first step is the gradient itself, which may lead to a corner of the bounds: here no logarithm moves by more
-    than one. Those that are fixed, at minus infinity perhaps, are no variables.
+    The first step of L-BFGS is the gradient itself, which may lead to a corner of the bounds. The loss is scaled so
+    that no logarithm moves by more than one. Fixed logarithms, which may be minus infinity, are left out.
     """
     at_start, free = at_start or loss(x0), low < high
     if not np.any(free):
@@ -305,7 +305,7 @@ def minimised(loss, x0, low, high, max_iter, at_start=None):
 
 
 def _log_density(error, variance, weight):
-    """Mean over targets and rows of the log density of errors (T, n) under variances (n,), and its weight."""
+    """The mean log density of errors (T, n) under variances (n,), and the total weight of the rows."""
     each = -0.5 * (_LOG_2PI + np.log(variance) + error**2 / variance)
     return float(np.average(each.mean(0), weights=weight)), float(weight.sum())
 
@@ -319,7 +319,7 @@ def _mean(densities):
 
 
 def held_out_density(hyperparameters, rows, others):
-    """Mean log predictive density of ``others``, given ``rows``; minus infinity without a factor."""
+    """Mean log predictive density of ``others`` given ``rows``; minus infinity without a Cholesky factor."""
     return _mean([_held_out(hyperparameters, *group) for group in _groups(rows, others)])
 
 
@@ -350,9 +350,9 @@ def left_out(hyperparameters, rows):
     if factored is None:
         return None
     precision = np.diag(linalg.lapack.dpotri(factored.factor, lower=1)[0])
-    # The noise of one target, whatever the row's weight.
+    # The noise variance of a single observation, whatever the row's weight.
     noise = _noise(hyperparameters.noise, rows)
-    # A row of little weight has next to no precision of its own: what is latent is a small difference.
+    # For a row of little weight the latent variance is a small difference of large numbers.
     return factored.alpha.T / precision, np.maximum(1.0 / precision - noise / rows.weight, 0.0), noise
 
 

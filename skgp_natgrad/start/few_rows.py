@@ -1,15 +1,15 @@
-"""Hyperparameters and deviations of few rows, averaged over what the rows leave open.
+"""Hyperparameters and standard deviations for few rows, averaged over the posterior of the hyperparameters.
 
-The largest evidence of few rows is often that of a kernel which passes through all of them, without noise, and hardly
-larger than that of others. So the share of the noise and the scale of the lengthscales are averaged over a grid, each
-weighted by its evidence and a weak prior; the mean of y and the common scale of all variances are integrated in closed
-form, under their reference prior (O'Hagan 1978; Berger, De Oliveira and Sanso 2001),
+With few rows the largest evidence often belongs to a model that interpolates them all without noise, though others have
+almost as much. So the ratio of noise and kernel variance and a common factor of the lengthscales are averaged over a
+grid whose points are weighted by evidence and a weak prior. The mean of y and the common scale of all variances are
+integrated out in closed form, under their reference prior (O'Hagan 1978; Berger, De Oliveira and Sanso 2001),
 
     log p(y | K, r) = -1/2 log|C| - 1/2 log(1^T C^-1 1) - (n - 1) / 2 log(y^T P y) + const,   C = K + r I,
     P = C^-1 - C^-1 1 1^T C^-1 / (1^T C^-1 1)
 
-The process keeps the average logarithms. What the average of the predictions has more of variance, of rows that are
-each predicted from all others, becomes a factor of the deviation, and errors are Student-t of n - 1 degrees of freedom.
+The process keeps the average logarithms. Averaged leave-one-out predictions have a larger variance than those of this
+process; the ratio becomes a factor of its variances. Errors are Student-t with n - 1 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .started import is_set, started, variances, with_noise
 from .started import multiplied as multiplied_with_bounds
 from .view import View
 
-# Most rows for which the average is taken, and fewest that may tell one kernel from another.
+# Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
 MOST, FEWEST_OF_KERNELS = 100, 20
-# Logarithms of the factors of the lengthscales, and of the ratio of noise and kernel; mean and deviation of the latter,
-# and deviation of the former.
+# The grid: log factors of the lengthscales, and log ratios of noise and kernel variance. Their prior: mean and standard
+# deviation of the log ratio, standard deviation of the log factor.
 _FACTORS = np.log(2.0) * np.arange(-3, 4)
 _RATIOS = np.log(10.0) * np.linspace(-9.0, 2.0, 23)
 _RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(3.0), 3.0, 1.0
 # Nats a row by which a kernel that was searched for must predict better than the plain one.
 _WORTH_A_SEARCH = 0.05
-# Fewest degrees of freedom of the errors, and the level at which those of fewer have the quantile of their own.
+# Fewest degrees of freedom of the errors; with fewer rows the quantile of this level is kept right by a factor.
 _FEWEST_DF, _LEVEL = 3.0, 0.95
 
 
@@ -54,7 +54,7 @@ class Plain(NamedTuple):
 
 
 class Open(NamedTuple):
-    """What few rows leave open beside the average hyperparameters: see `Averaged`."""
+    """What the average hyperparameters do not express of the average over the grid: see `Averaged`."""
 
     inflation: np.ndarray
     df: float
@@ -70,9 +70,9 @@ class Averaged(NamedTuple):
     noise : float
         The variance of the noise.
     inflation : ndarray of shape (T,)
-        The squared scale of predictions on average over the grid, as a multiple of the variance under these averages.
+        The variance of predictions averaged over the grid, as a multiple of their variance under the average kernel.
     df : float
-        Of the errors.
+        Degrees of freedom of the errors.
     density : float
         Mean log density of rows, each predicted from all others.
     """
@@ -85,7 +85,7 @@ class Averaged(NamedTuple):
 
 
 def suits(plan, table):
-    """Whether a table under the default kernel has so few rows, and one process and free noise for all its targets."""
+    """Whether a table has few enough rows, complete targets, and a Gaussian likelihood with free noise and no prior."""
     if table.n_rows >= MOST or not plan.likelihood.conjugate or plan.hyperparameter_prior is not None:
         return False
     if table.n_rows < 2 or table.has_known or table.per_target or table.y_is_constant or is_set(plan.likelihood):
@@ -95,7 +95,7 @@ def suits(plan, table):
 
 
 def plain(plan, table):
-    """The plan with the kernel of few rows: Matern 5/2 with lengthscales of sqrt(D) deviations, and averages.
+    """The plan with the plain kernel, a Matern 5/2 with lengthscales of sqrt(D) standard deviations, and averages.
 
     Parameters
     ----------
@@ -113,14 +113,14 @@ def plain(plan, table):
 
 
 def better(plan, plain, found, table):
-    """The plan with averages around a kernel that a search has found, if it predicts rows better than the plain one.
+    """The plan with averages around the kernel that a search found, if that predicts better than the plain one.
 
     Parameters
     ----------
     plan : Plan
     plain : Plain
     found : refinement.Found
-        Its density is that of rows that were left out, on the scale of `targets.regressed`.
+        Its density is that of left-out rows, on the scale of `targets.regressed`.
     table : Table
 
     Returns
@@ -150,7 +150,7 @@ def averaged(log_kernel, table):
     log_kernel : Kernel
         Of logarithms; its variance does not matter.
     table : Table
-        For which this average `suits`, without offsets.
+        Without offsets; see `suits`.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def averaged(log_kernel, table):
 
 
 def dispersion(plan, X):
-    """The `Dispersion` of constant factors of a plan with averages, whose table has these rows.
+    """The `Dispersion` with constant factors for a plan with averages, whose table has these rows.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def dispersion(plan, X):
 
 
 def _shares(points, evidence):
-    """What each point of the grid counts."""
+    """The weights of the points of the grid, which sum to one."""
     away = (points - [0.0, _RATIO]) / [_DEVIATION_OF_FACTOR, _DEVIATION]
     found = evidence - 0.5 * (away**2).sum(1)
     found = np.exp(found - found.max())
@@ -205,21 +205,21 @@ def _shares(points, evidence):
 
 
 def _moved(log_kernel, factor):
-    """The kernel with lengthscales, which have an axis, times the exponential of a factor."""
+    """The kernel with its lengthscales, the leaves that have an axis, times the exponential of ``factor``."""
     return jax.tree.map(lambda each: each + factor if np.ndim(each) else each, log_kernel)
 
 
 def _unit_covariance(log_kernel, factor, X):
-    """The covariance of the rows under a moved kernel, divided by its mean variance; and that variance."""
+    """The covariance of the rows under the moved kernel, divided by the mean variance; and that variance."""
     found = evidence.covariance_of_rows(_moved(log_kernel, factor), X)
     variance = float(np.mean(np.diag(found)))
     return found / variance, variance
 
 
 class _Model(NamedTuple):
-    """One point of the grid: its evidence, the scale of all variances (T,), and predictions of rows from all others.
+    """One point of the grid: its evidence, the scale of all variances (T,), and leave-one-out predictions.
 
-    Their means and variances are (T, n); (n,) are variances for a scale of one where the mean of y is known.
+    ``mean`` and ``variance`` are (T, n). ``unit_variance`` (n,) is for a scale of one and a known mean of y.
     """
 
     evidence: float

@@ -1,7 +1,7 @@
 """The past of a stream in other units of y, and whether new rows contradict it.
 
-The latent functions are linear in the units of y, and so what the earlier rows say of them can be told in any others,
-exactly. The hyperparameters keep their numbers, and with them the share of the noise: they are in the units of y too.
+The latent functions scale with the units of y, so that their posterior from earlier rows can be converted to other
+units exactly. The hyperparameters keep their numbers, now in the new units, and so does the share of the noise.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..training.schedules import Auto, Constant
 from ..variational import bound, gaussian, streaming
 from .state import init, prior_mean_of
 
-# Rows by which a contradiction is found, and steps to the best q of a likelihood that is not Gaussian.
+# Rows that test for a contradiction, and training steps for a likelihood that is not Gaussian.
 _ROWS, _STEPS = 1000, 50
-# Nats, per unit of weight and in all, by which new rows are fitted worse if they contradict the earlier ones. Rows that
-# lie beside these are fitted, though the prior may find that unlikely.
+# New rows contradict the earlier ones if these make their fit worse by so many nats per unit of weight, and in all. New
+# rows elsewhere in X are still fitted well, even if they are unlikely under the prior.
 _EACH, _ALL = 0.25, 10.0
 
 
@@ -35,7 +35,7 @@ def rescaled(previous, ratio, prior_mean):
 
 
 def forgotten(plan, table, previous, latents):
-    """The record of a fit without what it has learned of some latent functions (K,), whose mean is the table's."""
+    """The record of a fit that has forgotten some latent functions (K,); their prior mean is that of the table."""
     q = gaussian.separate(previous.q)
 
     def other(own, new):
@@ -43,13 +43,13 @@ def forgotten(plan, table, previous, latents):
 
     q = gaussian.Gaussian(*map(other, q, gaussian.standard(*q.mean.shape)))
     prior_mean = other(previous.prior_mean, prior_mean_of(plan, table).reshape(-1, 1))
-    # Gradients are taken per unit of weight, of all rows that count.
+    # Gradients are divided by the weight of all rows that count: those of a past that is forgotten do not.
     weight = 0.0 if np.all(latents) else previous.weight
     return previous._replace(q=q, prior_mean=prior_mean, weight=weight)
 
 
 def is_contradicted(plan, table, previous, posterior, latents, random_state):
-    """Whether rows cannot be fitted as well with what earlier rows say of some latent functions as without it.
+    """Whether rows are fitted clearly worse with what earlier rows say of some latent functions than without it.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def is_contradicted(plan, table, previous, posterior, latents, random_state):
     posterior : Posterior
     latents : ndarray of bool of shape (K,)
     random_state : numpy.random.RandomState
-        It is not changed.
+        Not changed.
 
     Returns
     -------

@@ -18,9 +18,9 @@ from .._backend.repeated import grouped
 # random part of the table represents the whole.
 _CANDIDATES = 4000
 _CANDIDATES_PER_POINT = 4
-# The same for clusters, whose centres are means of some rows each; and how often these are assigned.
+# The same for k-means, and its number of iterations.
 _CLUSTERED, _CLUSTERED_PER_POINT, _TURNS = 20_000, 20, 30
-# Conditional variance, relative to the prior variance, below which it is rounding.
+# A conditional variance below this share of the prior variance is rounding.
 _EXHAUSTED = 1e-10
 
 
@@ -39,7 +39,7 @@ def candidates(X, n_points, random_state, fewest=_CANDIDATES, per_point=_CANDIDA
 
 
 def greedy_variance(X, kernel, n_points, random_state, n_given=0):
-    """Points of largest conditional prior variance, chosen one after the other.
+    """Points chosen one by one, each with the largest prior variance given those before.
 
     Burt, Rasmussen and van der Wilk (2020), "Convergence of sparse variational
     inference in Gaussian process regression": a Cholesky factorisation of the
@@ -74,7 +74,7 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
             columns[j] = residual / np.sqrt(variance[i])
             variance = np.maximum(variance - columns[j] ** 2, 0.0)
         elif j >= n_given:
-            # Nothing is left to explain at these hyperparameters; the remaining points are spread evenly.
+            # The points explain all rows at these hyperparameters; the remaining ones are spread evenly.
             rest = np.flatnonzero(free)
             chosen.extend(rest[np.linspace(0, len(rest) - 1, n_points - j).round().astype(int)])
             break
@@ -85,7 +85,7 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
 
 def k_means(X, kernel, n_points, random_state, weight=None):
     """Centres of k-means clusters of rows with weights (N,)."""
-    # Of several threads the one that is done first is added first: the centres' last bits would differ.
+    # Several threads add up in the order in which they end: the centres' last bits would differ.
     with threadpool_limits(1, user_api="openmp"):
         return (
             KMeans(n_points, n_init=1, max_iter=_TURNS, random_state=random_state)
@@ -99,7 +99,7 @@ def random_rows(X, kernel, n_points, random_state):
     return X[random_state.choice(len(X), n_points, replace=False)]
 
 
-# "auto" is decided by who trains: see `placement.place`.
+# The route decides on "auto": see `Steps.init_method`.
 METHODS = {"greedy_variance": greedy_variance, "k-means": k_means, "random": random_rows}
 
 
@@ -132,8 +132,8 @@ def place_mean_only(X, n_mean_inducing, random_state):
 def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
     """Return inducing and mean-only points if the user has given some.
 
-    ``n_inducing + n_mean_inducing`` given points are both sets. Otherwise the given
-    points are the inducing points, and a greedy run adds the mean-only points.
+    If ``n_inducing + n_mean_inducing`` points are given, they are both sets. Otherwise the
+    given points are the inducing points, and a greedy run adds the mean-only points.
     """
     if n_mean_inducing and len(given) == n_inducing + n_mean_inducing:
         return given[:n_inducing], given[n_inducing:]
@@ -147,9 +147,9 @@ def complete(given, X, kernel, n_inducing, n_mean_inducing, random_state):
 def follow(old, X, kernel, n_inducing, random_state, share=None):
     """Return the inducing points of a stream: the best of the old points and the new rows together.
 
-    They follow a stream whose inputs move, and still cover the earlier inputs while
-    there are enough points. ``n_inducing=None`` stands for all. With the ``share`` of the earlier rows, for which the
-    old points stand, among all rows they are the centres of clusters, where there are new rows enough.
+    They follow a stream whose inputs move, and still cover the earlier inputs while there are
+    enough points. ``n_inducing=None`` keeps all. ``share`` is the weight of the earlier rows, which the old points
+    represent, among all rows: if it is given and new rows suffice, the points are centres of k-means clusters.
     """
     if n_inducing is None:
         return distinct_rows(np.concatenate([old, X]))

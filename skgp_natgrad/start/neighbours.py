@@ -1,9 +1,9 @@
-"""Targets as their nearest rows predict them: how well a kernel suits a table as dense as the whole one.
+"""Predicts targets from their nearest rows, to compare kernels at the density of the whole table.
 
-Some hundreds of rows, drawn at random, are far from one another. The kernel that predicts others best from them may be
-one that tells least of a row's neighbours in the whole table, where the model will rest on all rows. So kernels are
-compared by targets which the rows that tell most of them predict, of all rows of the table or a large part of them
-(Vecchia 1988): a process of some rows for each of them, in closed form, of labels by regression.
+Some hundreds of random rows are far from one another. The kernel that predicts best from them need not be the best for
+a model on all rows, where each row has close neighbours. So kernels are compared by the density of some targets given
+the rows that explain most of their variance, among all rows of the table or a large part of them (Vecchia 1988). Each
+prediction is a small Gaussian process in closed form; labels are regressed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from .._backend.device import quick_jit, wide_jit
 from .._backend.repeated import groups
 from .._backend.rows import filled_up
 
-# Rows from which a label and a measurement is predicted, how many of the latter are, and how many targets are predicted
-# at a time, of how many covariances at most. Of smooth functions without much noise a hundred rows tell too little.
+# Rows from which a label and a measurement are predicted (a hundred are too few for a smooth function with little
+# noise); most measurements that are predicted; most targets at a time, and most covariances.
 _NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 1500
 _BLOCK_ROWS, _COVARIANCES = 50, 500_000
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
 # The noise variance of a row that is left out.
 LEFT_OUT = 1e100
-# Limits of the factor of the predicted indicators under a softmax; of one that tells labels well it is near ten.
+# Limits of the factor of the predicted indicators under a softmax; for a good prediction of labels it is near ten.
 _FACTORS = 1e-3, 1e3
-# Of errors of measurements, as multiples of their deviation: limits of the logarithm of the scale that suits them best,
-# and of their degrees of freedom.
+# Limits of the log scale and of the degrees of freedom of a Student-t, which is fitted to standardised errors.
 _SCALES, _DF = (-10.0, 10.0), (3.0, 1e3)
 
 
@@ -43,8 +42,8 @@ class Judges(NamedTuple):
     index : ndarray of shape (B,)
         Their positions.
     group : ndarray of shape (N,)
-        A number for each row of the table, the same for rows of equal X: these are left out together. Otherwise the
-        shortest lengthscale would predict copies best.
+        A number for each row of the table, the same for rows of equal X, which are left out together: otherwise a
+        lengthscale near zero would predict copies best.
     of_labels : bool
         Whether the targets are indicators of classes, and not measurements.
     """
@@ -55,7 +54,7 @@ class Judges(NamedTuple):
 
     @classmethod
     def of(cls, X, index, of_labels=True):
-        """The rows of X (N, D) at these positions; of measurements some of them, from all over."""
+        """The rows of X (N, D) at these positions; for measurements at most some of them, evenly spaced."""
         if not of_labels:
             index = index[np.linspace(0, len(index) - 1, min(len(index), _VALUES)).round().astype(int)]
         return cls(index, groups(X), of_labels)
@@ -67,13 +66,13 @@ def densities(hyperparameters, table, judges, n_neighbours=None):
 
 
 def label_densities(hyperparameters, table, judges, n_neighbours=None):
-    """Log densities of labels, each predicted by regression on the rows that tell most of it.
+    """Log densities of labels, each predicted by regression on the rows that explain most of its variance.
 
     Parameters
     ----------
     hyperparameters : evidence.Hyperparameters
     table : Table
-        Whose targets are a standardised indicator of each class, of two classes one: see `targets.regressed`.
+        Its targets are standardised indicators of the classes, or one for two classes: see `targets.regressed`.
     judges : Judges
 
     Returns
@@ -93,10 +92,10 @@ def label_densities(hyperparameters, table, judges, n_neighbours=None):
 
 
 def value_densities(hyperparameters, table, judges, n_neighbours=None):
-    """Log densities of measurements, each predicted from the rows that tell most of it; means over the targets.
+    """Log densities of measurements, each predicted from the rows that explain most of its variance; target means.
 
-    As the model's own predictions will be, those of each target are calibrated: errors are Student-t, of the scale and
-    the degrees of freedom that suit them best.
+    The predictions of each target are calibrated, as those of the model will be: a Student-t distribution is fitted to
+    its errors.
 
     Parameters
     ----------
@@ -110,9 +109,9 @@ def value_densities(hyperparameters, table, judges, n_neighbours=None):
         In nats; minus infinity if a prediction is no number.
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
-    # That of one target, whatever the row's weight, as in `evidence.held_out_density`.
+    # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
     noise = np.exp(hyperparameters.noise)
-    # Rounding may leave less than nothing of a latent variance.
+    # Rounding may make a latent variance negative.
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
     errors = (table.y[:, judges.index].T - means) / deviations
     if not np.all(np.isfinite(errors)):
@@ -121,7 +120,7 @@ def value_densities(hyperparameters, table, judges, n_neighbours=None):
 
 
 def predictions(hyperparameters, table, judges, n_neighbours=None):
-    """The targets of some rows, each from the others that explain most of its prior variance.
+    """The judges' latent means and variances, each given the other rows that explain most of its prior variance.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ def predictions(hyperparameters, table, judges, n_neighbours=None):
 
     def of_block(start):
         rows, of_near = index[start : start + n_rows], near[start : start + n_rows]
-        # Programs are those of whole blocks.
+        # Fill up the last block: the compiled program is that of a whole one.
         few = n_rows - len(rows)
         rows, of_near = filled_up(rows, n_rows), filled_up(of_near, n_rows)
         y, of_noise = np.moveaxis(table.y[:, of_near], 0, -1), np.where(of_near >= 0, noise[of_near], LEFT_OUT)
@@ -154,10 +153,10 @@ def predictions(hyperparameters, table, judges, n_neighbours=None):
 
 
 def nearest(hyperparameters, table, judges, n_neighbours):
-    """Positions of the rows that explain most of the prior variance at some rows, each alone: (B, n_neighbours).
+    """Positions of the rows that, each on its own, explain most of the judges' prior variances: (B, n_neighbours).
 
-    Rows of equal X are left out together. Where there are fewer rows, there are fewer columns; where others equal a
-    row, so that there are fewer for it alone, -1.
+    Rows of equal X are left out together. If the table has too few rows, there are fewer columns; if only one judge has
+    too few, because other rows equal it, its last ones are -1.
     """
     index, group, _ = judges
     n_neighbours = min(n_neighbours, np.count_nonzero(table.weight > 0.0) - 1)
@@ -175,19 +174,19 @@ def nearest(hyperparameters, table, judges, n_neighbours):
 
 
 def _noise(hyperparameters, table):
-    """The noise variances (N,) of a table; of rows without weight any."""
+    """The noise variances (N,) of a table; arbitrary for rows without weight."""
     return np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
 
 
 @quick_jit
 def _explained(kernel, x, X):
-    """The share of the prior variances at x (B, D) that values at X (N, D) explain, each alone, up to a factor."""
+    """The prior variance at x (B, D) that each single value at X (N, D) explains: (B, N)."""
     kernel = jax.tree.map(jnp.exp, kernel)
     return kernel(x, X) ** 2 / kernel.diag(X)
 
 
 def of_neighbours(kernel, x, X):
-    """Of values at X (B, m, D) with one another (B, m, m), and with those at x (B, D) (B, m); variances there (B,)."""
+    """Covariances within X (B, m, D): (B, m, m), and with x (B, D): (B, m); and the variances at x (B,)."""
     kernel = jax.tree.map(jnp.exp, kernel)
     among, across = jax.vmap(
         lambda x, X: (jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False), kernel(x[None], X)[0])
@@ -200,21 +199,21 @@ covariances = wide_jit(of_neighbours)
 
 def _moments(kernel, x, X, y, noise):
     """Means (B, T) and variances (B,) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
-    # Many factorisations by XLA, of programs that run at the same time, wait for one another without an end.
-    # Solved in double precision, whatever that of the rows.
+    # Solved by NumPy, since batched XLA factorisations in programs that run at the same time may deadlock;
+    # in double precision, whatever the rows have.
     among, across, prior = (np.array(each, float) for each in covariances(kernel, x, X))
     diagonal = np.arange(among.shape[1])
     among[:, diagonal, diagonal] += noise
     try:
         weights = np.linalg.solve(among, across[..., None])[..., 0]
     except np.linalg.LinAlgError:
-        # Equal rows of huge weights, whose noise is lost in rounding: no prediction, and so no density.
+        # Equal rows of huge weights: their noise is lost in rounding, and there is no prediction.
         weights = np.full_like(across, np.nan)
     return np.einsum("bk,bkt->bt", weights, y), prior - (weights * across).sum(1)
 
 
 def _of_errors(errors):
-    """Log densities (B,) of errors (B,) as multiples of their deviation, calibrated."""
+    """Calibrated log densities (B,) of standardised errors (B,)."""
 
     def log_densities(at):
         return stats.t.logpdf(errors, np.exp(at[1]), scale=np.exp(at[0]))
@@ -225,12 +224,12 @@ def _of_errors(errors):
 
 
 def _of_classes(indicators):
-    """One column for each class; of two classes the second alone is given."""
+    """One column for each class; for two classes ``indicators`` has the second only."""
     return indicators if indicators.shape[1] > 1 else np.concatenate([1.0 - indicators, indicators], axis=1)
 
 
 def _calibrated(indicators, labels):
-    """Log densities (B,) under the softmax of the indicators (B, C) times the factor that suits them best."""
+    """Log densities (B,) under the softmax of the indicators (B, C) times the best factor."""
 
     def densities(log_factor):
         return special.log_softmax(np.exp(log_factor) * indicators, axis=1)[np.arange(len(labels)), labels]

@@ -12,23 +12,23 @@ from .scale import snapped
 
 # Most knots of a column; between them the map is linear.
 _KNOTS = 500
-# Of a row whose weight vanishes beside the others: its score is -8.1, before all are divided by their deviation.
+# Rank of a row whose weight vanishes beside the others: its score is -8.1 before all are standardised.
 _SMALLEST_RANK = np.finfo(float).eps
 
 
 class NormalScores(NamedTuple):
-    """A monotone, piecewise linear map of columns; beyond the training data it goes on as on average near the ends.
+    """A monotone, piecewise linear map of columns, extrapolated with the mean slope of the outermost unit of score.
 
-    Near is within a unit of score: the last two values may be all but equal, and their slope would be any.
+    The last two values alone would not do: they may be almost equal, and their slope arbitrary.
 
     Attributes
     ----------
     knots : ndarray of shape (R, D)
-        Values of each column, in increasing order; the last one is repeated where there are fewer.
+        Values of each column, in increasing order; a column with fewer repeats its last one.
     scores : ndarray of shape (R, D)
-        The values of the map there, with mean zero and unit variance on the training data.
+        The values of the map at the knots, with mean zero and unit variance on the training data.
     spans : ndarray of shape (2, D) or None
-        As in `scale.Scale`.
+        See `scale.Scale`.
     """
 
     knots: np.ndarray
@@ -97,14 +97,14 @@ def fit_normal_scores(table, weight, spans=None):
 def _of_column(column, weight):
     values, position = np.unique(column, return_inverse=True)
     mass = np.bincount(position, weights=weight)
-    # Equal values get the middle of their ranks; next to the weight of the others, that of the ends may vanish.
+    # Equal values get the middle of their ranks. The weight of the end values may vanish beside the others: clip.
     ranks = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
     scores = norm.ppf(np.clip(ranks, _SMALLEST_RANK, 1.0 - _SMALLEST_RANK))
     scores -= np.average(scores, weights=mass)
     deviation = np.sqrt(np.average(scores**2, weights=mass))
     if deviation > 0.0:
         scores /= deviation
-    # Ranks that differ by next to nothing have one score, which stands for one value.
+    # Ranks that hardly differ have the same score, of which only the first value is kept.
     values, scores = (each[np.append(True, np.diff(scores) > 0.0)] for each in (values, scores))
     if len(values) > _KNOTS:
         chosen = np.linspace(0, len(values) - 1, _KNOTS).round().astype(int)

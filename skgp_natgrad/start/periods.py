@@ -1,31 +1,31 @@
-"""Periods that targets show along a column of X: where a search for the period of a kernel starts."""
+"""Periods that targets show along a column of X: the starts of a search for a kernel's period."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Bins of the column's range, whose Fourier transform is the periodogram: the phase of the shortest period is known to
-# a twentieth of a turn. Frequencies, each this part of one turn over the whole range apart.
+# Bins of the periodogram's Fourier transform. The column's range takes an eighth of them, so that frequencies are an
+# eighth of a turn over the range apart; the shortest period has some eight bins.
 _BINS, _OVERSAMPLED = 2**19, 8
-# Of a row on average no more turns than this; and turns at all: of fewer, a trend cannot be told.
+# Most turns per row and in all, and fewest turns: fewer cannot be told from a trend.
 _TURNS_PER_ROW, _MOST_TURNS, _FEWEST_TURNS = 20, 8000, 0.75
-# Of more turns than half as many as there are values of the column a peak counts less: at equal distances it is the
-# image of one of fewer.
+# The factor of peaks with more turns than half the number of the column's values: if these are evenly spaced, such a
+# peak is an alias of a slower one.
 _OF_IMAGES = 0.8
-# The highest peaks, and their multiples that may be the period: a peak is often a harmonic, and where two turns differ
-# it is half of one.
+# The number of highest peaks, and the multiples of their periods that are tried: a peak is often a harmonic of the true
+# period, or half of one if successive turns differ.
 _PEAKS, _MULTIPLES = 4, (1.0, 2.0, 3.0, 0.5, 4.0)
-# Of a season: fewest turns, least share of the variance, and least agreement of four parts: of random phases it is 1/4.
+# A season's least number of turns, share of the variance, and agreement of four parts (1/4 with random phases).
 _TURNS_OF_SEASON, _SHARE, _AGREEMENT = 4.0, 0.05, 0.6
-# Degree of the trend that is taken away first.
+# Degree of the polynomial trend that is removed first.
 _DEGREE = 3
 
 
 def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
     """Periods at which targets vary along a column, the most likely first.
 
-    The targets' residuals of a smooth trend are summed in bins of the column, and transformed: unlike a sum for each
-    frequency this finds a thousand turns among a thousand rows in some milliseconds.
+    The residuals from a smooth trend are summed in bins of the column, and Fourier transformed. This finds a thousand
+    turns among a thousand rows in some milliseconds, faster than a sum for each frequency.
 
     Parameters
     ----------
@@ -35,17 +35,17 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
         Targets; NaN is missing.
     weight : ndarray of shape (N,)
     n_peaks : int
-        Of the periodogram.
+        Number of peaks of the periodogram.
     multiples : sequence of float
-        Of the periods of these peaks, all of which are returned.
+        Multiples of the peaks' periods; all are returned.
 
     Returns
     -------
     periods : ndarray
-        In the units of ``x``; empty of a column that has a few values alone.
+        In the units of ``x``; empty if the column has only a few values.
     """
     span, n_values = np.ptp(x), len(np.unique(x))
-    # A multiple of the smallest period must fit in, and two values have no period.
+    # Few values, such as two, have no period beside the trend.
     if not (np.isfinite(span) and span > 0.0) or n_values <= 2 * (_DEGREE + 1):
         return np.zeros(0)
     at = 2.0 * (x - x.min()) / span - 1.0
@@ -57,15 +57,15 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
 
 
 def season(x, y, weight):
-    """The period of a season along a column; None without one.
+    """The period of a season along a column; None if there is none.
 
-    A season has turns enough, a clear part of the targets' variance, and one phase in all parts of the column: a smooth
-    function, whose periodogram has peaks too, loses its phase.
+    A season has enough turns, a clear part of the targets' variance, and the same phase in all parts of the column. The
+    periodogram of a smooth function has peaks, too, but its phase changes.
 
     Parameters
     ----------
     x, y, weight : ndarray of shape (N,), (T, N) and (N,)
-        As of `likely_periods`.
+        As in `likely_periods`.
     """
     periods = likely_periods(x, y, weight, n_peaks=1, multiples=(1.0,))
     if not len(periods):
@@ -82,13 +82,13 @@ def season(x, y, weight):
         np.add.at(sums[k], part, own * residual * rotated)
     share = 2.0 * np.mean(np.abs(sums.sum(1)) ** 2) / len(x)
     agreement = np.sum(np.abs(sums.sum(1)) ** 2) / (4.0 * np.sum(np.abs(sums) ** 2))
-    # That of the highest of so many peaks of noise.
+    # The share of the highest of so many peaks of noise.
     of_noise = 2.0 / len(x) * (np.log(0.5 * len(x)) + 5.0)
     return float(periods[0]) if share > max(_SHARE, of_noise) and agreement > _AGREEMENT else None
 
 
 def _residuals(at, y, weight):
-    """The targets without a trend, of unit variance, and zero where one is missing; and the weights."""
+    """The targets without a trend, divided by their norm, and zero where missing; and the weights."""
     weight = np.where(np.isfinite(y), np.minimum(weight, 1.0), 0.0)
     y, root = np.where(weight > 0.0, y, 0.0), np.sqrt(weight)
     trend = np.polynomial.legendre.legvander(at, _DEGREE)
@@ -106,7 +106,7 @@ def _power(at, y, weight):
 
 
 def _highest(power, allowed, n_peaks):
-    """Positions of the highest local maxima, each a turn away from all higher ones."""
+    """Positions of the highest local maxima, each at least one turn away from all higher ones."""
     inner = np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] > power[2:])) + 1
     inner = inner[allowed[inner] & (power[inner] > 0.0)]
     found = []

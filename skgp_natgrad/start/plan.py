@@ -31,35 +31,34 @@ class Plan(NamedTuple):
     hyperparameter_prior : "weak", Prior, mapping of str to Prior, or None
         See `priors.settled`.
     n_inducing : int, "auto" or None
-        None puts an inducing point at every row, and "auto" as many as time allows.
+        None puts an inducing point at every row; "auto" stands for as many as the time budget allows (see `sizes`).
     n_mean_inducing : int or "auto"
-        `sized` makes of "auto" as many as time allows, where it pays with one step and ``n_inducing="auto"``, and else
-        none.
+        `sized` replaces "auto" by as many as the time budget allows, if they pay in one step with
+        ``n_inducing="auto"``, and else by none.
     n_mean_inducing_at_most : bool
-        Whether `n_mean_inducing` is the largest number, and there are fewer where class labels ask for no more.
+        Whether `n_mean_inducing` is an upper limit: for class labels fewer may do.
     n_inducing_alone : int or None
-        Inducing points where neither a mean on all rows nor neighbours predict better; None for ``n_inducing``.
+        Inducing points if neither a mean on all rows nor neighbours predict better; None for ``n_inducing``.
     n_neighbours : int or "auto"
-        Rows of the table from which each row is predicted, in place of the inducing points; zero for none. "auto" is
-        some hundred where the mean cannot rest on all rows and rows that are left out are predicted better so. Only
-        with Gaussian noise in one step.
+        Rows of the table from which each row is predicted, in place of the inducing points; zero for none. "auto" uses
+        some hundred if left-out rows are clearly predicted better so. Only with Gaussian noise in one step.
     inducing_init : str or ndarray of shape (n_points, D)
-        A name in `inducing_points.METHODS`, "auto" (`placement.place` chooses), or points in the units of the table.
+        A name in `inducing_points.METHODS`, "auto" (the route chooses), or points in the units of the table.
     train_points : bool
         Whether points move while training.
     jitter : float
         Jitter relative to the kernel's scale.
     calibrate : bool
-        Whether predictions are calibrated: class probabilities, and with a Gaussian likelihood the deviation of y, by
-        a `prediction.dispersion.Dispersion`.
+        Whether predictions are calibrated: class probabilities, or with a Gaussian likelihood the standard deviation of
+        y, by a `prediction.dispersion.Dispersion`.
     averages : few_rows.Open, optional
-        Of hyperparameters that are averages over what few rows leave open, what deviations are multiplied by.
+        The factor of the variances if the hyperparameters are averages for few rows.
     device : str
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
     settings : Settings
     n_restarts : int or "auto"
-        Of the search for the hyperparameters of given kernels: see `restarts.Starts`.
+        Further starts of the search for the hyperparameters of given kernels: see `restarts.Starts`.
 
     Examples
     --------
@@ -127,7 +126,7 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
 
 
 def sized(plan: Plan, table: AnyTable) -> Plan:
-    """The plan with numbers of inducing points and of further points for the mean."""
+    """The plan with numbers of inducing points and of mean-only points."""
     if plan.n_inducing == "auto" and isinstance(plan.inducing_init, str):
         plan = plan.route.sized(plan, table)
     elif plan.n_inducing == "auto":

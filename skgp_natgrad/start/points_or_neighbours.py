@@ -1,7 +1,7 @@
-"""Whether rows are predicted from their neighbours, and not from the inducing points: as rows that are left out say.
+"""Decides by left-out rows whether rows are predicted from their neighbours or from the inducing points.
 
-Neighbours see the table as dense as it is, and keep the hyperparameters that were found. Inducing points, where they
-are few, know what they do not explain as noise alone; of such a model noise and scale are those that suit it best.
+Predictions from neighbours use all rows of the table, and keep the hyperparameters that were found. A model on few
+inducing points treats the variance that they do not explain as noise; its noise and scale are fitted to it.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from ..solve import closed_form
 from ..solve.system import weights_of
 from . import errors, sizes
 
-# Inducing points beside neighbours, for all that is not predicted from these.
+# Inducing points of a model that predicts from neighbours, for everything else that needs a q.
 POINTS = 500
-# Neighbours of each row, where nothing is said of them.
+# Neighbours of each row if their number is "auto".
 _NEIGHBOURS = 200
-# Rows by which both ways are compared; the gain, in nats a row, that more inducing points will not make up for; and the
-# one over a mean on all rows, which is smooth, and was found without any of the rows by which it is judged.
+# Rows that compare both ways; the gain, in nats a row, that more inducing points would not make up for; and the least
+# gain over a mean on all rows, which is smooth, and whose judges had no part in it.
 _ROWS, _CLEAR, _OF_MEANS = 2000, 0.1, 0.3
-# Fewest of them that tell anything.
+# With fewer rows nothing is compared.
 _FEWEST = 10
 
 
 def may(plan, table):
-    """Whether rows may be predicted from their neighbours, as rows that are left out say."""
+    """Whether a prediction from neighbours is tried for this plan and table."""
     if not plan.n_neighbours or processes.sharing(plan.n_devices) > 1:
         return False
     if plan.n_neighbours != "auto":
         return True
-    # Rows that are read from a file are held in memory only if that is asked for.
+    # Rows that are read from a file are held in memory only if the user asks for neighbours.
     alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
     return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, memory.available())
 
 
 def are_likely(plan, table):
-    """Whether they are predicted so unless inducing points, of which there are few at first, are better."""
+    """Whether neighbours are expected to be better, so that the fit begins with few inducing points."""
     is_open = plan.n_neighbours == "auto"
     too_many = sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
     return may(plan, table) and (too_many or not is_open)
 
 
 def solve(optimum, parameters, constants, table, plan, random_state):
-    """The `Optimum` with neighbours, if they predict better; else None.
+    """The `Optimum` with neighbours, if the user asks for them or they predict better; else None.
 
     Parameters
     ----------
     optimum : Optimum
-        With rows that were left out.
+        With predictions of left-out rows.
     parameters : Parameters
         With the hyperparameters that were found.
     constants : Constants
@@ -84,12 +84,12 @@ def _neighbours(parameters, constants, table, n_neighbours):
 
 
 def _variance(parameters):
-    """Of the noise: (T, 1)."""
+    """The noise variances (T, 1)."""
     return np.exp(np.asarray(parameters.raw_likelihood.variance)).reshape(-1, 1)
 
 
 def _some(left_out):
-    """At most `_ROWS` of the rows that say something, from all over them."""
+    """At most `_ROWS` of the rows that were predicted, evenly spaced."""
     index = np.flatnonzero(np.isfinite(left_out.error).any(0))
     index = index[np.linspace(0, len(index) - 1, min(len(index), _ROWS)).round().astype(int)]
     of_rows = ("error", "latent", "noise", "weight", "n_each", "y")
@@ -97,7 +97,7 @@ def _some(left_out):
 
 
 def _left_out(neighbours, parameters, points, more_noise):
-    """The `LeftOut` of the same rows, each predicted from its neighbours but those that equal it."""
+    """The `LeftOut` of the same rows, each predicted from its neighbours without rows that equal it."""
     seen = np.isfinite(points.error)
     some = seen.any(0)
     mean, latent = np.zeros((2, *seen.shape))
@@ -108,7 +108,7 @@ def _left_out(neighbours, parameters, points, more_noise):
 
 
 def _density(left_out):
-    """The mean log density of the rows, of all targets alike, under the errors that suit them best."""
+    """The mean log density of the rows under the best distribution of errors, averaged over the targets."""
     found = []
     for k, error in enumerate(left_out.error):
         rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))

@@ -1,4 +1,4 @@
-"""The final hyperparameters of a kernel that has been chosen: at the maximum of the evidence of more rows."""
+"""The final hyperparameters of a chosen kernel, at the maximum of the evidence of more rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
 from .view import View
 
-# Iterations and deviation that ties the lengthscales for a kernel that nothing was compared with.
+# Iterations, and the deviation that ties the lengthscales, of `fitted_kernel`.
 _ITERATIONS, _TIE = 20, 1.0
 
 
 class Candidate(NamedTuple):
-    """A kernel, the deviation that ties its lengthscales, its best for each split of the rows, and their density."""
+    """A kernel, the deviation that ties its lengthscales, its `Best` for each split, and the density of other rows."""
 
     make: object
     tie: float
@@ -33,11 +33,11 @@ class Found(NamedTuple):
     noise : float
         The noise variance, as a share of the targets' variance.
     density : float
-        Mean log predictive density of rows that it was not fitted to; with ``evenly`` of some that it was fitted to.
+        Mean log predictive density of rows to which it was not fitted; with ``evenly``, of some to which it was.
     evenly : bool
-        Whether rows of rare labels had a larger part in the hyperparameters than they have in the table.
+        Whether rows of rare labels had a larger share in the fit of the hyperparameters than in the table.
     by_neighbours : Densities, optional
-        Of some targets as their neighbours predict them.
+        Of some targets, predicted from their neighbours.
     """
 
     kernel: object
@@ -51,7 +51,7 @@ def refined(view, candidate, rows, n_iterations, judges=None):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density = candidate
     _, bounds, prior = view.start(make, view.longest, best.hyperparameters.noise, tie)
-    # Of small tables some rows must stay outside while kernels are compared, and none afterwards.
+    # In a small table some rows are held out while kernels are compared; here all rows may be used.
     found = evidence.maximise(best.hyperparameters, bounds, rows, n_iterations, prior)
     if np.isfinite(found.evidence):
         best = found
@@ -61,7 +61,7 @@ def refined(view, candidate, rows, n_iterations, judges=None):
 
 
 def densities_by_neighbours(view, hyperparameters, judges, n_neighbours):
-    """The `Densities` of targets of the rows ``judges`` as so many neighbours predict them."""
+    """The `Densities` of the targets of the rows ``judges``, predicted from so many neighbours."""
     each = neighbours.densities(hyperparameters, view.table, judges, n_neighbours)
     return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
 
@@ -72,13 +72,13 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     Parameters
     ----------
     make : callable
-        Of `candidates.CANDIDATES`.
+        One of `candidates.CANDIDATES`.
     table : Table
         With targets of mean zero and unit variance.
     random_state : numpy.random.RandomState
     n_rows : int
     noise : float
-        Where its search starts, as a share of the targets' variance.
+        The noise variance at which the search starts, as a share of the targets' variance.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The memory that each stage of a fit needs, compared with what there is before any work is done.
+"""The memory that each stage of a fit needs, compared with the available memory before any work is done.
 
-Only arrays that grow with a table, a batch or a number of points count, each as often as it is held at
-the same time at least. So a fit that is refused could not have succeeded; one that is not may still need
-some hundred MiB more, for compiled programs.
+Only arrays that grow with the table, the batch or the number of points are counted, each with the least
+number of copies that are held at once. So a fit that is refused could not have succeeded; one that is not
+refused may still need some hundred MiB more, for compiled programs.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from . import sizes
 
 BYTES = 8
 # Square matrices of the points that are held at once, for each latent function. A step: the covariance, its factor,
-# precision and gradient, and the best state's; the solution for the mean: factor and inverse of the points' covariance
-# for each kernel, and for each latent function the system, what a block of rows adds to it, its factor and a copy; one
-# step: the same and a search for the noise; the prediction's state: whiten and root_S, on the device and here, and
-# two more while the reduction takes the place of root_S.
+# precision and gradient, and those of the best state. The solution for the mean: factor and inverse of the points'
+# covariance for each kernel, and for each latent function the system, the summand of a block of rows, its factor and a
+# copy. One step: the same, and a search for the noise. The state of predictions: whiten and root_S, on the device and
+# on the host, and two more while the reduction replaces root_S.
 STEP, MEAN_SOLVE, ONE_STEP, PREDICTION = 4, 6, 8, 6
-# Matrices of points and rows of a batch: the covariance, whitened rows, and the gradients with respect to both.
+# Matrices of the points times a batch's rows: covariance and whitened rows, and the gradients with respect to these.
 _OF_ROWS = 3
 
 
 class Stage(NamedTuple):
-    """A part of a fit, and what it holds at once.
+    """A part of a fit, and the memory that it needs at once.
 
     Attributes
     ----------
     name : str
     n_bytes : int
     asked : str
-        The arguments that ask for it, with their values.
+        The arguments that cause it, with their values.
     would_fit : function
-        Called with a number of bytes: what would fit, as text.
+        Takes a number of bytes; returns as text what would fit into them.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Stage(NamedTuple):
 
 
 def require(plan, table):
-    """Raise MemoryError if some stage of a plan needs more memory than there is.
+    """Raise MemoryError if some stage of a plan needs more memory than is available.
 
     Parameters
     ----------
     plan : Plan
-        Sizes may still be "auto", which stands for sizes that fit.
+        Sizes may still be "auto": these will be chosen so that they fit.
     table : Table
 
     Raises
@@ -64,7 +64,7 @@ def require(plan, table):
 
 
 def require_points(plan, n_latent, n_points):
-    """The same for the training steps of a stream, whose points are those of the fit before and of the new rows."""
+    """The same for the training steps of a stream, with the number of points of the earlier fit and the new rows."""
     _refuse([of_points("a training step", plan, STEP, n_latent, n_points, 0)])
 
 
@@ -82,7 +82,7 @@ def _refuse(needed):
 
 
 def of_mean(plan, n_further, n_bytes, would_fit):
-    """The stage of the means on further points after one step."""
+    """The stage of one step that finds means on further points."""
     asked = f"n_mean_inducing={plan.n_mean_inducing}, {n_further} further points here"
     return Stage("the mean on further points", n_bytes, asked, would_fit)
 
@@ -122,7 +122,7 @@ def batches(plan, table, n_points):
     size, n_columns = batch_size_for(n_rows, batch_size), table.n_columns + table.n_targets + 1
     width = np.dtype(plan.settings.dtype).itemsize
     of_points = width * _OF_ROWS * plan.n_latent(table) * n_points
-    # Those of one call of the compiled steps, and of the next.
+    # The rows of one call of the compiled steps, and those of the next call.
     of_row = of_points + 2 * STEPS_PER_CALL * BYTES * n_columns
     n_bytes = size * (of_points + BYTES * n_columns if is_full(n_rows, batch_size) else of_row)
 

@@ -1,9 +1,9 @@
-"""Several starts for the hyperparameters of a given kernel, among which the evidence of few rows chooses.
+"""Several starts for the hyperparameters of a given kernel, compared by the evidence of few rows.
 
-The evidence has many maxima: one for each period that a few rows cannot tell from the true one, and one at which all is
-noise for a function that varies much faster than the lengthscales with which the search begins. The given values are
-searched from first, and another start is followed where a few iterations on few rows show that it is clearly better
-than what they found. The evidence of all rows decides.
+The evidence has many maxima: one for each period that the rows hardly tell from the true one, and, if the function
+varies much faster than the first lengthscales, one that explains everything as noise. The search from the given values
+comes first. Another start is followed if a few iterations from it on few rows reach a clearly larger evidence; the
+evidence of all rows then decides.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .periods import likely_periods
 from .scale import fit_scale
 from .view import FEW_COLUMNS
 
-# Rows whose evidence compares starts, so many of the best of them, and iterations from each.
+# Rows whose evidence compares starts; the number of best starts, without and with periods; and iterations from each.
 _ROWS, _BEST, _BEST_OF_PERIODS, _ITERATIONS = 192, 2, 3, 10
-# Lengthscales, as multiples of sqrt(D) deviations of their columns, and noise, as a share of the targets' variance: of
-# few columns more of them.
+# Starts: lengthscales as multiples of sqrt(D) standard deviations of their columns, and noise as a share of the
+# targets' variance; with few columns there are more.
 _LENGTHS, _SHORT = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05)), ((0.03, 0.05),)
-# By more nats another start must be better than the given values, or than a constant, to matter.
+# Another start must be better than the given values, or than a constant, by more than so many nats.
 _CLEARLY = 2.0
-# Of a random start from the given value, at most: the logarithm of a factor.
+# The largest distance of a random start from the given value, in logarithms.
 _FAR = np.log(1e10)
 
 
@@ -38,7 +38,7 @@ def is_periodic(kernel):
 
 
 class Starts:
-    """The starts of a kernel whose evidence on some rows is maximised.
+    """The starts for a kernel, from which the evidence of some rows is maximised.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class Starts:
     log_prior : callable
         See `evidence.maximise`.
     n_restarts : int or "auto"
-        Zero: the given values alone. A number: so many random ones as well, between the bounds.
+        Zero: only the given values. A number: also so many random starts between the bounds.
     random_state : numpy.random.RandomState
-        Is copied: what is drawn from it afterwards is the same for all numbers of restarts.
+        Copied, so that later draws do not depend on the number of restarts.
     """
 
     def __init__(self, start, bounds, rows, log_prior, n_restarts, random_state):
@@ -67,7 +67,7 @@ class Starts:
         self._variance = max(float(np.nanmean(rows.y**2)), np.finfo(float).tiny)
 
     def search(self, n_iterations):
-        """The maximum from the given values, or one of clearly more evidence from another start.
+        """The maximum from the given values, or one of clearly larger evidence from another start.
 
         Returns
         -------
@@ -80,7 +80,7 @@ class Starts:
             return found, False
         rows, starts = self._few, self._others()
         if not found.evidence > evidence.of_noise(self._rows) + _CLEARLY:
-            # Few rows may look like noise where all do not.
+            # Few rows may look like noise even if all rows do not.
             rows, starts = self._rows, starts[:1]
         tried = [self._maximised(x, rows, _ITERATIONS) for x in [*starts, *self._random()]]
         if not tried:
@@ -93,7 +93,7 @@ class Starts:
         return found, False
 
     def _others(self):
-        """The best of the starts at other lengthscales and periods, by their evidence alone."""
+        """The best starts at other lengthscales and periods, compared without any iteration."""
         starts = self._structured()
         if any(map(self._is_free, self._of("periodicity"))):
             return self._with_periods([self._given, *starts])[:_BEST_OF_PERIODS]
@@ -115,7 +115,7 @@ class Starts:
         return bool(np.any(self._low[place.at] < self._high[place.at]))
 
     def _structured(self):
-        """Starts at long and short lengthscales, with little noise, and as much variance as the targets have."""
+        """Starts at long and short lengthscales, with little noise and the variance of the targets."""
         pairs = _LENGTHS + (_SHORT if self._rows.X.shape[1] <= FEW_COLUMNS else ())
         found = [self._with_lengths(factor, noise) for factor, noise in pairs]
         return _distinct([x for x in found if not np.allclose(x, self._given)])
@@ -138,7 +138,7 @@ class Starts:
         return np.clip(np.append(flat(kernel), x[-1]), self._low, self._high)
 
     def _with_periods(self, starts):
-        """The best starts with each period at those that the targets show, one period after the other."""
+        """The best starts after trying, for each period in turn, those that the targets show."""
         kept = starts
         for place in filter(self._is_free, self._of("periodicity")):
             rows = self._rows
@@ -150,7 +150,7 @@ class Starts:
         return kept
 
     def _random(self):
-        """So many starts between the bounds as the user asks for, as scikit-learn draws them."""
+        """The number of starts that the user asks for, drawn between the bounds as in scikit-learn."""
         if isinstance(self._n_restarts, str):
             return []
         free = self._low < self._high
@@ -164,16 +164,16 @@ class Starts:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where a hyperparameter is in the vector of all, and the columns of X that its kernel sees."""
+    """The position of a hyperparameter in the vector of all, and the columns of X that its kernel sees."""
 
     at: slice
     columns: np.ndarray
 
 
 def _places(kernel, columns, first=0):
-    """Each hyperparameter of a JAX kernel, in the order of its leaves: its kernel, its name, and its `_Place`.
+    """Kernel, name and `_Place` of each hyperparameter of a JAX kernel, in the order of its leaves.
 
-    The lengthscale of a periodic kernel, which has no unit, is left out.
+    The lengthscale of a periodic kernel has no unit, and is left out.
     """
     columns = columns[list(kernel.columns)] if hasattr(kernel, "columns") else columns
     for field in dataclasses.fields(kernel):

@@ -1,4 +1,4 @@
-"""The scale of a table's columns, and the columns that are constant up to rounding."""
+"""Standardisation of a table's columns, and the columns that are constant up to rounding."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Numbers that differ by at most this many units of rounding count as one number, computed in different ways.
+# Numbers that differ by at most so many units of rounding count as one number, computed in different ways.
 _FEW_UNITS = 4
-# So many columns are often one quantity, as the pixels of images: a common unit tells how much each of them varies.
+# So many columns often measure the same quantity, like the pixels of images; a common unit then keeps how much each
+# one varies.
 MANY_COLUMNS = 48
 # Up to this value double precision represents every integer.
 _LARGEST_EXACT = 2.0**53
@@ -17,7 +18,7 @@ _LARGEST_EXACT = 2.0**53
 class Scale(NamedTuple):
     """An affine map of columns: standardised = (original - offset) / scale.
 
-    ``spans`` are from `spans_of_rounding`; values inside a span count as one number. None without spans.
+    ``spans`` are from `spans_of_rounding`, or None; values inside a span count as one number.
     """
 
     offset: np.ndarray
@@ -26,7 +27,7 @@ class Scale(NamedTuple):
 
     @property
     def in_common_unit(self):
-        """Whether several columns are divided by one number, other than that of columns left as they are, one."""
+        """Whether several columns are divided by the same number, other than one."""
         return len(self.scale) > 1 and bool(np.all(self.scale == self.scale[0])) and self.scale[0] != 1.0
 
     def forward(self, table):
@@ -45,7 +46,7 @@ class Scale(NamedTuple):
 def spans_of_rounding(table, types):
     """Return the ranges of the columns that are constant up to rounding.
 
-    This is decided here, once, from the units of rounding of the columns as given. After `snapped` these columns
+    This is decided here, once, from the rounding unit of each column's own type. After `snapped` these columns
     are constant to the bit, in training and in prediction.
 
     Parameters
@@ -53,7 +54,7 @@ def spans_of_rounding(table, types):
     table : ndarray of shape (N, columns)
         In double precision.
     types : list of numpy.dtype
-        Types of the columns before they were converted to double precision.
+        Types of the columns before their conversion to double precision.
 
     Returns
     -------
@@ -68,10 +69,10 @@ def spans_of_rounding(table, types):
 
 
 def spans_between(lowest, highest, types, is_whole):
-    """The result of `spans_of_rounding` for columns of these ranges; ``is_whole(i)``: whether one holds integers."""
+    """As `spans_of_rounding`, for columns with these ranges; ``is_whole(i)`` says whether column i holds integers."""
     largest = np.maximum(np.abs(lowest), np.abs(highest))
     unit = np.array([_unit_of_rounding(*pair) for pair in zip(largest, types, strict=True)])
-    # Differences of halves, since the difference of numbers of opposite sign may overflow.
+    # Halves are subtracted, since the difference of large numbers of opposite sign may overflow.
     constant = (lowest < highest) & (0.5 * highest - 0.5 * lowest <= 0.5 * _FEW_UNITS * unit)
     for i in np.flatnonzero(constant):
         constant[i] = not (largest[i] <= _largest_exact(types[i]) and is_whole(i))
@@ -87,12 +88,12 @@ def snapped(table, spans):
 
 
 def _largest_exact(dtype):
-    """The largest integer up to which a type represents all without rounding, as half precision does years."""
+    """The largest integer up to which a type represents all integers exactly; half precision represents years so."""
     return _LARGEST_EXACT if dtype.kind != "f" else 2.0 ** (np.finfo(dtype).nmant + 1)
 
 
 def _unit_of_rounding(value, dtype):
-    """Distance from ``value`` to the next number of its type, or of double precision if that is coarser."""
+    """Distance from ``value`` to the next number of its type, or of double precision if that is larger."""
     if dtype.kind in "biu" and value <= _LARGEST_EXACT:
         return 0.0
     coarser = dtype.kind == "f" and dtype.itemsize < np.dtype(float).itemsize
@@ -102,9 +103,9 @@ def _unit_of_rounding(value, dtype):
 def fit_scale(name, table, weight, active, spans=None):
     """Return the weighted `Scale` of ``table``, which is snapped to ``spans``; a constant column keeps its unit.
 
-    The unit of a constant y is its absolute value, so that what is left of its deviation is in the units of y; that
-    of zero is one. With ``active=False`` it is the identity. ``name`` is the argument to name in the error if a mean
-    or a standard deviation overflows.
+    A constant y is divided by its absolute value, or by one if it is zero, so that predicted deviations are in
+    proportion to y. With ``active=False`` the scale is the identity. ``name`` is the argument to name in the error if a
+    mean or a standard deviation overflows.
     """
     n_columns = table.shape[1]
     if not active:
@@ -113,8 +114,7 @@ def fit_scale(name, table, weight, active, spans=None):
 
 
 def fit_common_scale(scale):
-    """A `Scale` with one number for all columns, the root mean square of their deviations, from that of each."""
-    # A constant column has a unit of its own, and no deviation.
+    """The `Scale` with one divisor for all columns: the root mean square of the divisors of ``scale``."""
     largest = scale.scale.max()
     common = largest * np.sqrt(np.mean(np.square(scale.scale / largest)))
     return scale._replace(scale=np.full_like(scale.scale, common))
@@ -132,16 +132,16 @@ def scale_from(name, mean, deviation, largest, heaviest, spans=None):
     least = np.finfo(float).tiny
     if name == "y" and np.any((variance < least) & (deviation > 0.0)):
         raise ValueError(f"y holds values up to {largest:g}, whose variance underflows; rescale y.")
-    # A constant y says what its size is, unless it is zero, or too small to be squared.
+    # A constant y has its absolute value as a unit, unless it is zero, or too small to be squared.
     size = np.abs(mean)
     unit = np.where(size >= np.sqrt(least), size, 1.0) if name == "y" else 1.0
     return Scale(mean, np.where(deviation >= least, deviation, unit), spans)
 
 
 def fit_targets(y, weight, active):
-    """The `Scale` of the targets ``y`` (N, T), each from the rows in which it is not missing (NaN).
+    """The `Scale` of the targets ``y`` (N, T), each from the rows where it is not missing (NaN).
 
-    With ``active="center"`` they are centred and keep their units.
+    With ``active="center"`` targets are centred and keep their units.
     """
     seen = [np.isfinite(column) for column in y.T]
     each = [fit_scale("y", y[rows, k : k + 1], weight[rows], bool(active)) for k, rows in enumerate(seen)]
@@ -150,10 +150,10 @@ def fit_targets(y, weight, active):
 
 
 class Moments:
-    """Weighted means and standard deviations of columns between known ends, whose rows come part by part.
+    """Weighted means and standard deviations of columns with known ranges, whose rows come in parts.
 
     Means and sums of squares of two parts are joined as by Chan, Golub and LeVeque (1983), "Algorithms for
-    computing the sample variance", around the middle of the range, where an offset costs no digits.
+    computing the sample variance", around the middle of the range, so that an offset costs no digits.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Moments:
         self._weight, self._mean, self._squares = np.zeros((3, len(lowest)))
 
     def add(self, table, weight):
-        """Count rows (N, columns) with weights (N,); a value that is NaN is missing."""
+        """Add rows (N, columns) with weights (N,); NaN is a missing value."""
         inside = (table - self._middle) / np.where(self._half > 0, self._half, 1.0)
         missing = np.isnan(inside)
         weight = np.where(missing, 0.0, weight[:, None])
@@ -194,7 +194,7 @@ def _middle_and_half(lowest, highest):
 
 def _moments(table, weight):
     """Weighted mean and standard deviation of each column; for a constant column its value and zero."""
-    # Centred at the middle and divided by half the range: no digit is lost to an offset, no square underflows.
+    # Columns are centred and divided by half their range: an offset costs no digits, and no square underflows.
     middle, half = _middle_and_half(table.min(0), table.max(0))
     inside = (table - middle) / np.where(half > 0, half, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,13 +1,12 @@
-"""The default kernel, with hyperparameters of large evidence, and the scaling of X that goes with it.
+"""Searches for the default kernel, its hyperparameters by the evidence, and the scaling of X that goes with it.
 
-Training moves hyperparameters by gradients, and ends near where it starts: at a lengthscale that is
-far too long a wiggly function looks like noise, and of many columns those that matter are not found.
-So training starts at the best of some kernels, each at the maximum of the evidence of a part of the
-table. They are compared by the density of rows outside that part, since repeated rows deceive the
-evidence: it explains them by a noise that is too small. For a model that sees all rows of a larger table they are
-trained and compared by neighbours in the whole table (`dense`); for a model on few inducing points they are compared
-by its bound. Of a small table each part is outside once: a kernel of many
-hyperparameters fits every row of few so well that its own rows do not tell how little it predicts.
+Training moves hyperparameters by gradients, and ends near its start: a wiggly function looks like noise under a
+lengthscale that is far too long, and the columns that matter are not found among many. So training starts at the best
+of some kernels, each at the maximum of the evidence of a part of the table. Kernels are compared by the density of
+held-out rows, since repeated rows deceive the evidence: it explains them by too little noise. For a model that uses all
+rows of a larger table, kernels are trained and compared by neighbours in the whole table (`dense`); for a model on few
+inducing points they are compared by its bound. A small table is cross-validated: with few rows a kernel with many
+hyperparameters overfits, and the rows that it was fitted to do not show how badly it predicts.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
 from .view import FEW_COLUMNS, NOISE_BOUNDS, View
 
-# Rows whose evidence selects the kernel: of small tables, and of tables with many times as many rows.
+# Rows whose evidence selects the kernel: for small tables, and for tables with many times as many rows.
 _FEW, _MORE = 250, 400
 # Rows whose evidence sets the final hyperparameters.
 _REFINED = 1000
 # Starts from which the evidence is maximised.
 _TRIED = 2
-# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the starts, more of them for few
-# columns, in which a function may go up and down many times.
+# The starts: lengthscales as multiples of sqrt(D) standard deviations of the columns, and noise. There are more for few
+# columns, along which a function may go up and down many times.
 _STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05), (1.0, 0.9))
 _SHORT = ((0.03, 0.05), (0.01, 0.05))
-# Nats within which two maxima of the evidence are level; and nats per row below which the gain on noise is little: then
-# the last start, which is nearly noise, is tried as well.
+# Maxima of the evidence within so many nats are level. If the best gains less than the second number, in nats per row,
+# over noise alone, the last of `_STARTS`, which is nearly noise, is tried as well.
 _LEVEL, _LITTLE = 2.0, 0.2
-# A density that is hardly larger than that of unit variance around zero, -1.42: nothing has been found.
+# A density below this is hardly larger than that of N(0, 1), -1.42: the kernel predicts nothing.
 _NOTHING = -1.4
-# The rarest label has a larger part among rows that are drawn evenly by more than this factor, or they are not tried.
+# Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
-# Of fewer rows those of a solution are about as dense as the table; and judges.
+# With fewer rows the rows of the evidence are about as dense as the table, and neighbours not needed; number of judges.
 _DENSE, _JUDGES = 6000, 400
-# Functions of a `View` that name further kernels, for what its targets show.
+# Functions that take a `View` and return further kernels that its targets suggest.
 _FURTHER = (seasonal,)
 
 
@@ -57,9 +56,9 @@ class _Effort(NamedTuple):
     Attributes
     ----------
     ties : tuple of float
-        Deviations of the logarithms of a kernel's lengthscales from their mean, each of which is tried.
+        Prior standard deviations of a kernel's log lengthscales around their mean; each one is tried.
     iterations, final_iterations : int
-        Of L-BFGS for each kernel and split of the rows, and for the best kernel.
+        Iterations of L-BFGS for each kernel and split of the rows, and for the best kernel.
     """
 
     ties: tuple
@@ -68,10 +67,10 @@ class _Effort(NamedTuple):
 
 
 _USUAL = _Effort((np.inf,), 30, 20)
-# That many columns matter each in its own way, few rows do not tell: with the smaller deviation a kernel is nearly
-# isotropic. What is chosen hardly changes with more iterations.
+# Few rows cannot determine a lengthscale for each of many columns: with the smaller deviation a kernel is nearly
+# isotropic. More iterations hardly change the choice.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
-# Few rows do not tell many columns apart: by a kernel that is nearly isotropic the scaling of X is chosen.
+# With many columns a nearly isotropic kernel chooses the scaling of X, for the same reason.
 _OF_MANY_COLUMNS = _Effort((0.3, np.inf), 30, 20)
 
 
@@ -87,7 +86,7 @@ def best_kernels(
     on_all_rows=None,
     n_points=None,
 ):
-    """The best kernels for each of the same rows under different scalings of X.
+    """The best scaling of X for some rows, and the best kernels under it.
 
     Parameters
     ----------
@@ -96,28 +95,29 @@ def best_kernels(
     random_state : numpy.random.RandomState
         Draws the rows.
     n_best : int, default=1
-        Of a small table one: rows whose evidence was maximised do not tell which of two fits them too well.
+        For a small table it is one: the rows that kernels were fitted to do not show which of two overfits.
     coarse : bool, default=False
-        Whether the model resolves nothing within a small part of a column's deviation, where lengthscales then end.
+        Whether the model cannot resolve a small part of a column's deviation; lengthscales are then bounded there.
     noises : pair of floats, default=NOISE_BOUNDS
-        Of the noise variance, as shares of the targets' variance.
+        Bounds of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
-        Whether targets are labels. If some are rare, the best kernel is returned once more, as these say more of it.
+        Whether targets are labels. If some are rare, the best kernel is also returned as fitted to an even sample.
     in_common_unit : sequence of bool, optional
-        Whether the columns of each table have one unit: then they begin with one lengthscale.
+        Whether the columns of each table have one unit, so that they begin with one lengthscale.
     sees_all_rows : bool, default=False
-        Whether kernels are trained and compared by neighbours, where rows are many (`dense`).
+        Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
     on_all_rows : callable, optional
-        Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
+        Called with a table, the first kernel and its noise; returns whether `neighbours` compare kernels, if there are
+        many rows.
     n_points : int, optional
-        Of a model on so many inducing points: of more rows kernels are compared by its bound.
+        The model's inducing points: with more rows than these, kernels are compared by its bound.
 
     Returns
     -------
     index : int
         Position of the best scaling.
     found : list of Found
-        The kernels with the largest densities under this scaling, best first; ``evenly``, the first once more.
+        The kernels with the largest densities under this scaling, best first; then the first, fitted ``evenly``.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
@@ -126,10 +126,10 @@ def best_kernels(
     views = [View(*pair, coarse, noises) for pair in _with_units(tables, in_common_unit)]
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
-        # More rows may show what few do not.
+        # More rows may show a function that few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = _smooth_ones(views, rows, n_rows, effort)
-    if sees_all_rows and not is_small and rows.n_groups >= dense.FEWEST:
+    if sees_all_rows and not is_small and rows.n_groups > dense.MOST_BY_EVIDENCE:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
     judges = _judges(tables, rows, on_all_rows, lambda: _first_kernel(tables, views, firsts))
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
@@ -159,7 +159,7 @@ def _smooth_ones(views, rows, n_rows, effort):
 
 
 def _judges(tables, rows, on_all_rows, first_kernel):
-    """Some of the rows outside the final evidence, where they compare kernels; else None."""
+    """Some of the rows outside the final evidence, if neighbours are to compare kernels; else None."""
     if on_all_rows is None or rows.n_groups <= _DENSE or not on_all_rows(*first_kernel()):
         return None
     judges = neighbours.Judges.of(tables[0].X, rows.outside(_REFINED), False)
@@ -168,14 +168,14 @@ def _judges(tables, rows, on_all_rows, first_kernel):
 
 
 def _first_kernel(tables, views, firsts):
-    """The table, the kernel and the noise of the best of the first candidates."""
+    """The table, the kernel and the noise of the best among ``firsts``."""
     k = int(np.argmax([first.density for first in firsts]))
     best = firsts[k].best[0].hyperparameters
     return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
 def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
-    """The result of `best_kernels` by `dense`; every kernel starts under every scaling, of many columns under one."""
+    """The result of `best_kernels` by `dense`: each kernel under each scaling, or under one if columns are many."""
     best = int(np.argmax([first.density for first in firsts]))
     few_columns = views[0].n_columns < MANY_COLUMNS
 
@@ -197,13 +197,13 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
 
 
 def _best_view(firsts, further):
-    """Position of the view with the best candidate; ``further`` are of the first, where distances are those of X."""
+    """Position of the view with the best candidate; ``further`` belong to the first, which keeps distances in X."""
     index = int(np.argmax([first.density for first in firsts]))
     return 0 if any(each.density > firsts[index].density for each in further) else index
 
 
 def _ranked(view, parts, firsts, compared, few, n_iterations, further):
-    """The candidates of all kernels, best first; ``firsts`` are those of the first kernel."""
+    """The candidates of all kernels, best first; ``firsts`` have the first kernel."""
     makes = CANDIDATES[1:] if few is None else [OF_FEW_POINTS.get(make, make) for make in CANDIDATES[1:]]
     pairs = [(make, first) for first in firsts for make in makes if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
@@ -212,7 +212,7 @@ def _ranked(view, parts, firsts, compared, few, n_iterations, further):
 
 
 def _further(view, parts, first, n_iterations):
-    """The candidates of kernels that the targets of a view ask for, from the longest lengthscales on."""
+    """The candidates of kernels that the targets of a view suggest, started at the longest lengthscales."""
 
     def fitted(make):
         pairs = zip(parts, first.best, strict=True)
@@ -225,7 +225,7 @@ def _further(view, parts, first, n_iterations):
 
 
 def _samples(view, rows, of_labels):
-    """Rows that set the final hyperparameters; of labels some of which are rare a second choice of them."""
+    """Samples of rows that set the final hyperparameters; a second, even one if some labels are rare."""
     samples = [rows.merged(view.table, _REFINED)]
     if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
         samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
@@ -242,15 +242,15 @@ def _with_units(tables, in_common_unit):
 
 
 def _smooth_one(view, parts, tie, n_iterations):
-    """The best Matern 5/2 of those starts that have the largest evidence."""
+    """The best Matern 5/2 for each split of the rows, as a candidate."""
     return _judged(matern52, tie, [_smooth_of(view, rows, tie, n_iterations) for rows, _ in parts], parts)
 
 
 def _smooth_of(view, rows, tie, n_iterations):
-    """The maximum of largest evidence, or one of more noise that is level with it.
+    """The maximum of largest evidence, or another that is level with it and has more noise.
 
-    Of noise alone, and of a weak function, there is a second maximum of lengthscales so short that every row explains
-    itself, which predicts no other. By chance it is the higher one in many tables, by less than a nat.
+    For pure noise, and for a weak function, the evidence has a second maximum, at lengthscales so short that every row
+    explains only itself. By chance it is the higher one in many tables, by less than a nat.
     """
     pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
     starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
@@ -268,7 +268,7 @@ def _smooth_of(view, rows, tie, n_iterations):
 
 
 def _like(view, parts, make, first, n_iterations):
-    """Another kernel, started from the lengthscales of a Matern 5/2."""
+    """The candidate of another kernel, started at the lengthscales of a Matern 5/2."""
     found = [_fitted(view, make, *pair, first.tie, n_iterations) for pair in zip(parts, first.best, strict=True)]
     return _judged(make, first.tie, found, parts)
 
@@ -280,7 +280,7 @@ def _fitted(view, make, split, best, tie, n_iterations):
 
 
 def _judged(make, tie, best, parts):
-    """The candidate with the mean log density of the other rows of each split."""
+    """The candidate, with the mean log density of the held-out rows of all splits."""
     pairs = zip(best, parts, strict=True)
     densities = [evidence.held_out_density(each.hyperparameters, part.rows, part.others) for each, part in pairs]
     weights = np.array([part.weight for part in parts])
@@ -289,7 +289,7 @@ def _judged(make, tie, best, parts):
 
 
 def _compared(view, candidate, judges, few):
-    """The candidate with the density that compares it: of targets as neighbours predict them, or of few points."""
+    """The candidate with the density by which it is compared: that of neighbours, or the bound on few points."""
     hyperparameters = candidate.best[0].hyperparameters
     if few is not None:
         kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
@@ -301,22 +301,22 @@ def _compared(view, candidate, judges, few):
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.
 #
-# The exact process on some hundred rows resolves what as many inducing points cannot. Of a rough kernel they leave most
-# of the variance unexplained, and training, which maximises the bound, takes it for noise. So kernels for few points
-# are compared by the collapsed bound (Titsias 2009), with the noise that suits each of them; of labels by regression.
+# The exact process on some hundred rows resolves more than as many inducing points. Under a rough kernel these do not
+# explain most of the variance, and training, which maximises the bound, takes it for noise. So kernels for few points
+# are compared by the collapsed bound (Titsias 2009), each with its best noise; labels are regressed.
 
 # Rows from which the bound of the whole table is estimated.
 _ROWS = 4000
-# Noise variances that are tried, as shares of the targets' variance; and the jitter relative to the prior variance.
+# Noise variances to try, as shares of the targets' variance; and the jitter relative to the prior variance.
 _NOISES = 10.0 ** np.arange(-5.0, 0.6, 0.1)
 _JITTER = 1e-8
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def bound(kernel, table, n_points):
-    """The largest collapsed bound through random rows as inducing points, in nats per row and target.
+    """The largest collapsed bound with random rows as inducing points, in nats per row and target.
 
-    The same rows for every kernel: they are drawn from a sequence of their own.
+    The rows are the same for every kernel: they are drawn with a fixed seed.
 
     Parameters
     ----------
@@ -324,12 +324,12 @@ def bound(kernel, table, n_points):
     table : Table
         With targets of mean zero and unit variance, none of them missing.
     n_points : int
-        Less than the table has rows.
+        Less than the number of rows.
 
     Returns
     -------
     bound : float
-        Minus infinity if the points' covariance has no factor.
+        Minus infinity if the points' covariance has no Cholesky factor.
 
     Examples
     --------
@@ -350,7 +350,7 @@ def bound(kernel, table, n_points):
     except linalg.LinAlgError:
         return -np.inf
     A = linalg.solve_triangular(factor, kernel(Z, rows.X), lower=True, overwrite_b=True, check_finite=False)
-    # The rows stand for all of the table.
+    # The rows represent the whole table.
     n_rows = table.weight.sum()
     weight = rows.weight * n_rows / rows.weight.sum()
     # In the eigenvectors of A W A^T the posterior is diagonal, whatever the noise.

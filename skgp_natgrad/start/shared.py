@@ -1,4 +1,4 @@
-"""The start of a fit that several processes have in common: found from rows of all of them, and that of the first."""
+"""The start of a fit by several processes: found from rows of all of them; each process uses that of the first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import state as of_one
 
 
 def complete(plan, table, random_state):
-    """See `svgp.complete`; with several processes the plan is chosen by the rows that all of them see."""
+    """See `svgp.complete`; several processes choose the plan from rows gathered from all of them."""
     n_processes = processes.sharing(plan.n_devices)
     if n_processes == 1:
         return choice.complete(plan, table, random_state)

@@ -1,4 +1,4 @@
-"""The sizes of a fit that its user leaves open, so that its time is bounded."""
+"""Chooses the sizes that the user leaves open, within a budget of operations and memory."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from ..solve import row_means
 
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000
-# Points of a fit by steps.
+# Inducing points of a fit by steps.
 OF_STEPS = 100
-# The solution on all rows costs about 3 N M^2 operations for each latent function. That is half a minute on two
-# cores; memory for some matrices of the largest size.
+# The solution on all rows costs about 3 N M^2 operations for each latent function; the budget is half a minute on two
+# cores. Then the most and the fewest inducing points: memory must hold some matrices of the largest size.
 _OPERATIONS, _MOST, FEWEST = 2.7e12, 5000, 100
-# Of class labels, whose latent functions share a covariance, several such solutions are made; with more rows the time
-# grows in proportion.
+# For class labels, whose latent functions share a covariance, there are several such solutions. With more rows than the
+# second number the time grows in proportion to the rows.
 _OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
-# Where these points leave more than this share of the prior variance unexplained, there are more of them: so many
-# operations, whatever the number of rows.
+# If these points do not explain more than this share of the prior variance, the budget is larger, whatever the number
+# of rows.
 _MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
-# Where they leave more than this share, the means rest on further points: so many operations.
+# If they do not explain more than this share, there are further points for the means, within this budget.
 WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
-# The mean of a regression rests on all of so many rows at most, where these inducing points, which then are enough for
-# the variance, leave more than this share of the prior variance, and of the noise.
+# The mean of a regression uses all rows, at most the second number, if so many inducing points as the first do not
+# explain more than these shares of the prior variance and of the noise. They are then enough for the variance.
 OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
-# Most rows that are left out, operations for them, and fewest of many rows.
+# Most rows that are left out, the budget of operations for them, and the fewest such rows.
 _MOST_LEFT_OUT, _OPERATIONS_OF_LEFT_OUT, _FEWEST_LEFT_OUT = 8192, 2e11, 500
-# Matrices of this size, for each latent function, that the solution holds at once, and the part of the memory for them.
+# M x M matrices that the solution holds at once for each latent function, and the part of the memory for them.
 MATRICES, _PART = 12, 0.5
-# Arrays of the points' covariance with all rows that the solutions for class labels and for counts hold.
+# M x N arrays that the solutions for class labels and for counts hold at once.
 ARRAYS_OF_LABELS, ARRAYS_OF_COUNTS = 5, 2
 
 
 def n_inducing(n_rows, n_latent, n_bytes):
-    """The number of inducing points of the closed form.
+    """The number of inducing points for the closed form.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def n_inducing(n_rows, n_latent, n_bytes):
 
 
 def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
-    """The number of inducing points of the solution for class labels.
+    """The number of inducing points for the solution for class labels.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
     n_bytes : int or None
         Available memory, where it is known.
     unexplained : callable, optional
-        The share of the prior variance that a number of points leaves unexplained.
+        Takes a number of points; returns the share of the prior variance that they do not explain.
     """
     few = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
     more = max(few, np.sqrt(_MORE_OPERATIONS_OF_LABELS / (3.0 * n_rows)))
@@ -71,7 +71,7 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
 
 
 def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
-    """Whether the mean of a regression is to rest on all rows, beside `OF_VARIANCE` inducing points.
+    """Whether the mean of a regression is to use all rows, beside `OF_VARIANCE` inducing points.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
     n_bytes : int or None
         Available memory, where it is known.
     unexplained : callable
-        The share of the prior variance that a number of points leaves unexplained.
+        Takes a number of points; returns the share of the prior variance that they do not explain.
     variance, noise : float
-        Of the prior and of the noise.
+        The prior variance and the noise variance.
     """
     if are_too_many(n_rows, n_targets, n_bytes):
         return False
@@ -89,12 +89,12 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
 
 
 def are_too_many(n_rows, n_targets, n_bytes):
-    """Whether the rows are too many for a mean that rests on all of them."""
+    """Whether there are too many rows for a mean on all of them."""
     return n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes)
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):
-    """The largest number of further points on which the means of class labels rest, beside the inducing points.
+    """The largest number of further points for the means of class labels, beside the inducing points.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
     """
 
     def operations(n):
-        # To factorise their covariance, and to whiten the rows that are no points.
+        # Those that factorise the points' covariance, and those that whiten the other rows.
         return n**2 * (n / 3.0 + np.maximum(n_rows - n, 0.0))
 
     found = np.arange(max(n_rows - n_inducing, 0), 0, -100)
@@ -116,35 +116,35 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
 
 
 def n_bytes_of_further(n_rows, n_inducing, n_further):
-    """The memory that further points of class labels take: the root of their covariance, and whitened rows."""
+    """The memory for further points of class labels: the root of their covariance, and whitened rows."""
     return 8 * n_further**2 + 4 * (n_inducing + n_further) * n_rows
 
 
 def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
-    """The memory of rows that predict others: the table, distinct rows, these in lengthscales, and a tree."""
+    """The memory for predictions from neighbours: the table, its distinct rows, these scaled, and a tree."""
     return 8 * n_rows * (4 * n_columns + 6 * n_targets + 4)
 
 
 def fit_as_neighbours(n_rows, n_columns, n_targets, n_bytes):
-    """Whether rows that predict others fit into the part of the memory that there is for them."""
+    """Whether predictions from neighbours fit into their part of the memory."""
     return n_bytes is None or n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
 
 
 def n_left_out(n_points):
-    """The number of rows to be left out, of a model with so many points: each row is whitened twice."""
+    """The number of rows to leave out, for a model with so many points: each row is whitened twice."""
     return int(min(_MOST_LEFT_OUT, max(_OPERATIONS_OF_LEFT_OUT / (2.0 * n_points**2), _FEWEST_LEFT_OUT)))
 
 
-# What random points leave unexplained of a process: whether there are enough of them.
+# The share of the prior variance that random points do not explain: whether there are enough of them.
 
-# Rows by which the share is judged, and the jitter relative to the prior variance.
+# Rows from which the share is estimated, and the jitter relative to the prior variance.
 _ROWS, _JITTER = 500, 1e-8
 
 
 def share(kernel, X, n_points):
-    """The share of the prior variance at some rows that other rows, as points, leave unexplained.
+    """The share of the prior variance at some rows that other rows, as inducing points, do not explain.
 
-    The same for the same rows in the same order: they are drawn from a sequence of their own.
+    The same rows in the same order give the same share: they are drawn with a fixed seed.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def share(kernel, X, n_points):
     Returns
     -------
     share : float
-        From zero to one; NaN if the points' covariance has no factor.
+        From zero to one; NaN if the points' covariance has no Cholesky factor.
 
     Examples
     --------

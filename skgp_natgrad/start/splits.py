@@ -1,7 +1,7 @@
-"""Rows by which kernels are judged: rows outside those whose evidence was maximised.
+"""Splits a table into rows whose evidence is maximised, and held-out rows by which kernels are judged.
 
-Of a small table each part is outside once. A kernel of many hyperparameters fits every row of few so well that these
-rows, even each of them predicted from all others, do not tell how badly it predicts.
+A small table is cross-validated: with few rows a kernel with many hyperparameters overfits, and even leave-one-out
+predictions of the rows that it was fitted to do not show how badly it predicts.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import numpy as np
 
 from .._backend.repeated import grouped, groups, in_rows, shuffled
 
-# With fewer rows outside, a table is small; of others, most rows outside.
+# With fewer held-out rows a table counts as small; and the most held-out rows of other tables.
 FEWEST_OUTSIDE, _OUTSIDE = 100, 1500
-# Parts of a small table, and of one of up to so many rows.
+# Folds of a small table, and of one with up to so many different rows.
 _FOLDS, _FOLDS_OF_FEW, _FEW = 3, 5, 150
 
 
 class Split(NamedTuple):
-    """Rows whose evidence is maximised, one for each X, and rows by which the outcome is judged."""
+    """Rows whose evidence is maximised, one for each X, and the held-out rows that judge the result."""
 
     rows: object
     others: object
 
     @property
     def weight(self):
-        """The weight of the judging values, of targets that are not missing on either side."""
+        """The weight of the held-out values, without those of targets that are missing in all rows of the fit."""
         known = np.isfinite(self.others.y) & np.isfinite(self.rows.y).any(axis=1, keepdims=True)
         return float((self.others.weight * known.mean(0)).sum())
 
 
 class Shuffled(NamedTuple):
-    """A random order of the rows of a table, and where in it each group of equal X ends: see `in_random_order`."""
+    """A random order of the rows of a table, and where each group of equal X ends in it: see `in_random_order`."""
 
     order: np.ndarray
     ends: np.ndarray
@@ -43,11 +43,11 @@ class Shuffled(NamedTuple):
         return len(self.ends)
 
     def first(self, n_groups):
-        """The first rows, those of so many different X."""
+        """The first rows, which have so many different X."""
         return self.order[: self.ends[:n_groups][-1]]
 
     def is_small(self, n_groups):
-        """Whether next to no rows are outside the first ones."""
+        """Whether too few rows are held out beside the first ones."""
         return len(self.order) - len(self.first(n_groups)) < FEWEST_OUTSIDE
 
     def merged(self, table, n_groups):
@@ -55,24 +55,24 @@ class Shuffled(NamedTuple):
         return merged(table.rows(np.sort(self.first(n_groups))))
 
     def outside(self, n_groups):
-        """Positions of rows outside the first ones, so many at most."""
+        """Positions of held-out rows, after the first ones, at most `_OUTSIDE`."""
         return _some(self.order[len(self.first(n_groups)) :])
 
     def evenly_merged(self, table, n_groups):
-        """As many rows as of `merged`, of rare targets more and of frequent ones fewer than there are.
+        """As many rows as in `merged`, with a larger share of rare targets and a smaller one of frequent targets.
 
-        A target has a share in proportion to the root of its own, as far as its rows go.
+        The share of a target is in proportion to the root of its share in the table, as far as it has rows.
         """
         return merged(table.rows(np.sort(self.order[self._evenly(table, n_groups)])))
 
     def outside_evenly(self, table, n_groups):
-        """Positions of rows outside those of `evenly_merged`, so many at most."""
+        """Positions of rows that are not in `evenly_merged`, at most `_OUTSIDE`."""
         return _some(self.order[~self._evenly(table, n_groups)])
 
     def _evenly(self, table, n_groups):
-        """Whether each row in the random order is one of so many different X."""
+        """Whether `evenly_merged` has each row of the random order."""
         first, kind, counts = self._kinds(table)
-        # The order is random: its places are the uniform numbers of Efraimidis and Spirakis (2006).
+        # The order is random: its positions serve as the uniform numbers of Efraimidis and Spirakis (2006).
         exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
         keys = exponential * np.sqrt(counts)[kind]
         chosen = np.zeros(len(first), dtype=bool)
@@ -80,20 +80,20 @@ class Shuffled(NamedTuple):
         return np.repeat(chosen, np.diff(self.ends, prepend=0))
 
     def gain_of_rarest(self, table):
-        """By how much a few rows of `evenly_merged` have a larger part of the rarest target than the table."""
+        """The factor by which `evenly_merged`, with few rows, raises the share of the rarest target."""
         counts = self._kinds(table)[2]
         root = np.sqrt(counts)
         return root[np.argmin(counts)] / root.sum() * counts.sum() / counts.min()
 
     def _kinds(self, table):
-        """The first row of each X, the target there as a number, and how many there are of each."""
+        """The first row of each X, its target as a number, and how often each target occurs there."""
         first = self.order[np.concatenate([[0], self.ends[:-1]])]
         _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
         return first, np.ravel(kind), counts
 
     def folds(self, X):
-        """For each part of a small table, whether each row in the random order is in it; copies are in one part."""
-        # Numbered as they come in the random order.
+        """A mask over the random order for each fold of a small table; rows of equal X are in one fold."""
+        # Groups are numbered in the random order.
         _, first, group = np.unique(groups(X)[self.order], return_index=True, return_inverse=True)
         group = np.argsort(np.argsort(first))[group]
         n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW else _FOLDS, len(first))
@@ -101,12 +101,12 @@ class Shuffled(NamedTuple):
 
 
 def _some(positions):
-    """Some of many positions, sorted: from all over them, as a single X may have many rows."""
+    """Some of many positions, sorted and evenly spaced, as a single X may have many rows."""
     return np.sort(positions[np.linspace(0, len(positions) - 1, min(len(positions), _OUTSIDE)).round().astype(int)])
 
 
 def splits(table, shuffled, n_groups):
-    """The first rows and rows outside; or, of a small table, for each part the others and the part.
+    """One split into the first rows and held-out rows; for a small table one split per fold.
 
     Parameters
     ----------
@@ -124,29 +124,28 @@ def splits(table, shuffled, n_groups):
     parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds(table.X)]
     found = [Split(merged(table.rows(rest)), table.rows(part)) for rest, part in parts if len(rest)]
     found = [split for split in found if split.weight > 0.0]
-    # A single X has no other.
+    # With a single X there is nothing to hold out.
     return found or [Split(shuffled.merged(table, n_groups), table)]
 
 
-# One row for each X, as the evidence takes them.
+# Rows of equal X are merged into one for the evidence.
 #
-# A row of weight w is there one observation with the noise s^2 / w. Two rows of equal X whose targets differ would be
-# two such observations, which only an absurd noise explains: their mean is one. A weight of more than one that no other
-# target at the same X speaks for, of copies or because the row matters more, is no measurement of little noise either:
-# it would be fitted, by lengthscales of nothing. Such a row counts as one; but labels agree without being copies. Where
-# weights are below one, they are as large as those of so many equal rows as tell as much (Kish 1965): that all are
-# small, as if they summed to one, says nothing.
+# There a row of weight w is one observation with noise s^2 / w. Two rows of equal X and large weights whose targets
+# differ would need an absurd noise, so their mean is one row. A weight above one without different targets at the same
+# X comes from copies, or from a row that matters more. It does not mean little noise: the row would be interpolated,
+# with lengthscales near zero. Such a row has weight one; but labels agree without being copies. Weights below one are
+# divided by that of the effective number of equal rows (Kish 1965), since a factor common to all rows says nothing.
 
 
 def in_random_order(table, random_state, merges=True):
-    """A random order of the rows, and where in it each group ends that is one row where they are `merged`.
+    """A random order of the rows, and where each group of rows that `merged` makes one ends in it.
 
     Parameters
     ----------
     table : Table
     random_state : numpy.random.RandomState
     merges : bool, default=True
-        Otherwise each row is a group.
+        If False, each row is a group.
 
     Returns
     -------
@@ -158,9 +157,9 @@ def in_random_order(table, random_state, merges=True):
 
 
 def merged(table):
-    """The table with the mean of the targets of each X, in the order of its first row.
+    """The table with one row for each X, with the mean of its targets, in the order of its first row.
 
-    Weights are summed where targets differ, and are one at most where they agree, unless there are two values alone.
+    Weights are summed where targets differ, and at most one where they agree, unless each target has only two values.
 
     Parameters
     ----------
@@ -178,7 +177,7 @@ def merged(table):
         return table._replace(weight=np.minimum(table.weight, most))
     rows, weight, y = table.rows(order[start]), table.weight[order], table.y[:, order]
     total = np.add.reduceat(weight, start)
-    # Equal targets have their mean without rounding.
+    # Summed as differences from the first row, so that the mean of equal targets has no rounding.
     from_first = weight * (y - np.repeat(rows.y, np.diff(start, append=len(order)), axis=1))
     sums = np.add.reduceat(from_first, start, axis=1)
     mean = rows.y + np.divide(sums, total, out=np.zeros_like(sums), where=total > 0.0)

@@ -1,4 +1,4 @@
-"""A plan with a kernel and a noise that were found, in the units of its table."""
+"""Puts a kernel and a noise that a search has found into a plan, in the units of its table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SMALLEST = 1e-290
 
 
 def started(plan, found, table):
-    """The plan with the kernel and the noise that were found, in the units of the table."""
+    """The plan with the kernel and the noise of ``found``, in the units of the table."""
     if not plan.likelihood.conjugate:
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
         return plan._replace(kernels=(multiplied(found.kernel, plan.route.variance / total),))
@@ -22,12 +22,12 @@ def started(plan, found, table):
 
 def variances(plan, table):
     """Mean squares of the targets (T,), without their offsets."""
-    # A square may underflow.
+    # The square may underflow.
     return np.maximum(targets.scale_of(targets.without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
 
 
 def multiplied(kernel, factor):
-    """One of the candidates times a number, its bounds too: a sum of constants times kernels."""
+    """A kernel of `candidates`, a sum of constants times kernels, times a number; so are its bounds."""
     if isinstance(kernel, Sum):
         return multiplied(kernel.k1, factor) + multiplied(kernel.k2, factor)
     bounds = tuple(factor * np.asarray(kernel.k1.constant_value_bounds))

@@ -25,15 +25,15 @@ from ..variational.model import Constants, Parameters
 from ..variational.points import Masks
 from . import inducing_points, placement, requirements
 
-# Largest initial latent variance, on the scale of a logarithm: expectations still have the size of their integrands.
-# And the number of rows from which the prior variance is taken.
+# Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
+# number of rows from which the prior variance is computed.
 _WIDEST, _SOME_ROWS = 4.0, 1000
-# Smallest jitter for rows in single precision: their covariances with the points have no more digits than this.
+# Smallest jitter: in single precision the covariances of rows with the points are no more precise than this.
 _LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
 
 
 class Previous(NamedTuple):
-    """The record from which a later fit continues, in NumPy.
+    """The record from which a later fit continues, as NumPy arrays.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def init(plan, table, random_state, previous=None, posterior=None):
     previous : Previous, optional
         The fit that this one continues.
     posterior : Posterior, optional
-        The posterior of the earlier rows, which then count as well.
+        The posterior of the earlier rows of a stream, which then count as well.
 
     Returns
     -------
@@ -105,9 +105,9 @@ def init(plan, table, random_state, previous=None, posterior=None):
 
 
 def _without_further_points(previous):
-    """The fit before without the further points that the solution in one step may have added for its means.
+    """The earlier fit without the further points that a solution in one step may have added for its means.
 
-    What it has learned at the inducing points stays, the means there included.
+    The posterior at the inducing points stays, including the means there.
     """
     parameters, masks = previous.parameters, previous.masks
     return previous._replace(
@@ -124,7 +124,7 @@ def _first(plan, table, random_state):
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
     points, masks = placement.place(plan, table, random_state)
-    # One step goes to the best q from anywhere; what it does not read is not made.
+    # One step ends at the best q from anywhere, and does not read the first one: no array is made for it.
     q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, sum(points.sizes) * plan.route.trains)
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
     prior_mean = prior_mean_of(plan, table).reshape(n_latent, 1)
@@ -164,16 +164,16 @@ def _constants(plan, table, masks, prior_mean):
         weight=table.total_weight,
         jitter=max(float(plan.jitter), _LEAST_JITTER[settings.dtype]),
         train_points=float(plan.train_points and plan.n_inducing is not None),
-        # Arrays of one type, so that no value is compiled on its own.
+        # All floats, so that no value gets a compiled program of its own.
         objective=jax.tree.map(float, plan.objective),
         n_rows=float(n_rows),
-        # Without free hyperparameters there is nothing to add.
+        # Without free hyperparameters there are no priors.
         priors=found or None,
     )
 
 
 def _rewhitened(q, parameters, previous, constants, basis):
-    """q, whitened by the hyperparameters and the jitter of this fit."""
+    """q whitened by the hyperparameters and the jitter of this fit."""
     before, now = (previous.whitened_by[:2], previous.jitter), (parameters[:2], constants.jitter)
     if not _differ(before, now):
         return q
@@ -233,7 +233,7 @@ def specification(sklearn_kernels, likelihood, n_features, n_targets):
     return tuple(zip(of_kernels, of_likelihood, strict=True))
 
 
-# The result of training, with the record from which a later fit starts.
+# The result of training, with the record from which a later fit continues.
 
 
 class Result(NamedTuple):
@@ -243,7 +243,7 @@ class Result(NamedTuple):
     ----------
     state : State
     constants : Constants
-        The constants that belong to ``state``: the exact mean adds points.
+        The constants for ``state``: the exact mean adds points.
     elbo : float
         The bound at ``state``.
     trained : training.loop.Result
@@ -254,21 +254,21 @@ class Result(NamedTuple):
     lost : str or None
         The part of the exact mean's solution that was discarded: see `solve.exact_mean.Solution`.
     calibration : Calibration, optional
-        That of class probabilities, where it was found together with q.
+        The calibration of class probabilities, if it was found together with q.
     dispersion : Dispersion, optional
-        How the deviation of y varies with X, where that was asked for and is seen.
+        How the standard deviation of y varies with X, if that was asked for and the errors show it.
     held_out : Average, optional
-        The log density of held-out rows in nats per unit of weight, where it was found together with q.
+        The log density of held-out rows in nats per unit of weight, if it was found together with q.
     gain : Gain, optional
-        Of class labels, by how much held-out ones are predicted better than by their frequencies, where that was found
-        together with q.
+        How much better held-out class labels are predicted than by their frequencies, if that was found together with
+        q.
     error_of_mean : ndarray of shape (2, T), optional
-        The root mean square error of rows that were predicted from all others, in deviations of y; and by how many
-        standard errors its square is above that of a constant.
+        The leave-one-out root mean square error, in standard deviations of y; and by how many standard errors its
+        square is above that of a constant.
     log_prior : float
-        The log density of the hyperparameters under their priors, which ``elbo`` contains.
+        The log density of the hyperparameters under their priors, which ``elbo`` includes.
     neighbours : Neighbours, optional
-        The rows from which others are predicted, where they are predicted better so.
+        The rows from which others are predicted, if they predict better than the inducing points.
     """
 
     state: State
@@ -287,7 +287,7 @@ class Result(NamedTuple):
 
 
 def of_training(trained: loop.Result, constants: Constants) -> Result:
-    """The `Result` where nothing follows the training."""
+    """The `Result` if nothing follows the training."""
     log_prior = float(constants.objective.reported(constants.log_prior(trained.state.parameters)))
     previous = previous_of(trained.state, constants)
     return Result(trained.state, constants, trained.elbo, trained, previous, None, log_prior=log_prior)

@@ -18,7 +18,7 @@ def regressed(table, n_classes, likelihood):
     n_classes : int
         Zero in regression.
     likelihood : Likelihood
-        Of Gaussian noise y is only divided by `scale_of`.
+        With Gaussian noise y is only divided by `scale_of`.
 
     Returns
     -------
@@ -29,14 +29,14 @@ def regressed(table, n_classes, likelihood):
         scale = scale_of(table)[:, None]
         return table._replace(y=table.y / scale, known=None if table.known is None else table.known / scale**2)
     if n_classes:
-        # In an order that does not depend on their names: the frequent first, then as they come.
+        # The order does not depend on the classes' names: frequent ones first, ties in the order of the rows.
         labels, first, counts = np.unique(table.y, return_index=True, return_counts=True)
         labels = labels[np.lexsort((first, -counts))]
-        # Of two indicators one says all.
+        # With two classes one indicator is enough.
         labels = labels[1:] if len(labels) == 2 else labels
         y = np.equal(table.y, labels[:, None]).astype(float)
     else:
-        # Normal scores: whatever the support and the tails of y, they are monotone in it.
+        # Normal scores are monotone in y, whatever its support and its tails.
         ranks = rankdata(table.y, axis=1, nan_policy="omit")
         y = norm.ppf((ranks - 0.5) / np.isfinite(ranks).sum(1, keepdims=True))
     return standardised(table._replace(y=y, known=None))
@@ -48,7 +48,7 @@ def standardised(table):
 
 
 def without_offset(table, likelihood):
-    """The table with targets from which what is known of the rows is removed, as far as it can be."""
+    """The table with the rows' known offsets removed from the targets, as far as the likelihood allows."""
     if table.offset is None and table.known is None:
         return table
     y, _ = likelihood.given(table.known).without_offset(
@@ -58,7 +58,7 @@ def without_offset(table, likelihood):
 
 
 def scale_of(table):
-    """The root mean square of each target (T,), as the prior mean is zero; one for a target of zeros."""
+    """The root mean square of each target (T,), since the prior mean is zero; one for a target of zeros."""
     table = table._replace(weight=at_most_one(table.weight))
     return np.array([_root_mean_square(table.target(k)) for k in range(len(table.y))])
 

@@ -1,7 +1,7 @@
 """A table under one scaling of X, and where the hyperparameters of a kernel start there.
 
-Its columns are in an order of their own, whatever the one given: of sums in another order, rounding would lead a search
-to other hyperparameters.
+The view sorts the columns, so that the user's order does not matter: sums in another order round otherwise, and would
+lead a search to other hyperparameters.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from .._backend.rows import filled_up
 from .evidence import Hyperparameters
 from .scale import fit_common_scale, fit_scale
 
-# Of the lengthscales sqrt(D) times the deviation of a column, and of the noise: the prior's mean.
+# The prior's centre of the noise variance; that of a lengthscale is sqrt(D) standard deviations of its column.
 _CENTRE = 0.03
-# Bounds of lengthscales, as multiples of sqrt(D) deviations: those of the kernel, and of a coarse search.
+# Bounds of the kernel's lengthscales, as multiples of sqrt(D) standard deviations.
 _SHORTEST, _LONGEST = 1e-5, 1e5
-# At this one a column has no effect; training may go on from there without an end in sight.
+# The upper bound in the search, where a column has no effect; the kernel's bound lets training go further. Then the
+# lower bounds of a coarse search, for many and for few columns.
 _TRIED_LONGEST = 1e3
 _COARSE, _COARSE_OF_FEW = 0.05, 0.005
-# Of no more columns a function may go up and down many times in each.
+# Along each of so few columns a function may go up and down many times.
 FEW_COLUMNS = 3
-# Noise variances, as shares of the targets' variance: of measurements, and of class labels. A kernel that interpolates
-# every label gets lengthscales so short that each row says something of its nearest neighbours alone.
+# Bounds of the noise variance, as shares of the targets' variance: of measurements, and of class labels. With too
+# little noise for labels a kernel interpolates them, with lengthscales that reach only the nearest neighbours.
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
-# Tables whose widths share a multiple of this share programs.
+# Columns are filled up to a multiple of this number, so that similar tables share programs.
 _COLUMNS = 8
-# Rows that tell columns apart.
+# Rows by which columns are sorted.
 _FIRST_ROWS = 64
 
 
@@ -43,7 +44,7 @@ class View:
     in_common_unit : bool, default=False
         Whether all columns have one unit, so that they begin with one lengthscale.
     coarse : bool, default=False
-        Whether the model cannot resolve what varies within a small part of a column's deviation.
+        Whether the model cannot resolve variation within a small part of a column's standard deviation.
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance.
 
@@ -52,7 +53,7 @@ class View:
     longest : ndarray
         sqrt(D) times the columns' deviations, the lengthscales of the first start.
     limits : pair of floats
-        The least and the largest in the search.
+        The smallest and the largest lengthscale in the search.
     """
 
     def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS):
@@ -66,15 +67,15 @@ class View:
         longest = np.sqrt(self.width) * deviation
         shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
         self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
-        # What fills up has next to no part in sums over columns.
+        # Columns that fill up hardly contribute to sums over columns.
         self.longest = filled_up(longest, n_columns, value=self.limits[1])
         self.table, self.noises = table._replace(X=X), noises
-        # Columns that are constant, among them those that fill up, have no part in the distances.
+        # Constant columns, among them those that fill up, do not contribute to distances.
         self.varies = np.ptp(X, axis=0) > 0.0
 
     @property
     def given(self):
-        """The table with its own columns alone, in the order given."""
+        """The table with only its own columns, in the order given."""
         X = np.empty((len(self.table.X), self.width))
         X[:, self._order] = self.table.X[:, : self.width]
         return self.table._replace(X=X)
@@ -85,7 +86,7 @@ class View:
         return np.count_nonzero(self.varies)
 
     def start(self, make, length_scale, noise, tie):
-        """Start, bounds and weak prior of the hyperparameters of a kernel of `candidates`; ``noise`` a logarithm."""
+        """Start, bounds and weak prior for the hyperparameters of a kernel of `candidates`; ``noise`` is a log."""
         kernel, *bounds = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))
         bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(self.noises), strict=True))
         centre = Hyperparameters(_logarithms(make(self.longest, self.limits), len(self.longest))[0], np.log(_CENTRE))
@@ -96,7 +97,7 @@ class View:
         longest = self.longest[: self.width]
         limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
         values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
-        # A kernel of single columns knows them by their positions.
+        # A kernel on single columns has their positions.
         make = make.given(self._order) if hasattr(make, "given") else make
         return kernels.to_sklearn(make(self._own_columns(longest), limits), values)
 
@@ -110,7 +111,7 @@ class View:
 
 
 def _order_of_columns(X):
-    """An order of columns that depends on neither the one given nor their signs."""
+    """An order of the columns that depends neither on the order given nor on signs."""
     first = X[:_FIRST_ROWS]
     told = np.argmax(first != 0.0, axis=0)
     return np.lexsort((first * np.sign(first[told, np.arange(X.shape[1])]))[::-1])
@@ -123,7 +124,7 @@ def _logarithms(kernel, n_columns):
 
 # A weak prior on the hyperparameters of the default kernel, under which the evidence is maximised.
 
-# Deviation of the logarithms. The prior is weak: it holds only what the rows leave open.
+# Standard deviation of the logarithms. The prior is weak: it only fixes what the rows do not determine.
 _DEVIATION = 3.0
 
 
@@ -134,15 +135,14 @@ def weak_prior(centre, varies, tie=np.inf):
     ----------
     centre : Hyperparameters
     varies : ndarray of shape (D,)
-        Whether a column of X varies: the others have no part in a tie.
+        Whether a column of X varies: only the lengthscales of such columns are tied.
     tie : float, default=inf
-        Deviation, among the lengthscales of a kernel, of the logarithms from their mean, both less those of
-        ``centre``.
+        Standard deviation of a kernel's log lengthscales around their mean, both relative to ``centre``.
 
     Returns
     -------
     log_prior : callable
-        Of all logarithms as a vector (`flat`): their log density up to a constant, and its gradient.
+        Takes all logarithms as a vector (`flat`); returns their log density up to a constant, and its gradient.
     """
     middle, groups = flat(centre), _lengthscales(centre, varies)
 
@@ -158,7 +158,7 @@ def weak_prior(centre, varies, tie=np.inf):
 
 
 def _lengthscales(tree, varies):
-    """Where in the vector of the leaves of ``tree`` the lengthscales of each of its kernels are."""
+    """The positions of each kernel's lengthscales in the vector of the leaves of ``tree``."""
     if not np.any(varies):
         return []
     leaves = jax.tree.leaves(tree)

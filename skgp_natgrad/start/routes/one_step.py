@@ -18,19 +18,19 @@ from .. import points_or_neighbours, requirements, sizes
 from ..started import with_noise
 from .steps import Steps
 
-# With more points than this, one step takes longer than compiling its programs: their number is padded to a multiple.
+# With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
 _WORTH_A_PROGRAM, _UNIT = 640, 64
 
 
 class OneStep(Steps):
-    """What all routes in one step share; points do not move."""
+    """The common part of all routes in one step; points do not move."""
 
     trains = False
     n_finalists = 2
     # Greedy selection takes longer than the solution.
     placed_by = "random"
     n_mean_inducing = "auto"
-    # Batches only bound the size of a table whose equal rows are merged.
+    # There are no batches; tables up to this size have their equal rows merged.
     batch_size, device = 100_000, HOST
     remedy = "give another kernel, or train it with solver='ngd'"
 
@@ -39,7 +39,7 @@ class OneStep(Steps):
         here = f"solver={algorithm.solver!r} takes one step to the best q"
         if not self.suits(plan.likelihood):
             raise ValueError(
-                f"{here}, or a few, which takes Gaussian noise, Poisson counts or class labels without parameters, not "
+                f"{here}, or a few, for Gaussian noise, Poisson counts or class labels without parameters, not for "
                 f"likelihood {type(plan.likelihood).__name__}; use solver='ngd'."
             )
         if type(objective) is not ELBO:
@@ -53,13 +53,13 @@ class OneStep(Steps):
 
     def sized(self, plan, table):
         plan = self._with_points(plan, table)
-        # A method that was asked for is used.
+        # A method that the user names is used.
         method = self.placed_by if plan.inducing_init == "auto" else plan.inducing_init
         n_inducing = None if table.n_rows <= plan.n_inducing else plan.n_inducing
         return plan._replace(n_inducing=n_inducing, inducing_init=method)
 
     def stages(self, plan, table):
-        # "auto" follows from the memory.
+        # "auto" will be chosen so that it fits into memory.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str)
         n_inducing = min(sizes.FEWEST, table.n_rows) if is_open else requirements.n_inducing(plan, table)
         yield from self._stages_of_points(plan, table, n_inducing, is_open)
@@ -76,12 +76,12 @@ class OneStep(Steps):
         return -(-n_points // _UNIT) * _UNIT if n_points > _WORTH_A_PROGRAM else bucket(n_points)
 
     def calibration(self, plan):
-        """Whether what the "solution" found of rows that were left out calibrates predictions; or None."""
+        """The value "solution" if left-out rows of the solution calibrate predictions, else None."""
         return "solution" if plan.calibrate else None
 
     def disperses(self, plan, table):
-        """Whether errors of rows that are left out calibrate the deviation of y."""
-        # Known variances of single rows say how the deviation varies.
+        """Whether errors of left-out rows calibrate the standard deviation of y."""
+        # Known variances of single rows already say how it varies.
         return self.finds_noise and plan.calibrate and not table.has_known and not table.y_is_constant
 
     def described(self, settings, n_iter):
@@ -90,12 +90,12 @@ class OneStep(Steps):
 
 
 class Measurements(OneStep):
-    """One step under Gaussian noise; the mean may rest on all rows as well."""
+    """One step under Gaussian noise; the mean may use all rows as well."""
 
     search = "evidence"
     averages = finds_noise = True
     takes_further = False
-    # It divides by no small numbers.
+    # No small numbers are divided by.
     jitter = 1e-10
 
     def suits(self, likelihood):
@@ -114,8 +114,8 @@ class Measurements(OneStep):
             return
         if n_mean != table.n_rows:
             raise ValueError(
-                f"{here}, but with Gaussian noise solver='evidence' has no further points, or every row that is no "
-                f"inducing point: give 0, or {table.n_rows} as there are rows, or use solver='ngd'."
+                f"{here}, but with Gaussian noise solver='evidence' has no mean-only points, or one at every row: give "
+                f"0, or the number of rows, {table.n_rows}, or use solver='ngd'."
             )
         shares = processes.sharing(plan.n_devices) > 1
         if shares or len(plan.kernels or ()) > 1:
@@ -124,7 +124,7 @@ class Measurements(OneStep):
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
     def _with_points(self, plan, table):
-        """With further points, each row, there are fewer inducing points."""
+        """There are fewer inducing points if the mean uses all rows."""
         n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
         if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
@@ -149,7 +149,7 @@ class Measurements(OneStep):
         return requirements.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
     def sees_all_rows(self, plan, n_rows, table):
-        # On fewer rows kernels that neighbours train may have too little noise for the mean on all rows.
+        # If the mean uses all rows, a kernel trained by neighbours may have too little noise for it.
         too_many = sizes.are_too_many(n_rows, table.n_targets, memory.available())
         return too_many and plan.n_neighbours != 0 and self._is_open(plan, table)
 
@@ -157,13 +157,13 @@ class Measurements(OneStep):
         return self._is_open(plan, table) and _pays_on_all_rows(plan, n_rows or table.n_rows, table, kernel, noise)
 
     def _is_open(self, plan, table):
-        """Whether the number of points is open, and the targets are complete."""
+        """Whether the number of points is "auto", and the targets are complete, on one CPU."""
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
         may = plan.n_devices is None and placement.on_one_cpu()
         return is_open and may and table.known is None and bool(np.all(np.isfinite(table.y)))
 
     def solve(self, parameters, constants, table, plan, random_state):
-        """The `Optimum`, and the plan to be solved instead where the mean on all rows is no better: else the same."""
+        """The `Optimum`, and the same plan; or the plan to solve instead, if the mean on all rows is no better."""
         n_points = len(constants.masks.Z)
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
         compares = on_all_rows or points_or_neighbours.are_likely(plan, table) or self.disperses(plan, table)
@@ -178,13 +178,13 @@ class Measurements(OneStep):
                 return found or optimum, plan
             return optimum, fewer._replace(n_inducing_alone=None)
         if on_all_rows and optimum.means is None:
-            # A number of points that was asked for stays.
+            # A number of points that the user gives stays.
             return optimum, fewer
         return optimum, plan
 
 
 def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
-    """Whether the mean of a regression is to rest on all rows, of which the table has some."""
+    """Whether the mean of a regression is to use all ``n_rows`` rows; ``table`` has some of them."""
     if plan.n_devices is not None or not placement.on_one_cpu():
         return False
     share = functools.partial(sizes.share, kernel, table.X)
@@ -193,14 +193,14 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
 
 
 def _of_all_rows(stage, n_numbers, n_inducing):
-    """The stage that holds so many numbers of all rows for each inducing point."""
+    """The stage that holds ``n_numbers`` for each inducing point: its covariances with all rows."""
     each = requirements.BYTES * n_numbers
     fewer = {"would_fit": lambda n_bytes: f"n_inducing to at most {max(int(n_bytes / each), 1)}"}
     return stage._replace(name="the covariance of all rows with the points", n_bytes=each * n_inducing, **fewer)
 
 
 class Counts(OneStep):
-    """A few steps by Newton's method, under any likelihood of numbers that is declared for it, in one process."""
+    """A few steps of Newton's method, in one process, under any likelihood of numbers that has `by_newton`."""
 
     search, placed_by = "bound", "k-means"
     # Their covariances with the points are held for all rows.
@@ -214,14 +214,14 @@ class Counts(OneStep):
         super().check(plan, table)
         if plan.n_mean_inducing not in ("auto", 0):
             raise ValueError(
-                f"n_mean_inducing={plan.n_mean_inducing}, but solver='evidence' has no further points for counts: give "
-                "0, or use solver='ngd'."
+                f"n_mean_inducing={plan.n_mean_inducing}, but solver='evidence' has no mean-only points for counts: "
+                "give 0, or use solver='ngd'."
             )
         if len(plan.kernels or ()) > 1:
             raise ValueError("solver='evidence' needs one kernel for all columns of counts; use solver='ngd'.")
 
     def _with_points(self, plan, table):
-        """As many as the hyperparameters were found with."""
+        """As many inducing points as in the search for the hyperparameters."""
         return plan._replace(n_inducing=sizes.OF_STEPS)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
@@ -234,11 +234,12 @@ class Counts(OneStep):
         return newton.solve(parameters, constants, table.in_memory(), random_state), plan
 
     def described(self, settings, n_iter):
-        return f"hyperparameters at the largest bound of some rows, then {n_iter} Newton steps on all rows"
+        steps = f"{n_iter} Newton step" + "s" * (n_iter != 1)
+        return f"hyperparameters at the largest bound of some rows, then {steps} on all rows"
 
 
 class Labels(OneStep):
-    """A few steps under class labels, whose latent functions share a covariance, in the memory of one process."""
+    """A few steps for class labels, whose latent functions share a covariance, in the memory of one process."""
 
     search = "labels"
     compares_labels = True
@@ -247,7 +248,7 @@ class Labels(OneStep):
     variance = 3.0
 
     def suits(self, likelihood):
-        """Whether labels have a likelihood without parameters."""
+        """Whether this is a likelihood of class labels without parameters."""
         return "classification" in likelihood.tasks and not likelihood.parameters
 
     def check(self, plan, table):
@@ -261,7 +262,7 @@ class Labels(OneStep):
             raise ValueError("solver='evidence' needs one kernel for all classes and no offset; use solver='ngd'.")
 
     def _with_points(self, plan, table):
-        """With further points, if there are any, there are fewer inducing points."""
+        """There are fewer inducing points if there are further points for the means."""
         n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, memory.available()
         share = functools.cache(functools.partial(sizes.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
@@ -270,7 +271,7 @@ class Labels(OneStep):
             may = few < n_rows and placement.on_one_cpu() and n_inducing < n_rows
             pays = may and share(few) > sizes.WORTH_FURTHER_POINTS
             n_mean = sizes.n_further_of_labels(n_rows, few, n_bytes) if pays else 0
-            # Where memory allows none, there are still few.
+            # Even if memory allows no further points, the inducing points stay few.
             plan = plan._replace(n_mean_inducing=n_mean, n_mean_inducing_at_most=pays)
             return plan._replace(n_inducing=few if pays else n_inducing)
         return plan._replace(n_inducing=few if n_mean else n_inducing)
@@ -283,7 +284,7 @@ class Labels(OneStep):
         n_rows, n_further = table.n_rows, min(plan.n_mean_inducing, table.n_rows)
 
         def would_fit(n_bytes):
-            # The positive root of that quadratic, if there is one.
+            # The positive root of the quadratic in `sizes.n_bytes_of_further`, if there is one.
             rest = n_bytes / 8 - n_rows * n_inducing / 2
             most = np.sqrt(max(rest + (n_rows / 4) ** 2, 0.0)) - n_rows / 4
             return f"n_mean_inducing to at most {max(int(most), 0)}"

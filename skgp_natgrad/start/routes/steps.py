@@ -15,25 +15,25 @@ from ...variational.bases import BASES
 from .. import requirements, sizes
 from ..started import is_fixed, is_set, with_noise
 
-# Least noise from which steps start: with less, the rounding of single precision costs many nats a row.
+# Least noise at which steps start: with less, the rounding of single precision costs many nats a row.
 _LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
-# Most points for which the variance that they do not explain is computed.
+# Most points for which the unexplained share of the prior variance is computed.
 _POINTS = 2000
 
 
 class Steps:
-    """Steps train the hyperparameters, the points and q together, from where each starts.
+    """Steps train the hyperparameters, the points and q together, each from its start.
 
     Attributes
     ----------
     trains : bool
-        Whether steps train everything. Otherwise a search finds the hyperparameters, and q is solved for.
+        Whether steps train everything. Otherwise a search finds the hyperparameters, and then a solution q.
     search : {"restarts", "evidence", "bound", "labels"}
         How the hyperparameters of given kernels are found: see `choice.complete`.
     n_finalists : int
         The number of default kernels that are compared by their solutions on many rows.
     compares_labels : bool
-        Whether these are compared by held-out labels, and not by the density of measurements.
+        Whether they are compared by held-out labels, and not by the density of measurements.
     averages : bool
         Whether the hyperparameters of a small table are averages: see `few_rows`.
     takes_prior, takes_several, takes_long : bool
@@ -42,15 +42,15 @@ class Steps:
     takes_further : bool
         Whether any number of mean-only points is possible; otherwise there are none, or the mean uses all rows.
     n_mean_inducing : int or "auto"
-        The value of "auto", if the number of inducing points is "auto" as well.
+        Replaces "auto", if the number of inducing points is "auto" as well.
     jitter, batch_size, device
-        The values of "auto".
+        Replace "auto".
     variance : float
         The prior variance at the start of latent functions that have no Gaussian noise.
     finds_noise : bool
-        Whether held-out rows determine the noise, so that next to none can be right.
+        Whether held-out rows determine the noise, so that a noise near zero can be right.
     remedy : str or None
-        What the user can change if predictions are worse than none; None if that depends on the fit.
+        What the user can change if the model predicts worse than a constant; None if that depends on the fit.
     """
 
     trains = True
@@ -69,11 +69,11 @@ class Steps:
         """Raise ValueError if the route does not suit a plan."""
 
     def sized(self, plan, table):
-        """The plan with a number of inducing points, where it is open; they are placed by a method."""
+        """The plan with a number of inducing points in place of "auto"; a method places them."""
         return plan._replace(n_inducing=sizes.OF_STEPS)
 
     def stages(self, plan, table):
-        """The `requirements.Stage` of all parts that are known to be large."""
+        """A `requirements.Stage` for each part that is known to be large."""
         algorithm, n_inducing = plan.settings.algorithm, requirements.n_inducing(plan, table)
         n_mean = 0 if plan.n_mean_inducing == "auto" else min(plan.n_mean_inducing, table.n_rows)
         n_latent, of_points = plan.n_latent(table), requirements.of_points
@@ -87,31 +87,31 @@ class Steps:
             yield of_points("the solution for the mean", plan, requirements.MEAN_SOLVE, n_latent, n_inducing, n_mean)
 
     def sees_all_rows(self, plan, n_rows, table):
-        """Whether kernels are trained by neighbours in the whole table, of which ``table`` has some: see `dense`."""
+        """Whether kernels are trained by neighbours (`dense`); ``table`` has some of the ``n_rows`` rows."""
         return self.compares_labels
 
     def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
-        """Whether the model under such a kernel will rest on all rows, of which the table has some."""
+        """Whether the model's mean will use all ``n_rows`` rows under such a kernel; ``table`` has some of them."""
         return False
 
     def n_points(self, plan):
-        """The number of inducing points on which the search relies; None stands for all rows."""
+        """The number of inducing points for which the search chooses a kernel; None stands for all rows."""
         given = np.shape(plan.inducing_init) or (sizes.OF_STEPS,)
         return given[0] if plan.n_inducing == "auto" else plan.n_inducing
 
     def likelihood(self, plan, found, table, variance):
-        """The Gaussian likelihood at the start, of noise that was found as a share of the targets' variance (T,).
+        """The Gaussian likelihood at the start; noise was found as a share of the targets' variances (T,).
 
-        A few inducing points leave some variance unexplained, which is noise as well, and the noise of the exact
-        process is too small for them. Training goes down from more noise than there is sooner than up.
+        The variance that few inducing points do not explain acts as noise, so that the noise of the exact process is
+        too small for them. Training lowers a noise that is too large sooner than it raises one that is too small.
         """
         if plan.hyperparameter_prior is not None or is_set(plan.likelihood):
-            # A prior is around the start that later parts of a stream have, too.
+            # The prior is centred at the start, which must be the same for later parts of a stream.
             return plan.likelihood
         n_points, default = self.n_points(plan), float(np.mean(plan.likelihood.variance))
         noise = max(found.noise, _LEAST_NOISE[plan.settings.dtype])
         if n_points is not None and not 0 < n_points < len(table.X):
-            # The first part of a stream may be no more rows than that, of which later ones have many.
+            # The first part of a stream may have no more rows than points, though later ones bring many.
             noise = default
         elif n_points is not None:
             share = sizes.share(found.kernel, table.X, min(n_points, _POINTS))
@@ -125,9 +125,9 @@ class Steps:
     def init_method(self, plan):
         """How inducing points are chosen: a name in `inducing_points.METHODS`.
 
-        Where training moves them, they start at the centres of clusters, which are as dense as the rows are. Greedy
-        selection begins at the border of the table; from there points of which it leaves much unexplained do not come
-        back.
+        If training moves them, they start at cluster centres, which are as dense as the rows. Greedy selection begins
+        at the border of the table, and if it does not explain most of the variance, training does not bring points back
+        from there.
         """
         if plan.inducing_init != "auto":
             return plan.inducing_init
@@ -135,19 +135,19 @@ class Steps:
         return "k-means" if moves else "greedy_variance"
 
     def padded(self, n_points):
-        """The size to which a point at every row is padded: programs are shared where they cost more than padding."""
+        """The padded number of points if every row has one; small tables share programs."""
         return bucket(n_points)
 
     def n_trained_mean(self, plan):
-        """Mean-only points that are trained, and placed before that."""
+        """The number of mean-only points that are placed before training and are trained."""
         return plan.n_mean_inducing if self.trains and not plan.settings.algorithm.solves_mean else 0
 
     def calibrates(self, likelihood):
-        """Whether predictions are calibrated where nothing is said of it; a noise that is fixed is known."""
+        """Whether predictions are calibrated by default: not if the user fixes the noise, which is then known."""
         return not self.trains and not is_fixed(likelihood)
 
     def calibration(self, plan):
-        """How predictions are calibrated: by "cavities" of labels, by "errors" of measurements; or None."""
+        """How predictions are calibrated: by "cavities" for labels, by "errors" for measurements, or None."""
         if not (plan.calibrate and plan.objective.closed_form):
             return None
         return "cavities" if plan.n_classes else "errors" if plan.likelihood.conjugate else None
@@ -160,13 +160,13 @@ class Steps:
         return settings.max_iter if each else -(-settings.max_iter // STEPS_PER_CALL)
 
     def of_further(self, algorithm):
-        """How the mean on further points was found, for people."""
+        """How the mean on further points was found, as text."""
         return f"basis {algorithm.basis!r}" + (f", mean solver {algorithm.mean_solver!r}" if self.trains else "")
 
     def described(self, settings, n_iter):
-        """What the fit did, for people."""
-        solver = settings.algorithm.solver
+        """What the fit did, as text."""
+        solver, iterations = settings.algorithm.solver, f"{n_iter} iteration" + "s" * (n_iter != 1)
         if SOLVERS[solver].minimises:
-            return f"{n_iter} iterations of L-BFGS"
+            return f"{iterations} of L-BFGS"
         batches = "all rows at once" if settings.batch_size == sys.maxsize else f"batches of {settings.batch_size}"
-        return f"{n_iter} iterations of solver {solver!r}, {batches}"
+        return f"{iterations} of solver {solver!r}, {batches}"
