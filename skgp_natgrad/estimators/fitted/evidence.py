@@ -45,7 +45,7 @@ class Evidence:
             not fixed, and the noise if a WhiteKernel is in it. All other numbers, such as the noise without it, are
             those of the fit, and so is everything with None.
         eval_gradient : bool, default=False
-            Also return the gradient in ``theta``.
+            Also return the gradient in ``theta``; with "softmax" it is right to about a percent.
 
         Returns
         -------

@@ -110,8 +110,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     svgp.check_plan(plan, table)
     _check_weighed(estimator, plan, targets)
     normalize_y = plan.likelihood.standardises and targets.scale
-    arguments = constructor.values(estimator)
-    arguments["kernel"] = reading.kernel_on_numbers(estimator)
+    arguments = constructor.values(estimator) | {"kernel": reading.kernel_on_numbers(estimator)}
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     in_units_of_y = _asks_for_units(estimator, normalize_y)
     plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
