@@ -131,7 +131,9 @@ def test_counts_and_labels_have_the_bound_of_the_best_q(likelihood, table):
     # Newton's method ends within some 1e-6 nats, so that differences need a step that is not small. Of softmax
     # the slope is right to a percent.
     steps = 0.01 * np.eye(len(kernel.theta))
-    rises = [np.subtract(*(model.log_marginal_likelihood(kernel.theta + by * step) for by in (1, -1))) for step in steps]
+    rises = [
+        np.subtract(*(model.log_marginal_likelihood(kernel.theta + by * step) for by in (1, -1))) for step in steps
+    ]
     assert_allclose(gradient, np.array(rises) / 0.02, atol=0.03 if likelihood == "softmax" else 5e-3)
     # Natural gradient steps end at the same bound.
     stepped = estimator(
