@@ -160,7 +160,7 @@ def earlier(X, rates, n):
     """
     near, start = np.full((len(X), n), -1), 0
     while start < len(X) and n:
-        # The tree at most doubles: about half of its rows come before those that search in it.
+        # Rows so far double from tree to tree, so that at least half of a later tree's rows come before.
         stop = min(max(2 * start, 4 * n, _BLOCK_ROWS), len(X))
         index = np.arange(start, stop)
         near[index] = Nearest(X[:stop], rates).query(X[index], n, lambda at, found, i=index: found < i[at][:, None])
