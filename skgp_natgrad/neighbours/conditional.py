@@ -4,12 +4,12 @@ With K the covariance of a row's neighbours, S their noise, and k their covarian
 
     mean = k^T (K + S)^-1 y,    variance = k_xx - k^T (K + S)^-1 k
 
-One factorisation gives both. To K + S the rows k^T and y^T are added below, with so much on the diagonal that there is
-a factor; of this L^-1 k and L^-1 y are the last rows, and moments are products of these.
+One factorisation gives both. K + S is extended by the rows k^T and y^T, with so large a diagonal that a Cholesky factor
+exists. The last rows of the factor are L^-1 k and L^-1 y, and the moments are products of these.
 
-Of 200 neighbours in 8 columns a row took .24 ms for its covariances by XLA and .26 ms for the factor by NumPy, on one
-core: 2000 rows a second, and twice as many on two. XLA's own batched factorisations wait for one another, `numpy.linalg
-.solve` takes .36 ms, factors in single precision .55 ms (of an old routine), covariances by NumPy .95 ms.
+With 200 neighbours in 8 columns a row took .24 ms for its covariances by XLA and .26 ms for the factor by NumPy, on one
+core: 2000 rows a second, and twice as many on two. XLA's own batched factorisations wait for one another.
+`numpy.linalg.solve` took .36 ms, factors in single precision .55 ms (an old routine), covariances by NumPy .95 ms.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 from .._backend.rows import filled_up
 from ..variational.projection import SMALLEST_VARIANCE
 
-# Covariances that are made at a time, and most rows.
+# Most covariances, and most rows, in a block.
 _COVARIANCES, _MOST_ROWS = 1_000_000, 256
-# The noise variance of a neighbour that is not there, and what makes a factor of any rows below.
+# The noise variance of an absent neighbour; and the diagonal of the rows added below, with which a factor exists.
 ABSENT, _HUGE = 1e100, 1e300
 
 
@@ -56,7 +56,7 @@ def moments(kernel, x, X, near, y, noise):
         covariance = covariances(kernel, x[rows], X, near[rows])
         of_near, of_noise = of_neighbours(y, near[rows], 0.0), of_neighbours(noise, near[rows], ABSENT)
         for j, each in enumerate(of_noise):
-            # Targets of one noise share a factor.
+            # Targets with the same noise share a factor.
             targets = slice(None) if len(noise) == 1 else slice(j, j + 1)
             mean[targets, rows], variance[j, rows] = _of_block(covariance, of_near[targets], each)
 
@@ -65,7 +65,7 @@ def moments(kernel, x, X, near, y, noise):
 
 
 def blocks(n_rows, n_neighbours):
-    """Slices of rows whose covariances stay in the cache."""
+    """Slices of rows, so short that covariances stay in the cache."""
     size = int(np.clip(_COVARIANCES // (n_neighbours + 1) ** 2, 1, _MOST_ROWS))
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
@@ -77,13 +77,13 @@ def of_neighbours(values, near, absent):
 
 def covariances(kernel, x, X, near):
     """Prior covariances of rows ``x`` (B, D), each with its neighbours after it: (B, 1 + m, 1 + m)."""
-    # First the row itself: kernels measure distances from the first row, and then round least where they are small.
+    # The row comes first: kernels measure distances from the first row, so that small ones round least.
     together = np.concatenate([x[:, None], X[near]], axis=1)
-    # Few sizes share programs.
+    # Powers of two, so that there are few compiled programs.
     n_rows = 1 << max(len(x) - 1, 0).bit_length()
     padded = filled_up(together, n_rows)
     found, diagonal = (np.array(each[: len(x)], float) for each in map(np.asarray, _covariances(kernel, padded)))
-    # A distance of zero is not zero after rounding, and its root less so.
+    # The diagonal is set, since rounding spoils distances of zero.
     places = np.arange(found.shape[1])
     found[:, places, places] = diagonal
     return found
@@ -109,7 +109,7 @@ def _of_block(covariance, y, noise):
 
 
 def _factor(system, n):
-    """Lower Cholesky factors (B, ., .), where it is needed with jitter on the first ``n`` rows."""
+    """Lower Cholesky factors (B, ., .), if needed with jitter on the first ``n`` rows."""
     try:
         return np.linalg.cholesky(system)
     except np.linalg.LinAlgError:

@@ -1,7 +1,7 @@
-"""The nearest rows of a table: by a tree where columns are few, else by products in single precision.
+"""The nearest rows of a table: by a tree if columns are few, else by products in single precision.
 
-Both are exact. What single precision rounds to bounds each distance from below; the rows whose bound is no larger than
-the largest distance that is wanted are compared in double precision.
+Both are exact. Products in single precision give a lower bound of each distance, with a margin for rounding. Rows whose
+bound does not exceed the largest distance needed are compared in double precision.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from scipy.spatial import cKDTree
 
 from .._backend import threads
 
-# Most columns of a tree. Of 250,000 rows with 8 columns 200 neighbours took 1.1 ms, by a tree as by products; with 12
-# columns 8 ms by a tree, and 1 ms by products.
+# Most columns of a tree. Among 250,000 rows with 8 columns, 200 neighbours took 1.1 ms by a tree and by products; with
+# 12 columns 8 ms by a tree, and 1 ms by products.
 _FEW_COLUMNS = 8
 _LEAF = 32
-# Rows for which neighbours are looked for at once; with products so many numbers, which stay in the cache.
+# Rows of a block for which neighbours are searched; products have blocks of so many numbers, to stay in the cache.
 _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
-# Rows of which the sizes of distances are judged, and how many more than are wanted are looked for.
+# `_smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
 _SAMPLE, _MORE = 4096, 2.0
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -29,7 +29,7 @@ class Nearest:
     ----------
     X : ndarray of shape (N, D)
     rates : ndarray of shape (D,)
-        What columns are multiplied by: inverse lengthscales, as of `rates`.
+        Factors of the columns: inverse lengthscales, from `rates`.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Nearest:
     """
 
     def __init__(self, X, rates):
-        # All rows are as far from one another along the others.
+        # Other columns do not contribute to distances.
         self._columns = np.flatnonzero((rates > 0.0) & (np.ptp(X, axis=0) > 0.0))
         self._rates, self.n_rows = rates[self._columns], len(X)
         self._centre = X[:, self._columns].mean(0)
@@ -49,11 +49,11 @@ class Nearest:
             # Splits at the middle of boxes: quicker to build than at medians, and as quick to search.
             self._tree = cKDTree(self._X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
         else:
-            # What overflows is compared in double precision.
+            # Rows that overflow are compared in double precision.
             with np.errstate(over="ignore"):
                 self._single = self._X.astype(np.float32)
                 square = np.einsum("nd,nd->n", self._single, self._single)
-            # By as much as the sum of both squares times this a distance may be too large.
+            # Rounding may increase a squared distance by the sum of both rows' squares times this.
             self._rounding = 2.0 * (len(self._columns) + 4.0) * _EPS
             self._least = (1.0 - self._rounding) * square
 
@@ -61,14 +61,14 @@ class Nearest:
         return np.ascontiguousarray((X[:, self._columns] - self._centre) * self._rates)
 
     def query(self, x, n, allowed=None):
-        """The ``n`` rows nearest to each of ``x`` (B, D), nearest first; -1 where there are fewer.
+        """The ``n`` rows nearest to each of ``x`` (B, D), nearest first; -1 if there are fewer.
 
         Parameters
         ----------
         x : ndarray of shape (B, D)
         n : int
         allowed : callable, optional
-            Of positions in ``x`` (B',) and rows (B', k), which of these count: (B', k).
+            Takes positions in ``x`` (B',) and rows (B', k); returns which of these count: (B', k).
 
         Returns
         -------
@@ -85,7 +85,7 @@ class Nearest:
         return near
 
     def _query(self, near, x, allowed):
-        """Fill ``near`` (B, n), of rows ``x`` in units of the rates."""
+        """Fill ``near`` (B, n) for rows ``x`` in units of the rates."""
         n = near.shape[1]
         left, n_found = np.arange(len(x)), n if allowed is None else n + 1
         while len(left):
@@ -117,10 +117,10 @@ class Nearest:
         return found
 
     def _of_bounds(self, x, least, of_x, n):
-        """The ``n`` rows nearest to one, whose squared distances are at least ``of_x + least`` (N,)."""
+        """The ``n`` rows nearest to one row; squared distances are at least ``of_x + least`` (N,)."""
         some = _smallest(least, n)
         limit = self._squares(x, some).max() - of_x
-        # As the bounds are, rounded to single precision.
+        # With a margin, since the bounds are rounded to single precision.
         some = np.flatnonzero(least <= limit + _EPS * abs(limit))
         squares = self._squares(x, some)
         return some[np.lexsort((some, squares))[:n]]
@@ -134,7 +134,7 @@ def _smallest(values, n):
     """The positions of the ``n`` smallest values."""
     step = len(values) // _SAMPLE
     if step > 1:
-        # A part of the values tells below which one enough of all lie.
+        # A sample of the values gives a threshold below which enough of them lie.
         part = values[::step]
         rank = min(int(_MORE * n / step) + 8, len(part) - 1)
         some = np.flatnonzero(values <= np.partition(part, rank)[rank])
@@ -144,9 +144,9 @@ def _smallest(values, n):
 
 
 def earlier(X, rates, n):
-    """The ``n`` nearest among the rows before each row of X (N, D), nearest first; -1 where there are fewer.
+    """The ``n`` nearest among the rows before each row of X (N, D), nearest first; -1 if there are fewer.
 
-    The rows' order is to be a random one, so that early rows have neighbours in all places.
+    The rows should be in a random order, so that the early ones are spread over all of X.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def earlier(X, rates, n):
     """
     near, start = np.full((len(X), n), -1), 0
     while start < len(X) and n:
-        # At least half of those that such a tree holds come before.
+        # Rows so far double from tree to tree, so that at least half of a later tree's rows come before.
         stop = min(max(2 * start, 4 * n, _BLOCK_ROWS), len(X))
         index = np.arange(start, stop)
         near[index] = Nearest(X[:stop], rates).query(X[index], n, lambda at, found, i=index: found < i[at][:, None])

@@ -1,4 +1,4 @@
-"""A table whose rows predict others: each from its nearest ones."""
+"""Predicts rows from their nearest neighbours in a table."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ROWS_AT_ONCE = 4096
 
 
 class Neighbours:
-    """Targets at rows, from which others are predicted.
+    """Rows with targets, from which other rows are predicted.
 
     Parameters
     ----------
     X : ndarray of shape (N, D)
-        No two rows of which are equal.
+        No two rows are equal.
     y : ndarray of shape (T, N)
-        Less the prior mean.
+        Targets minus the prior mean.
     noise : ndarray of shape (T, N) or (1, N)
         Variances.
     n_neighbours : int
-        Rows from which one is predicted.
+        Number of rows from which one row is predicted.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class Neighbours:
 
     @classmethod
     def of(cls, X: Floats, y: Floats, noise: Floats, n_neighbours: int) -> Neighbours:
-        """The process of rows that may be equal: together they are as a row of their mean, with less noise.
+        """The process of rows that may be equal: equal rows become one with their mean and less noise.
 
-        A target that is not there has infinite noise.
+        A missing target has infinite noise.
         """
         order, start = grouped(X)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,7 +62,7 @@ class Neighbours:
         return cls(X[order[start]][there], mean, np.where(absent, ABSENT, noise), n_neighbours)
 
     def __reduce__(self):
-        # What finds neighbours is made again where it is needed.
+        # The search structures are not pickled: they are built again when needed.
         return type(self), (self.X, self.y, self.noise, self.n_neighbours)
 
     def moments(self, kernels: tuple, x: Floats, without_equal: bool = False) -> tuple[Floats, Floats]:
@@ -74,7 +74,7 @@ class Neighbours:
             JAX kernels: one for all targets, or one for each.
         x : ndarray of shape (B, D)
         without_equal : bool, default=False
-            Whether rows are predicted without those that equal them.
+            Whether each row is predicted without rows that equal it.
         """
         mean, variance = np.empty((2, len(self.y), len(x)))
         for start in range(0, len(x), _ROWS_AT_ONCE):
@@ -98,7 +98,7 @@ class Neighbours:
         nearest = self._nearest.get(key)
         if nearest is None:
             nearest = Nearest(self.X, unit)
-            # Those of kernels that are no longer used are let go.
+            # Those of earlier kernels are dropped.
             kept = list(self._nearest.items())[1 - len(self.y) :] if len(self.y) > 1 else []
             self._nearest = dict(kept) | {key: nearest}
         n = min(self.n_neighbours, len(self.X))

@@ -1,4 +1,4 @@
-"""How fast a kernel falls along each column of X: the unit in which rows are near or far."""
+"""The rate at which a kernel falls along each column of X: the unit of distances between rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..kernels.stationary import ExpSineSquared
 
 
 def rates(kernel, n_columns):
-    """Inverse lengthscales of the columns: rows are near whose difference times these is small.
+    """Inverse lengthscales of the columns: rows are near if their difference times these is small.
 
-    Of a sum, the squared rates are means over the terms, weighted by their variances. The rates of a column that the
-    kernel does not read are zero.
+    The squared rates of a sum are means over its terms, weighted by their variances. The rate of a column that the
+    kernel does not read is zero.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def rates(kernel, n_columns):
 
 @functools.singledispatch
 def _parts(kernel, n_columns):
-    """The variance, and the squared rates (D,). A kernel without lengthscales has one for all columns."""
+    """The variance, and the squared rates (D,). A kernel without lengthscales has rate one for all columns."""
     length_scale = np.asarray(getattr(kernel, "length_scale", 1.0), float)
     return 1.0, np.broadcast_to(length_scale**-2.0, n_columns)
 
@@ -52,7 +52,7 @@ def _(kernel: Constant, n_columns):
 
 @_parts.register
 def _(kernel: DotProduct, n_columns):
-    # Far rows tell as much of a plane as near ones.
+    # Far rows determine a plane as well as near ones.
     return 0.0, np.zeros(n_columns)
 
 
@@ -67,7 +67,7 @@ def _(kernel: ExpSineSquared, n_columns):
 def _(kernel: Sum, n_columns):
     of_terms = [_parts(each, n_columns) for each in (kernel.k1, kernel.k2)]
     variance = sum(each for each, _ in of_terms)
-    # Of a sum of constants no row is nearer than another.
+    # Under a sum of constants no row is nearer than another.
     return variance, sum(each * squares for each, squares in of_terms) / (variance or 1.0)
 
 

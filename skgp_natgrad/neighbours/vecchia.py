@@ -1,7 +1,7 @@
-"""Inducing points for what rows share, and neighbours for the rest: the full-scale Vecchia approximation.
+"""Inducing points for the part that rows share, and neighbours for the rest: the full-scale Vecchia approximation.
 
 With V_i = L^-1 k(Z, x_i) for M inducing points, the rest of the process has the kernel r(x, x') = k(x, x') - V^T V'.
-Each row i depends on the neighbours N(i) before it alone (Gyger, Furrer and Sigrist 2025):
+Given them, each row i depends only on its neighbours N(i) among earlier rows (Gyger, Furrer and Sigrist 2025):
 
     B_i = r_iN (r_NN + S)^-1,    D_i = r_ii + s_i^2 - B_i r_Ni,
     U_i = V_i - sum_j B_ij V_j,    w_i = y_i - sum_j B_ij y_j
@@ -13,7 +13,7 @@ of the approximation:
     log p(y) = -1/2 sum_i (log 2 pi D_i + w_i^2 / D_i) - 1/2 log |G| + 1/2 h^T G^-1 h
 
 Without inducing points it is the Vecchia approximation (Vecchia 1988), without neighbours FITC (Snelson and Ghahramani
-2006), and with all rows before for neighbours the exact process.
+2006), and with all earlier rows as neighbours the exact process.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class FullScale(NamedTuple):
     y : ndarray of shape (T, N)
     noise : ndarray of shape (N,)
     mean : ndarray of shape (T, M)
-        Of v, the whitened values at the inducing points.
+        The posterior mean of v, the whitened values at the inducing points.
     precision_root : ndarray of shape (M, M)
         The lower Cholesky factor of G.
     evidence : float
-        Of all targets together.
+        Summed over the targets.
     """
 
     kernel: Kernel
@@ -78,7 +78,7 @@ class FullScale(NamedTuple):
 
 
 class _Residual(NamedTuple):
-    """U (B, M) of rows, the part of their targets that their neighbours' explain (T, B), and r_ii - B_i r_Ni (B,)."""
+    """U (B, M) of rows, the part of their targets that neighbours explain (T, B), and r_ii - B_i r_Ni (B,)."""
 
     U: np.ndarray
     explained: np.ndarray
@@ -93,10 +93,10 @@ def full_scale(kernel, Z, X, near, y, noise, jitter=0.0):
     kernel : Kernel
         A JAX kernel.
     Z : ndarray of shape (M, D)
-        None of which need be a row; M may be zero.
+        They need not be rows; M may be zero.
     X : ndarray of shape (N, D)
     near : ndarray of shape (N, m)
-        For each row some before it, as of `earlier`; -1 where there are fewer.
+        For each row some earlier ones, from `earlier`; -1 if there are fewer.
     y : ndarray of shape (T, N)
     noise : ndarray of shape (N,)
         Variances.
@@ -131,11 +131,11 @@ def _residual(kernel, x, v, X, V, near, y, noise):
     among, across, places = r[:, 1:, 1:], r[:, 0, 1:], np.arange(near.shape[1])
     among[:, places, places] += of_neighbours(noise[None], near, ABSENT)[0]
     weights = np.linalg.solve(among, across[..., None])[..., 0]
-    # A neighbour that is not there has next to no weight.
+    # An absent neighbour has almost no weight; set it to zero.
     weights = np.where(near >= 0, weights, 0.0)
     explained = np.einsum("bm,tbm->tb", weights, of_neighbours(y, near, 0.0))
     U = v - np.einsum("bm,bmk->bk", weights, V[near])
-    # Rounding may leave less than nothing.
+    # Rounding may make the variance negative.
     return _Residual(U, explained, np.maximum(r[:, 0, 0] - (weights * across).sum(1), 0.0))
 
 

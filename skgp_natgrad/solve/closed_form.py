@@ -154,7 +154,7 @@ def _best_q(sums, log_noise):
 def _bound(sums, log_noise, noise, q, explained):
     """The collapsed bound, from ``explained`` = 2 cross - gram m.
 
-    In this form an error of the mean enters by its square only, and not multiplied by 1 / s^2.
+    In this form it is stationary at the best mean: an error e of the mean changes it by order e^2, not e / s^2.
     """
     fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
     normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening

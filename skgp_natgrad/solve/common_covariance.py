@@ -35,7 +35,7 @@ from .system import Covariance, covariance_of, rows_of, whitened
 
 # Rows in a block of the likelihood: arrays of this size stay in a processor's cache. A GPU gets larger ones.
 _BLOCK_ROWS, _BLOCK_ROWS_OF_GPU = 512, 1024
-# Tables with up to so many rows are padded to shared sizes; with more, to blocks of a multiple of this part.
+# Tables with up to `_SHARED` rows are padded to shared sizes; larger ones by at most one of `_PARTS` of each block.
 _SHARED, _PARTS = 640, 16
 # The change of the bound, in nats per row, that ends the turns of covariance and means; and the most turns.
 TOLERANCE, TURNS = 3e-3, 6

@@ -1,22 +1,22 @@
-"""Class labels: further points on which the means rest, and the means on them.
+"""Class labels: chooses further points for the means, and solves for the means on them.
 
-The covariance rests on the inducing points alone. With a point at every row the best means are the covariances with the
-rows times the slopes g of the log-likelihood there (Kimeldorf and Wahba 1971). A label that is well predicted has next
-to no slope, and its row no part in the means: as in import vector machines (Zhu and Hastie 2005) those rows are enough
-whose labels the inducing points leave open. What a point at a row gains is the rise of the bound to second order. Of
-its own label alone that is, for each class, g^2 k / (2 (1 + h k)), with the curvature h and what the inducing points
-leave unexplained of the prior variance, k. Few points are chosen one after the other, each for what it gains in all
-labels beside those before, with the inducing points' means as they are.
+The covariance uses the inducing points only. With a point at every row the best means are the covariances with the rows
+times the slopes g of the log-likelihood there (Kimeldorf and Wahba 1971). A well predicted label has hardly any slope,
+and its row no part in the means: as in import vector machines (Zhu and Hastie 2005), points are only needed at rows
+whose labels the inducing points do not predict well. The gain of a point is the rise of the bound to second order. From
+the label of its own row it is, for each class, g^2 k / (2 (1 + h k)), with the curvature h and the prior variance k
+that the inducing points do not explain. If few points are wanted, they are chosen one by one, each by its gain in all
+labels given those before; the inducing points' means are then held fixed.
 
 The means are those of the orthogonal basis (Salimbeni, Cheng, Boots and Deisenroth 2018, eq. 11) in whitened
 coordinates: the covariance of inducing points and further points together has the factor
 
     L = [[L_1, 0], [C^T, L_2]],    C = L_1^-1 Kzg,    L_2 L_2^T = Kgg - C^T C
 
-so that the first coordinates of the means are those of q(v), and the others belong to what the inducing points leave
-unexplained. Variances stay as they are, and the means are the maximum of the bound under them, by L-BFGS. What that
-needs are products of the means with the whitened rows, 4 K N P operations each time. A row that is a point needs no
-solve: its column is a row of L. The rows are kept in single precision: latent means round to 1e-6 of their deviation.
+so that the first coordinates of the means are those of q(v), and the others belong to the part of the prior that the
+inducing points do not explain. The variances are kept, and L-BFGS maximises the bound over the means. Each evaluation
+costs products of the means with the whitened rows, 4 K N P operations. A row that is a point needs no solve: its column
+is a row of L. Rows are stored in single precision, which rounds latent means to 1e-6 of their standard deviation.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .._backend.rows import filled_up
 from .common_covariance import Rows, curvatures, minimised, value_and_slope
 from .system import Means, covariances_of
 
-# Rows whose covariances with all points are made at once, in double precision.
+# Rows whose covariances with all points are computed at once, in double precision.
 _BLOCK_ROWS = 1024
-# The part of all gains that may be left to rows that are no points, where no number of points was given.
+# If no number of points is given, the share of all gains that may be lost.
 _REST = 1e-2
-# Their number has so many binary digits, and zeros.
+# The number of points is rounded up to so many significant binary digits.
 _DIGITS = 4
-# Up to so many points are chosen for all labels together, of so many rows: of fewer where fewer points are asked for,
-# as their number sets the cost.
+# Up to `_FEW` points are chosen by their gains in all labels, among at most `_MOST` candidates: `_CANDIDATES` and some
+# for each point, since their number sets the cost.
 _FEW, _MOST, _CANDIDATES, _FOR_EACH = 1000, 2000, 100, 4
-# Of a candidate's own curvature: what is left of it where the chosen points all but explain it.
+# If less than this share of a candidate's curvature remains, the chosen points explain it.
 _NOTHING = 1e-9
 
 
 class Wide(NamedTuple):
-    """Rows, whitened by all points.
+    """Rows whitened by all points.
 
     Attributes
     ----------
@@ -56,9 +56,9 @@ class Wide(NamedTuple):
     order : ndarray of shape (N,)
         Positions of the rows: those that are further points come first.
     first : ndarray of shape (M, N)
-        These rows, whitened by the inducing points, in single precision.
+        The rows in this order, whitened by the inducing points, in single precision.
     rest : list of pairs of a slice of the further points and an ndarray
-        What further points add, block by block, to the rows from the first of them on.
+        The further points' coordinates in blocks, for the rows from the block's first point on.
     """
 
     Z_mean: np.ndarray
@@ -73,7 +73,7 @@ class Wide(NamedTuple):
         return len(self.first) + len(self.Z_mean)
 
     def product(self, w):
-        """w A (K, N) for ``w`` (K, P), in double precision; the rows are in their own order."""
+        """w A (K, N) for ``w`` (K, P), in double precision; rows in the order of the table."""
         w, n_points = w.astype(np.float32), len(self.first)
         found = w[:, :n_points] @ self.first
         for part, A in self.rest:
@@ -84,12 +84,12 @@ class Wide(NamedTuple):
 
     def adjoint(self, g):
         """g A^T (K, P) for ``g`` (K, N)."""
-        # Few columns beside many rows: BLAS reads the rows as they lie, which it does not for g A^T.
+        # In this form BLAS reads the rows as they lie in memory, which it does not for g A^T.
         g = np.asarray(g, np.float32).T[self.order]
         return np.concatenate([self.first @ g, *(A @ g[part.start :] for part, A in self.rest)]).T
 
     def curvatures(self, h, inverse_root):
-        """The diagonals (K, P) of I + A diag(h_k) A^T for ``h`` (K, N), of the first points in coordinates w R.
+        """The diagonals (K, P) of I + A diag(h_k) A^T for ``h`` (K, N); for the first points in coordinates w R.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ def _squared_sums(A, h):
 
 
 class Unexplained(NamedTuple):
-    """What inducing points leave unexplained of the covariances of some points with rows.
+    """The part of the covariances of some points with rows that the inducing points do not explain.
 
     Attributes
     ----------
@@ -116,11 +116,11 @@ class Unexplained(NamedTuple):
         As logarithms.
     X : ndarray of shape (N, D)
     A : ndarray of shape (M, at least N)
-        The rows, whitened by the inducing points.
+        The rows whitened by the inducing points.
     Z : ndarray of shape (G, D)
         The points.
     across : ndarray of shape (M, G)
-        The points, whitened by the inducing points.
+        The points whitened by the inducing points.
     """
 
     log_kernel: object
@@ -131,12 +131,12 @@ class Unexplained(NamedTuple):
 
     @classmethod
     def of(cls, log_kernel, rows, X, chosen):
-        """Of `common_covariance.Rows`, some of which are the points; rows after the last of ``X`` fill them up."""
+        """From `common_covariance.Rows` (padded beyond ``X``) and the positions of the points among them."""
         A = np.asarray(rows.A)
         return cls(log_kernel, X, A, X[chosen], np.ascontiguousarray(A[:, chosen]))
 
     def __call__(self, of, start=0):
-        """Of the points from one on with at most `_BLOCK_ROWS` rows (., B), and the mean prior variance of these."""
+        """The points from ``start`` on, with at most `_BLOCK_ROWS` rows ``of``: (., B); and the rows' mean variance."""
         some = self.X[filled_up(of, _BLOCK_ROWS)]
         covariance, variance = covariances_of(self.log_kernel, self.Z, np.ones(len(self.Z)), some)
         rest = np.asarray(covariance)[start:, : len(of)] - self.across[:, start:].T @ self.A[:, of]
@@ -144,23 +144,23 @@ class Unexplained(NamedTuple):
 
 
 def candidates(X, is_point):
-    """Positions of rows of X (N, D) that are no inducing points, one of equal rows."""
+    """Positions of the rows of X (N, D) that are no inducing points, the first of equal rows."""
     order, start = grouped(X)
     first = order[start]
     return np.sort(first[~is_point[first]])
 
 
 def whitened(log_kernel, rows, X, chosen, is_point, jitter):
-    """The `Wide` rows; None if the covariance of the further points has no factor.
+    """The `Wide` rows; None if the covariance of the further points has no Cholesky factor.
 
-    Of `common_covariance.Rows` of X (N, D), which rows after the last of ``X`` fill up. ``chosen`` (G,) are positions
-    of the further points, and ``is_point`` (N,) tells which rows are inducing points: to these others add nothing.
+    ``rows`` are the `common_covariance.Rows` of X (N, D), padded beyond these. ``chosen`` (G,) are the positions of the
+    further points. ``is_point`` (N,) marks inducing points: their rows have no coordinates on further points.
     """
     unexplained = Unexplained.of(log_kernel, rows, X, chosen)
     n_further, n_rows = len(chosen), len(rows.weight)
     if (root := _root(chosen, unexplained, jitter)) is None:
         return None
-    # What fills up has no weight: it comes last, and its columns stay zero.
+    # Padding has no weight: it comes last, and its columns stay zero.
     others = np.setdiff1d(np.flatnonzero(~is_point), chosen)
     order = np.concatenate([chosen, others, np.setdiff1d(np.arange(n_rows), np.concatenate([chosen, others]))])
     rest = [(part, np.zeros((part.stop - part.start, n_rows - part.start), np.float32)) for part in _blocks(n_further)]
@@ -187,7 +187,7 @@ def _blocks(n_rows, size=None):
 
 
 def _root(chosen, unexplained, jitter):
-    """L_2, with as much jitter as it needs. It takes the place of its matrix, which is made anew for another jitter."""
+    """L_2, with as much jitter as it needs. It overwrites its matrix, which is computed again for more jitter."""
     for relative in in_place.growing(jitter):
         system = np.empty((len(chosen),) * 2)
         for part in _blocks(len(chosen)):
@@ -206,27 +206,27 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision, change=0
     Parameters
     ----------
     log_likelihood : callable
-        Of latent means (K, N) at all rows: its value and its derivatives (K, N).
+        Takes latent means (K, N) at all rows; returns its value and its derivatives (K, N).
     prior_mean : array of shape (K, 1)
     wide : Wide
     covariance : system.Covariance
-        Of the inducing points' part, in whose coordinates w R, scaled, it is searched.
+        On the inducing points: the search is in its coordinates w R, scaled.
     h : array of shape (K, N)
-        The curvatures of the log-likelihood. Coordinates are scaled to unit curvature under these: each class has rows
-        of its own that say something of it, and under the largest h L-BFGS takes more evaluations.
+        The curvatures of the log-likelihood, by which coordinates are scaled to unit curvature. They differ between
+        classes: with the largest h for all, L-BFGS takes more evaluations.
     w : ndarray of shape (K, P)
-        The whitened start; zero where it has fewer than all points.
+        The whitened start; zero for the points that it lacks.
     precision : float
-        The relative change that ends the search.
+        The relative change of the loss that ends the search.
     change : float, default=0.0
-        And the change in nats that does.
+        The change in nats that ends it as well.
 
     Returns
     -------
     w : ndarray of shape (K, M + G)
-        Whitened.
+        The whitened means.
     mean : ndarray of shape (K, N)
-        At all rows.
+        Latent means at all rows.
     """
     root, inverse_root = np.asarray(covariance.root), np.asarray(covariance.inverse_root)
     n_points, shape = len(root), (len(w), wide.n_points)
@@ -255,28 +255,28 @@ def best(log_likelihood, prior_mean, wide, covariance, h, w, precision, change=0
 
 
 def of_basis(wide, w):
-    """Whitened means as those of the orthogonal basis: a = L_2^-T times those of the further points."""
+    """Whitened means in the orthogonal basis: a = L_2^-T times the part on the further points."""
     n_points = w.shape[1] - len(wide.Z_mean)
     further = np.asfortranarray(w[:, n_points:]).T.copy()
     return Means(wide.Z_mean, w[:, :n_points], in_place.upper_solve(wide.root, further).T)
 
 
 def _n_needed(gains):
-    """The number of points that together gain all but a small part."""
+    """The number of points that together have all but a small share of the gains."""
     gained = np.cumsum(np.sort(gains)[::-1])
     return int(np.searchsorted(gained, (1.0 - _REST) * gained[-1]) + 1) if len(gains) and gained[-1] > 0.0 else 0
 
 
 def _shared(n):
-    """No fewer points, and at most an eighth more: similar tables, and folds of one, then share their programs."""
+    """``n`` rounded up by at most an eighth, so that similar tables, and folds of one table, share programs."""
     unit = 1 << max(n.bit_length() - _DIGITS, 0)
     return -(-n // unit) * unit
 
 
 class Labels(NamedTuple):
-    """The table as fits under the inducing points alone leave it.
+    """The table's rows, with slopes and curvatures of the log-likelihood under fits on the inducing points only.
 
-    They are fits without rows that are held out, whose labels are as open as those of new rows.
+    These are fits without held-out rows, so that labels there are predicted as those of new rows.
 
     Attributes
     ----------
@@ -297,9 +297,9 @@ class Labels(NamedTuple):
 
     @classmethod
     def of(cls, log_kernel, system, X, fit, mean):
-        """Of a `common_covariance.Fit` and latent means (K, at least N).
+        """From a `common_covariance.Fit` and latent means (K, at least N).
 
-        The likelihood's parameters, the constants and the rows are the ``system``.
+        ``system`` are the likelihood's parameters, the constants and the rows.
         """
         rows = system[-1]
         var = np.broadcast_to(rows.residual + fit.covariance.own, mean.shape)
@@ -307,9 +307,9 @@ class Labels(NamedTuple):
         return cls(log_kernel, rows, X, np.asarray(g), np.asarray(curvatures(*system, mean, var)))
 
     def gains(self):
-        """What the bound gains by a point at each row from the labels seen there, in nats (N,).
+        """The rise of the bound by a point at each row, from the labels at that X, in nats (N,).
 
-        That of equal rows is the first one's; of what is no number it is none.
+        For equal rows the first one has it; a gain that is not a number counts as zero.
         """
         order, start = grouped(self.X)
         first, found = order[start], np.zeros(len(self.X))
@@ -321,7 +321,7 @@ class Labels(NamedTuple):
 
 
 def chosen(labels, candidates, n_points, at_most, random_state):
-    """Some of the candidates, positions of rows, sorted.
+    """The positions of the rows chosen among the candidates, sorted.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def chosen(labels, candidates, n_points, at_most, random_state):
     candidates : ndarray of shape (C,)
     n_points : int
     at_most : bool
-        Whether fewer will do where others gain next to nothing.
+        Whether points that gain almost nothing are left out.
     random_state : numpy.random.RandomState
 
     Returns
@@ -340,10 +340,10 @@ def chosen(labels, candidates, n_points, at_most, random_state):
     n_needed = _n_needed(gained)
     if n_points >= n_needed or n_points >= len(candidates):
         n_points = min(n_points, _shared(n_needed)) if at_most else n_points
-        # Among those that gain nothing chance decides, not their place in the table.
+        # Chance decides among points without gain, and not their place in the table.
         order = np.lexsort((random_state.permutation(len(gained)), -gained))
         return np.sort(candidates[order[:n_points]])
-    # By the root, so that others than the largest have their part: these lie side by side.
+    # Drawn by the root of the gain: the largest gains lie side by side, and others should be drawn, too.
     drawn = candidates[_in_random_order(np.sqrt(gained), random_state)]
     if n_points > _FEW:
         return np.sort(drawn[:n_points])
@@ -359,9 +359,9 @@ def _in_random_order(weight, random_state):
 
 
 def _quadratic(labels, candidates):
-    """The slopes (C, K) of the bound in the candidates' weights, and its curvature (C, C): the mean one of all classes.
+    """The slopes (C, K) of the bound in the candidates' weights, and its curvature (C, C), averaged over classes.
 
-    With K the unexplained covariances of candidates and rows they are K g^T and Kcc + K diag(h) K^T.
+    With the unexplained covariances K of candidates and rows, they are K g^T and Kcc + K diag(h) K^T.
     """
     unexplained = Unexplained.of(labels.log_kernel, labels.rows, labels.X, candidates)
     g, h = labels.g, labels.h.mean(0)
@@ -378,9 +378,9 @@ def _quadratic(labels, candidates):
 
 
 def _best(slope, curvature, n_points):
-    """Positions of candidates, chosen one by one: each with the largest gain under the weights of those before.
+    """Positions of candidates, chosen one by one, each with the largest gain given the best weights of those before.
 
-    A pivoted Cholesky factorisation of the curvature, by which the slopes are reduced.
+    It is a pivoted Cholesky factorisation of the curvature, which also updates the slopes.
     """
     slope, left = slope.copy(), np.diag(curvature).copy()
     least, factor, found = _NOTHING * left, np.zeros((n_points, len(left))), []
@@ -389,7 +389,7 @@ def _best(slope, curvature, n_points):
         gain[found] = -np.inf
         best = int(np.argmax(gain))
         if gain[best] < 0.0:
-            # What is left is explained, and one as good as the other.
+            # The chosen points explain all others: any of these will do.
             found += np.setdiff1d(np.arange(len(left)), found)[: n_points - i].tolist()
             break
         column = (curvature[best] - factor[:i, best] @ factor[:i]) / np.sqrt(left[best])

@@ -1,4 +1,4 @@
-"""Observations of class labels that are held out, each predicted from others, and the densities of their labels."""
+"""Held-out observations of class labels, each predicted from others, and the densities of their labels."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from scipy.stats import rankdata
 from .._backend.repeated import n_observations
 from ..prediction.calibration import Average
 
-# Parts of which one is predicted from the others: of few rows each of five in turn, of more each of three, of many one.
+# Most held-out observations in a part; and the number of folds up to so many observations. More have a single part.
 _HELD_OUT_ROWS, _FOLDS = 2000, ((300, 5), (1000, 3))
-# Of many observations.
+# The held-out share of many observations.
 SHARE = 0.2
-# Observations in a row, at most.
+# Most observations in a row.
 _MOST_OBSERVATIONS = 100
-# Of the median weight of a label, which a class weight is part of: a row that matters more is no better judge.
+# Largest weight of a judge, as a multiple of the median weight of its label (which includes a class weight): a row that
+# matters more does not judge better.
 _MOST_TOLD = 3.0
 
 
 class HeldOut(NamedTuple):
-    """What is left out of a fit.
+    """The rows, or parts of them, that are left out of a fit.
 
     Attributes
     ----------
     index : ndarray of shape (B,)
         Rows.
     residual : ndarray of shape (B,)
-        What the points leave unexplained.
+        The prior variance that the points do not explain.
     y : ndarray of shape (T, B)
         Labels.
     weight : ndarray of shape (B,)
-        How much of each row's weight.
+        The part of each row's weight that is left out.
     told : ndarray of shape (B,)
-        The weight with which its prediction counts.
+        The weight with which a row's prediction counts.
     counts : ndarray of shape (B,)
-        The number of observations in it.
+        The number of observations that are left out of a row.
     """
 
     index: np.ndarray
@@ -49,21 +50,21 @@ class HeldOut(NamedTuple):
 
     @property
     def doubt(self):
-        """The probability of another label than those seen, Platt's (1999), who takes one more of each.
+        """The probability of another label than the one seen, as Platt (1999), who adds one of each.
 
-        Without it few labels that are all predicted well ask for certainty.
+        Without it few labels that are all predicted well would make the model certain.
         """
         n = self.counts.sum()
         return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
 
 
 def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SHARE, n_of_many=1):
-    """Parts of the observations (`HeldOut`), each to be predicted from all others: all of few, and parts of many.
+    """Parts of the observations (`HeldOut`), each predicted from all others: all if there are few, else some parts.
 
-    Rows that are inducing points come last: how they are predicted says little about new rows. Rows whose X has other
-    labels, too, are as many observations as their weight; as new rows will repeat them, they have their share among the
-    first where there are others to fill a part. Of many observations ``share`` are held out; those of a class of which
-    that would be less than one come last of all: a single row that nothing predicts would decide about all others.
+    Rows at inducing points come last, since their predictions say little about new rows. A row whose X has other labels
+    as well counts as so many observations as its weight. New rows will repeat such X, so that they may be among the
+    first, if enough other rows fill a part. Of many observations ``share`` are held out. Labels so rare that this would
+    be less than one observation come last of all: a single row that nothing predicts would decide about all others.
     """
     residual, y, weight = map(np.asarray, (rows.residual, rows.y, rows.weight))
     n_each = n_observations(weight, is_contradicted, _MOST_OBSERVATIONS)
@@ -97,7 +98,7 @@ def _usual_of_label(weight, label):
 
 
 def without(rows, held):
-    """The rows without what is held out."""
+    """The rows with their held-out weights subtracted."""
     weight = np.array(rows.weight)
     weight[held.index] = np.maximum(weight[held.index] - held.weight, 0.0)
     return rows._replace(weight=weight)
@@ -110,7 +111,7 @@ def moments_of(fit, held):
 
 
 class Densities(NamedTuple):
-    """Log densities of held-out labels, in nats, weights, and numbers of observations of their rows: (B,) each."""
+    """Log densities of held-out labels, in nats, and their rows' weights and numbers of observations: (B,) each."""
 
     each: np.ndarray
     weight: np.ndarray
@@ -118,32 +119,31 @@ class Densities(NamedTuple):
 
     @property
     def mean(self):
-        """In nats a row; minus infinity if one is not a number."""
+        """The mean in nats a row; minus infinity if it is not finite."""
         mean = float(np.average(self.each, weights=self.weight))
         return mean if np.isfinite(mean) else -np.inf
 
     def are_larger_than(self, others, n_errors=1.0):
-        """Whether they exceed those of the same labels by more than a standard error (Breiman et al. 1984).
+        """Whether they exceed other densities of the same labels by ``n_errors`` standard errors (Breiman et al. 1984).
 
-        Few rows do not tell a wide prior from a narrow one.
+        Few rows cannot tell a wide prior from a narrow one.
         """
         found = Average.of(self.each - others.each, self.weight, self.counts)
         return found.mean > n_errors * found.error
 
 
 class Gain(NamedTuple):
-    """By how much held-out labels are predicted better than by the labels' frequencies.
+    """How much better held-out labels are predicted than by the frequencies of the labels.
 
     Attributes
     ----------
     mean, error : float
         The gain in log density, in nats a row, and its standard error.
     ranking : float
-        How often the latent means tell which of two rows has which label, of two that differ: the area under the curve
-        of each class against the others (of one latent function, of each class and those below against those above),
-        their mean.
+        How often the latent means rank two rows with different labels correctly: the area under the ROC curve of each
+        class against the others (with one latent function, of the classes up to each against those above), averaged.
     chance : float
-        The standard deviation of `ranking` if X told nothing (Mann and Whitney 1947).
+        The standard deviation of `ranking` if X had no influence (Mann and Whitney 1947).
     """
 
     mean: float
@@ -153,7 +153,7 @@ class Gain(NamedTuple):
 
     @classmethod
     def of(cls, densities, latent, y, frequencies):
-        """Of the `Densities` of labels ``y`` (B,), the latent means (K, B), and the frequencies (C,) of all labels."""
+        """From `Densities` of labels ``y`` (B,), the latent means (K, B), and the frequencies (C,) of all labels."""
         gain = Average.of(densities.each - np.log(frequencies[y]), densities.weight, densities.counts)
         if len(latent) == 1:
             pairs = [(latent[0], y > c) for c in range(len(frequencies) - 1)]
@@ -165,7 +165,7 @@ class Gain(NamedTuple):
 
 
 def _area(value, is_positive):
-    """The area under the curve by which values (B,) tell the positive rows, and its deviation by chance."""
+    """The area under the ROC curve of values (B,) for the positive rows, and its standard deviation by chance."""
     n, m = np.count_nonzero(is_positive), np.count_nonzero(~is_positive)
     area = (rankdata(value)[is_positive].sum() - 0.5 * n * (n + 1)) / (n * m)
     return area, np.sqrt((n + m + 1) / (12.0 * n * m))

@@ -1,4 +1,4 @@
-"""Rows of measurements that are predicted each from all others, as the sums over the rows and a noise variance tell."""
+"""Leave-one-out predictions of measurements, from the sums over the rows and a noise variance."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ..training.batches import bucket
 from ..training.shares import evened_out, gathered
 from .system import points_of, prior_of, sums_of, weights_of, whitened
 
-# Rows whose predictions from all others are compared, and fewest of them that are no inducing points.
+# Rows with leave-one-out predictions, and the fewest of them that are no inducing points.
 HELD_OUT_ROWS, _FEWEST = 1500, 100
-# Most pairs of rows whose leverages are wanted.
+# Most pairs of rows for which leverages are computed.
 _MOST_PAIRS = 5_000_000
 _MIN_REST = 1e-9
-# Share of the rows whose value occurs elsewhere, and share of those on the grid of the least distance, at least.
-# A value that is rarer than a part of what is usual may be rounded otherwise.
+# A target is rounded if at least the first share of rows have a repeated value, and the second share lie on the grid of
+# the least distance. Values rarer than the third number times the usual count may be rounded otherwise.
 _REPEATED, _ON_GRID, _USUAL = 0.3, 0.95, 0.2
-# Distances up to this share of the range are rounding of double or single precision; and how far from the grid, as a
-# share of its distance, a value may be.
+# Distances up to this share of the range are floating-point rounding; and the largest distance of a value from the
+# grid, as a share of the grid's spacing.
 _PRECISION, _TOLERANCE = 1e-6, 1e-2
 
 
 class HeldOutRows(NamedTuple):
-    """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which leaves out those that fill them up.
+    """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which has no entries for padding.
 
-    Whitened (J, M, B), residual (J, B), y - prior_mean (K, B), the weight with which each counts, what is left out of
-    the diagonal of W, by how much the noise of one observation is wider than s^2, and how many observations each row is
-    (K, B each).
+    A (J, M, B) are the whitened rows, residual (J, B), y is y - prior_mean (K, B). Then (K, B) each: the weight of a
+    row as a judge, the part of the diagonal of W that is left out, the noise of one observation divided by s^2, and the
+    number of observations in the row.
     """
 
     index: np.ndarray
@@ -51,16 +51,16 @@ class HeldOutRows(NamedTuple):
         return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
 
     def multiplied(self, factor):
-        """The rows under kernels that are multiplied (J,)."""
+        """The rows under kernels multiplied by ``factor`` (J,)."""
         return self._replace(A=self.A * factor[:, None, None] ** 0.5, residual=self.residual * factor[:, None])
 
 
 def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD_OUT_ROWS):
-    """Random rows that are no inducing points; all kinds if these are few.
+    """Random rows that are no inducing points; also others if these are few.
 
-    What a row at an inducing point is predicted with says little about new rows. All others are like these, however
-    near they are to a point: without those that the points explain, the rest would be the odd ones. And where X is
-    repeated, so is it among new rows; it may be only there that the noise is seen.
+    The prediction of a row at an inducing point says little about new rows. All other rows are used, however near they
+    are to a point: without those near points, the rest would be outliers. Repeated rows are used even at points: new
+    rows will repeat them as well, and they may be the only ones that show the noise.
     """
     part = table.sample
     chosen, counts = drawn(part.weight, n_rows, random_state)
@@ -71,7 +71,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
-    # A weight that nothing contradicts says how much a row matters, and not how well rows are predicted.
+    # Without other targets at the same X, a large weight says that a row matters, but not that it judges better.
     weight, n_each = weight * share, n_observations(rows.weight, repeated)
     weight = np.where(repeated, weight, np.minimum(weight, 1.0))
     y, weight, left_out, widening, n_each, repeated = (
@@ -93,13 +93,13 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
 
 
 def drawn(weight, n_rows, random_state):
-    """Some rows, in order, and how often each was drawn: all with their weights, if there are few.
+    """Some rows, in order, and how often each was drawn; if there are few, all rows and their weights.
 
     Parameters
     ----------
     weight : ndarray of shape (N,)
     n_rows : int
-        Number of draws: systematic ones, so that rows of equal weight are drawn at most once.
+        Number of draws; they are systematic, so that rows of equal weight are drawn at most once.
     random_state : numpy.random.RandomState
 
     Returns
@@ -116,10 +116,10 @@ def drawn(weight, n_rows, random_state):
 
 
 def left_out_of(sums, held, k, log_noise):
-    """Of the held-out rows that count for the k-th target, each given all others, at one factorisation.
+    """Leave-one-out predictions of the held-out rows that count for the k-th target, at one factorisation.
 
-    With s = a^T (I + gram / noise)^-1 a and the leverage h of what is left out, that part of W times s / noise, the
-    error without it is (y - mean) / (1 - h), and its variance residual + s / (1 - h) + noise * widening.
+    With s = a^T (I + gram / noise)^-1 a, the leverage h is s / noise times the part of W that is left out. The error
+    without this part is (y - mean) / (1 - h), and its variance is residual + s / (1 - h) + noise * widening.
 
     Returns
     -------
@@ -127,11 +127,11 @@ def left_out_of(sums, held, k, log_noise):
         Positions of the rows that count.
     error, variance : ndarray of shape (C,)
     rest : ndarray of shape (C,)
-        One less the leverage of what is left out.
+        One minus the leverage of the part that is left out.
     """
     (j, h), noise, counted = _of_target(sums, held, k), np.exp(log_noise), np.flatnonzero(held.weight[k])
     rows = held.A[j], held.residual[j], held.y[k], held.left_out[k], held.widening[k]
-    # Without what fills up, and the rows that do not count. A copy, in whose place the solution is.
+    # Without padding and rows that do not count; copies, since the solution overwrites them.
     A, residual, y, left_out, widening = (np.array(np.asarray(each)[..., counted], order="C") for each in rows)
     factor = in_place.cholesky_of_sum(np.asarray(sums.gram[h]), 1.0 / noise)
     mean = in_place.cholesky_solve(factor, np.asarray(sums.cross[k]) / noise) @ A
@@ -142,7 +142,7 @@ def left_out_of(sums, held, k, log_noise):
 
 
 def _leverages(sums, held, log_noise):
-    """By how much the mean at each held-out row (B, first axis) follows the target of each: (K, B, B)."""
+    """The derivative of the mean at each held-out row (first axis B) in the target of each one: (K, B, B)."""
     each = []
     for k in range(len(log_noise)):
         (j, h), noise = _of_target(sums, held, k), np.exp(log_noise[k])
@@ -153,7 +153,7 @@ def _leverages(sums, held, log_noise):
 
 
 def _of_target(sums, held, k):
-    """Positions of the whitened rows and of the sums that the k-th target has."""
+    """Positions of the k-th target's whitened rows and sums."""
     return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
 
 
@@ -164,7 +164,7 @@ def left_out_rows(sums, held, log_noise, width):
         counted, *found, _ = left_out_of(sums, held, k, log_noise[k])
         error[k, counted], variance[k, counted] = found
     noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
-    # Of a row that is an inducing point it may round below zero.
+    # The latent variance of a row at an inducing point may round below zero, and is clipped.
     of_rows = np.asarray(held.weight), np.asarray(held.n_each)
     leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
     return LeftOut(
@@ -173,17 +173,17 @@ def left_out_rows(sums, held, log_noise, width):
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
-    """Predictions of rows by a model whose q need not be the best one, each row without its own part.
+    """Leave-one-out predictions by a model whose q need not be the best one.
 
-    Leverages are those of the best q on all of the model's points, which are below one and sum to at most the number of
-    points, whatever training has reached; the errors are those of the model.
+    The errors are those of the model. The leverages are those of the best q on all of its points: whatever the state of
+    training, these are below one and sum to at most the number of points.
 
     Parameters
     ----------
     moments_of : callable
-        Latent means and variances (K, B) at rows (B, D), without offsets.
+        Takes rows (B, D); returns latent means and variances (K, B) without offsets.
     parameters : Parameters
-        With all points, those of the mean alone as well, in one set.
+        With all points, mean-only ones included, in one set.
     constants : Constants
     table : Table
         Without known variances.
@@ -198,7 +198,7 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
     held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state, n_rows)
     log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
-    # Without the prior mean, which the offsets of rows may be part of.
+    # The prior mean is subtracted: that of ``held.y`` may include offsets of rows.
     difference = np.asarray(held.y) - (mean - np.asarray(constants.prior_mean))
     error, variance = np.full((2, *np.shape(held.y)), np.nan)
     for k in range(len(error)):
@@ -210,12 +210,12 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
 
 
 def widths(table):
-    """To which each target is rounded: (K,)."""
+    """The width to which each target is rounded, or zero: (K,)."""
     return np.array([rounding_width(each) for each in table.sample.y])
 
 
 def rounding_width(y):
-    """The distance between neighbouring values of a target (N,) that is rounded; zero of any other.
+    """The distance between neighbouring values of a rounded target (N,); zero if it is not rounded.
 
     Parameters
     ----------
@@ -230,14 +230,14 @@ def rounding_width(y):
     if not len(y):
         return 0.0
     values, counts = np.unique(y, return_counts=True)
-    # Equal numbers that were computed in different ways are one.
+    # Numbers that differ by floating-point rounding count as one.
     first = np.concatenate([[True], np.diff(values) > _PRECISION * (values[-1] - values[0])])
     counts, values = np.add.reduceat(counts, np.flatnonzero(first)), values[first]
     repeated = counts > 1
     if np.count_nonzero(repeated) < 2 or counts[repeated].sum() < _REPEATED * len(y):
         return 0.0
     usual = values[repeated & (counts > _USUAL * (counts**2).sum() / counts.sum())]
-    # Where one value has nearly all rows, the others are what there is.
+    # If one value has almost all rows, no others are usual: use all repeated values.
     usual = usual if len(usual) > 1 else values[repeated]
     found = float(np.diff(usual).min())
     steps = (values - usual[0]) / found

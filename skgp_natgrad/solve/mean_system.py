@@ -69,7 +69,7 @@ class Statistics(NamedTuple):
 
 
 def _moments(position, prior_mean, rows):
-    """Latent mean and variance, and the variance that the inducing points leave unexplained: (K, B) each."""
+    """Latent mean and variance, and the prior variance that the inducing points do not explain: (K, B) each."""
     mean, var, residual = [], [], []
     for of_kernel, latents in by_kernel(rows, len(position.w)):
         S = position.q.cov[latents]
@@ -103,7 +103,7 @@ def _add_block(statistics, parameters, prior, position, constants, batch):
     """Add a block of rows to the statistics."""
     moments, A = latent(parameters, prior, position, constants, batch)
     value, g, lam = slopes(parameters, constants, moments, batch)
-    # Where the curvature is negative the parabola has no maximum; the covariance does not need one.
+    # With a negative curvature the parabola of the mean has no maximum; the covariance does not need one.
     convex = jnp.maximum(lam, 0.0)
     z = convex * (moments[0] - batch.prior_mean(constants)) + g
     A_z = A[:, : statistics.curvature.shape[-1]]
@@ -133,7 +133,7 @@ def bounds(candidates, parameters, prior, constants, rows):
     shared = placement.current().replicated((totals, candidates, parameters, prior, constants))
     totals, shared = shared[0], shared[1:]
     for batch in _blocks(rows):
-        # Calls that wait for the device would hold their rows.
+        # Wait for the device, since queued calls would keep their rows in memory.
         totals = _add_expectations(jax.block_until_ready(totals), *shared, batch)
     return [float(total) - float(divergence(position)) for total, (_, position) in zip(totals, candidates, strict=True)]
 
@@ -180,7 +180,7 @@ def target(statistics):
 
 @jax.jit
 def between(start, end, t):
-    """The position at the fraction ``t`` of the way, in the mean's weights and the precision."""
+    """The position at the fraction ``t`` of the way from start to end, in the mean's weights and the precision."""
     precision = (1.0 - t) * start.q.precision + t * end.q.precision
     return Iterate(start.w + t * (end.w - start.w), gaussian.from_natural(end.q.nat1, precision))
 

@@ -1,4 +1,4 @@
-"""The best q of all rows for any likelihood of numbers, by Newton's method, and the bound's slope in hyperparameters.
+"""Newton's method for the best q of all rows under any likelihood of numbers, and the bound's gradient.
 
 Rows are whitened by the inducing points, A = L^-1 Kzx. A turn is the natural gradient step of size one (Salimbeni,
 Eleftheriadis and Hensman 2018, eq. 10): with g = dE/dmean and h = -2 dE/dvar of each row's expected log-likelihood,
@@ -6,9 +6,9 @@ Eleftheriadis and Hensman 2018, eq. 10): with g = dE/dmean and h = -2 dE/dvar of
     S^-1 = I + A diag(h) A^T,    S^-1 m = A (h (A^T m) + g)
 
 h is the curvature in the mean, averaged over q: the mean takes Newton's step for sum_n E_n(a_n^T m) - |m|^2 / 2.
-Of a Gaussian likelihood E is quadratic, and one turn does. Otherwise the step is halved until the bound does not fall;
-where a log-likelihood is concave there is one maximum. A likelihood is solved so if it says `Likelihood.by_newton`; all
-that is read of it is its ``expected_log_prob``.
+For a Gaussian likelihood E is quadratic, and one turn is enough. Otherwise the step is halved until the bound does not
+fall; a concave log-likelihood has one maximum. A likelihood is solved in this way if `Likelihood.by_newton` is true; it
+needs only its ``expected_log_prob``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .held_out_labels import Densities
 from .mean_system import slopes
 from .system import gaussian_of, of_likelihood, of_precision, precision_of, prior_of, whitened
 
-# Turns and halvings at most, and the change of the bound in nats that ends them: here, and as a share of the bound.
+# Most turns and halvings; and the change of the bound that ends the turns: in nats, plus a share of the bound.
 _TURNS, _HALVINGS, _CHANGE, _RELATIVE = 50, 20, 1e-7, 1e-11
-# Largest latent variance of the start; one of so many rows is held out.
+# Largest latent variance of the start; and one of so many rows is held out.
 _WIDEST, _HELD_OUT = 4.0, 5
 
 
@@ -79,9 +79,9 @@ def _slope_of_bound(parameters, q, batch, constants):
 
 
 def slope(parameters, constants, batch, q):
-    """The gradient of the bound, and of the log prior, in (kernels, likelihood), with the whitened q in its place.
+    """The gradient of the bound plus the log prior in (kernels, likelihood), with the whitened q held fixed.
 
-    At the best q, where the bound does not change with q, that is the gradient of the largest bound.
+    At the best q, where the bound's gradient in q is zero, it is the gradient of the largest bound.
     """
     return jax.tree.map(np.asarray, _slope_of_bound(parameters, q, batch, constants._replace(scale=1.0)))
 
@@ -92,13 +92,13 @@ def _log_densities(likelihood, mean, var, y):
 
 
 def held_out_rows(batch, random_state):
-    """A random part of the rows that have weight, as a mask (B,)."""
+    """A random part of the rows with positive weight, as a mask (B,)."""
     rows = random_state.permutation(np.flatnonzero(batch.weight > 0.0))
     return np.isin(np.arange(len(batch.weight)), rows[: -(-len(rows) // _HELD_OUT)])
 
 
 def densities(parameters, constants, batch, held):
-    """The `Densities` of rows that are held out, under the best q of the others."""
+    """The `Densities` of held-out rows under the best q of the others."""
     fit = best_q(parameters, constants, batch._replace(weight=np.where(held, 0.0, batch.weight)))
     likelihood = parameters.raw_likelihood.from_raw(np).given(batch.known)
     each = np.asarray(_log_densities(likelihood, fit.mean, fit.var, batch.y))[held]
@@ -116,7 +116,7 @@ def best_q(parameters, constants, batch, start=None):
     batch : Batch
         All rows: see `filled_up`.
     start : Gaussian, optional
-        A whitened q, such as that of other hyperparameters: the turns start there if its bound is above the prior's.
+        A whitened q, as of other hyperparameters: the turns start there if its bound beats the default start's.
 
     Returns
     -------
@@ -127,10 +127,10 @@ def best_q(parameters, constants, batch, start=None):
     rows = A, residual, batch._replace(X=None, columns=None)
     at = functools.partial(_at, rows, *of_likelihood(parameters, constants))
     n_latent = len(constants.prior_mean)
-    # Narrower than a wide prior, under which expectations would be too large.
+    # The default start is narrower than a wide prior, under which expectations would be too large.
     widest = (residual + np.einsum("mb,mb->b", *2 * (A,))).max()
     starts = [gaussian.isotropic(np.full(n_latent, min(1.0, _WIDEST / widest)), len(A))]
-    # Where a kernel multiplies its mean, rates overflow; Newton's method lowers their logarithms by one in each turn.
+    # Under a larger kernel its rates may overflow; Newton's method would lower their logarithms by only one in a turn.
     starts += [] if start is None else [start]
     here = max((at(*map(np.asarray, (q.nat1, q.precision))) for q in starts), key=lambda each: each.bound)
 
@@ -148,20 +148,20 @@ def best_q(parameters, constants, batch, start=None):
 
 
 def ascended(here, toward, least_rise, n_turns, n_halvings, slack=0.0):
-    """The maximum of a bound by Newton's method, whose steps are halved until the bound does not fall.
+    """The maximum of a bound by Newton's method, with steps that are halved until the bound does not fall.
 
     Parameters
     ----------
     here : object with a ``bound``
         The start.
     toward : callable
-        Of such an object: the function that returns another one at a share of Newton's step.
+        Takes such an object; returns a function from a share of Newton's step to the object there.
     least_rise : callable
-        Of a bound: its rise that ends the turns. It is infinite where the bound is quadratic, as one turn does.
+        Takes a bound; returns the rise below which the turns end: infinite if the bound is quadratic and one is enough.
     n_turns, n_halvings : int
-        At most.
+        The most of each.
     slack : float
-        A fall that is rounding.
+        A fall of the bound that counts as rounding.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def ascended(here, toward, least_rise, n_turns, n_halvings, slack=0.0):
     bounds : list of float
         After each turn.
     status : str or None
-        "turns" if these did not suffice.
+        "turns" if there were not enough of them.
     """
     bounds, status = [], "turns"
     while status and len(bounds) < n_turns:
@@ -198,7 +198,7 @@ def _at(rows, parameters, constants, nat1, precision):
 
 
 def solve(parameters, constants, table, random_state):
-    """The `Optimum` of all rows of a table; hyperparameters stay, and a part of the rows is predicted from the rest."""
+    """The `Optimum` of all rows for fixed hyperparameters; a part of the rows is also predicted from the rest."""
     batch = filled_up(table)
     fit = best_q(parameters, constants, batch)
     held_out = Average.of(*densities(parameters, constants, batch, held_out_rows(batch, random_state)))

@@ -1,9 +1,9 @@
-"""The noise of a Gaussian likelihood, by the density of held-out rows that are each predicted from all others.
+"""Searches for the noise of a Gaussian likelihood by the leave-one-out density of some rows.
 
-A kernel of short lengthscales explains every row by itself. It predicts new rows as the constant does, whatever part of
-the variance is called noise: the density is level there, and its highest point is an accident. So where the mean nearly
-passes through its own rows, the largest of the noises is taken whose densities are as good, as far as the rows can
-tell. Their difference is judged row by row: its standard error is small where both predict alike.
+With short lengthscales a kernel explains every row by itself, and predicts new rows like a constant, whatever part of
+the variance is noise: the density hardly depends on the noise, and its maximum is accidental. So if the mean nearly
+interpolates its own rows, the search takes the largest noise with a density that is not significantly lower. Densities
+are compared row by row, so that the standard error is small if both noises predict alike.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from .left_out import left_out_of
 
 # First step and precision of the search, in logarithms.
 _STEP, _PRECISION = 2.0, 0.2
-# With fewer rows noise and scale stay; with more the scale has a prior as of so many rows at a scale of one.
+# With fewer rows noise and scale are kept; else the scale has a prior, worth so many rows with a scale of one.
 FEWEST, _ROWS_OF_PRIOR = 10, 3.0
-# Standard errors within which two densities are level: where the rows show that X tells something of y, and where not.
+# Two densities are level within so many standard errors: if the rows show that X predicts y, and if they do not.
 _LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
-# Nats that are no difference.
+# A difference below this, in nats, counts as none.
 _SAME = 1e-5
-# Mean leverage of the rows from which the mean follows each of them, a little of it; and the root mean square error, in
-# deviations of the target, below which that is no accident.
+# Mean leverages above which the mean follows its rows, and above which it follows them a little; and the root mean
+# square error, in standard deviations of the target, below which the function is real and the noise is kept.
 _FOLLOWS, _A_LITTLE, _SMALL_ERROR = 0.3, 0.1, 0.3
-# A noise counts as another one if its logarithm is larger by this.
+# A noise counts as different if its logarithm is larger by this.
 _APART = 1.0
-# Further values, at most, after the minimum has been enclosed.
+# Most further values after the minimum has been bracketed.
 _FURTHER = 8
-# Share of an interval after which a golden section looks into it, and how far the function must be able to fall there.
+# Share of an interval at which a golden section evaluates, and the least possible fall for which it does.
 _GOLDEN, _SMALL_FALL = 0.382, 0.01
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
-    """The density of what `left_out_of` gives for the k-th target, and the scale of all variances that goes with it.
+    """The density of the result of `left_out_of` for the k-th target, and the scale of all variances.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
     held : HeldOutRows
     k : int
     free_scale : bool, default=False
-        Whether kernel and noise may be scaled together, then by the factor of largest density, drawn a little to
+        Whether kernel and noise are scaled together, by the factor of largest density, shrunk a little to
         ``rows_scale``.
     rows_scale : float, default=1.0
         The scale of the prior's rows.
@@ -64,7 +64,7 @@ def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
 
 
 def search_noise(sums, held, k, start, limits, most, free_scale):
-    """The noise of the k-th target with the largest leave-one-out density, or more of it where that is as good.
+    """The noise of the k-th target with the largest leave-one-out density, or a larger one that is as good.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
     start : float
         Logarithm of the noise variance at which the search begins.
     limits : pair of float
-        Of these logarithms; the noise stays if they are equal.
+        Bounds of this logarithm; the noise is kept if they are equal.
     most : float
-        The largest of them where more noise is as good.
+        The upper bound for a larger noise that is as good.
     free_scale : bool
         As in `density_of`.
 
@@ -100,7 +100,7 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
         best = lowest(loss, best, limits, _STEP, _PRECISION)
         more = _Level(left_out, held, k, best, free_scale).most_noise(sorted(tried), most)
         if more > best:
-            # The kernel shrinks, and the noise stays: so does the scale of the prior's rows.
+            # The scale of the prior's rows shrinks, so that scale times noise stays the same.
             rows_scale = float(np.exp(best - more)) * tried[best][1]
             return more, *density_of(left_out(more), held, k, free_scale, rows_scale)
     if best not in tried:
@@ -109,7 +109,7 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
 
 
 class _Level:
-    """Which noises predict the held-out rows of a target as well as the best one does."""
+    """Compares noises with the best one: which predict the held-out rows of a target as well."""
 
     def __init__(self, left_out, held, k, best, free_scale):
         self._left_out, self._best, self._free_scale = left_out, best, free_scale
@@ -119,16 +119,16 @@ class _Level:
         self._n_errors = self._allowed(1.0 - np.mean(rest)) if len(rest) and error > _SMALL_ERROR else None
 
     def _allowed(self, leverage):
-        """Standard errors by which a noise may be worse; None if there is to be no more noise.
+        """Standard errors by which a noise may be worse; None if no larger noise is allowed.
 
-        A mean that hardly follows its rows may be a weak function: it stays if the constant is worse by one of them.
+        A mean that follows its rows a little may be a weak function: it is kept if the constant is clearly worse.
         """
         if leverage > _FOLLOWS:
             return _LEVEL_OF_NOTHING if self._is_level(self._constant(), _LEVEL_OF_NOTHING) else _LEVEL
         return _LEVEL if leverage > _A_LITTLE and self._is_level(self._constant(), _LEVEL) else None
 
     def most_noise(self, tried, limit):
-        """The largest noise up to which all are level, of those that have been tried and of further ones."""
+        """The largest noise up to which all are level, among those that have been tried and further ones."""
         found, end = self._best, max(tried)
         while self._n_errors is not None and found < limit:
             ahead = next((each for each in tried if each >= found + _APART), min(max(found, end) + _STEP, limit))
@@ -142,30 +142,30 @@ class _Level:
         return loss.mean <= max(n_errors * loss.error, _SAME)
 
     def _densities(self, log_noise):
-        """The log density of each row, the root mean square error in deviations of y, and one less leverages."""
+        """Log densities of the rows, root mean square error in standard deviations of y, and one minus leverages."""
         _, error, variance, rest = self._left_out(log_noise)
         deviation = np.std(self._y) if len(self._y) else 0.0
         relative = np.sqrt(np.mean(error**2)) / deviation if deviation > 0.0 else 0.0
         return _normal(error, variance, self._weight, self._free_scale), relative, rest
 
     def _constant(self):
-        """That of each row under the mean and the variance of all of them."""
+        """The log density of each row under the mean and the variance of all rows."""
         error = self._y - np.average(self._y, weights=self._weight)
         return _normal(error, np.ones(len(error)), self._weight, True)
 
 
 def _normal(error, variance, weight, free_scale):
-    """Log densities of errors, under the scale of all variances that suits them best if it is free."""
+    """Log densities of errors, under the best scale of all variances if it is free."""
     ratio = error**2 / variance
     scale = max(np.average(ratio, weights=weight), np.finfo(float).tiny) if free_scale else 1.0
     return -0.5 * (_LOG_2PI + np.log(scale * variance) + ratio / scale)
 
 
 def lowest(loss, start, limits, step, precision):
-    """The lowest of the values tried: downhill from the start by growing steps, then to the vertices of parabolas.
+    """The lowest of the values tried: downhill from the start with growing steps, then at vertices of parabolas.
 
-    Successive parabolic interpolation (Brent 1973, section 5) needs about half as many values as a search that knows no
-    more than the limits, as the noise of a kernel that fits the data is about known.
+    The noise of a kernel that fits the data is roughly known. From there, successive parabolic interpolation (Brent
+    1973, section 5) needs about half as many values as a search that knows only the limits.
 
     Parameters
     ----------
@@ -176,12 +176,12 @@ def lowest(loss, start, limits, step, precision):
     step : float
         The first step, upwards if that is possible.
     precision : float
-        The search ends where the next value would be tried as near to one that has been.
+        The search ends if the next value would be closer than this to one already tried.
 
     Returns
     -------
     best : float
-        The number whose loss, of those evaluated, is lowest.
+        The number with the lowest loss among those evaluated.
     """
     tried = {}
 
@@ -199,7 +199,7 @@ def lowest(loss, start, limits, step, precision):
         end = float(np.clip(best + (step if best == max(tried) else -step), *limits))
         step *= 2.0
         if end == best:
-            # At a limit: the function may have its valley between it and what was tried.
+            # The best is at a limit: there may be a minimum between it and the nearest value tried.
             end = best + _GOLDEN * min((x - best for x in tried if x != best), key=abs, default=0.0)
             if abs(end - best) < precision:
                 return best
@@ -214,12 +214,12 @@ def lowest(loss, start, limits, step, precision):
 
 
 def _best(tried):
-    """The number with the lowest value; of none that is finite the largest, as the search goes upwards."""
+    """The number with the lowest value; if none is finite the largest number, so that the search goes upwards."""
     return min(tried, key=tried.get) if np.isfinite(min(tried.values())) else max(tried)
 
 
 def _next(tried, best, precision):
-    """Where to look next: None if that is the best already."""
+    """The next number to try; None if the best is found."""
     if best in (min(tried), max(tried)):
         return None
     low, high = max(x for x in tried if x < best), min(x for x in tried if x > best)

@@ -1,4 +1,4 @@
-"""The mean of the exact process on all rows, where the covariance rests on some inducing points.
+"""The mean of the exact process on all rows, with a covariance on some inducing points.
 
 For a Gaussian likelihood the exact process' mean is K (K + S)^-1 y with S = s^2 W^-1: with alpha = (K + S)^-1 y, found
 by conjugate gradients, the orthogonal basis (Salimbeni, Cheng, Boots and Deisenroth 2018, eq. 11) with a mean-only
@@ -6,8 +6,8 @@ point at each row that is no inducing point has
 
     m = L^-1 Kzx alpha,    a = alpha
 
-Rows that are left out are predicted by further columns of the same system, in which they have no weight. These say
-whether this mean is better than that of the inducing points, which knows the rest of the prior as noise alone.
+Left-out rows are predicted by further columns of the same system, in which they have no weight. They decide whether
+this mean is better than that of the inducing points, which treats the rest of the prior as noise.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..variational import gaussian
 from ..variational.model import exponential
 from .system import Means, points_of, whitened
 
-# Inducing points that precondition, rows whose covariances with them are made at once.
+# Inducing points of the preconditioner, and rows whose covariances with them are computed at once.
 _POINTS, _BLOCK_ROWS = 2000, 2048
-# Parts of the rows left out, of which each is at most this share of all rows, and most of them.
+# Largest share of all rows in one fold of the left-out rows, and most folds.
 _SHARE, _MOST_FOLDS = 0.1, 5
-# The end of conjugate gradients. Pol takes 54 steps, kin40k 40; under a smooth kernel and next to no noise, where
-# single precision never ends, more of them were worse.
+# The tolerance and most steps of conjugate gradients. Pol takes 54 steps, kin40k 40. Under a smooth kernel with hardly
+# any noise single precision never converges, and more steps were worse.
 _TOLERANCE, _STEPS = 3e-3, 60
 
 
@@ -44,9 +44,9 @@ class RowMeans(NamedTuple):
     ----------
     means : Means
     error : ndarray of shape (K, B)
-        Of the rows left out: y less its prediction from the others.
+        Errors of the left-out rows: y minus its prediction from the others.
     quadratic : ndarray of shape (K,)
-        (y - f)^T S^-1 (y - f) + alpha^T K alpha for the mean f = K alpha: y^T alpha where conjugate gradients have
+        (y - f)^T S^-1 (y - f) + alpha^T K alpha for the mean f = K alpha: y^T alpha if conjugate gradients have
         converged.
     """
 
@@ -56,7 +56,7 @@ class RowMeans(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What the mean is found from.
+    """The data from which the mean is computed.
 
     Attributes
     ----------
@@ -67,13 +67,13 @@ class Problem(NamedTuple):
     noise : ndarray of shape (K,)
     X : ndarray of shape (N, D)
     y : ndarray of shape (K, N)
-        Less the prior mean; zero where missing.
+        Targets minus the prior mean; zero where missing.
     weight : ndarray of shape (K, N)
         The diagonal of W.
     index : ndarray of shape (B,)
-        Positions of the rows to be left out.
+        Positions of the rows to leave out.
     left_out : ndarray of shape (K, B)
-        What is left out of their weights.
+        The parts of their weights that are left out.
     """
 
     log_kernel: object
@@ -92,14 +92,14 @@ def _tile(log_kernel, first, second):
 
 
 def n_bytes(n_rows, n_targets):
-    """The memory that the mean on so many rows takes: tiles, whitened rows, and the preconditioner of each column."""
+    """The memory for the mean on so many rows: tiles, whitened rows, and the preconditioner of each column."""
     return Tiles.n_bytes(n_rows) + 8 * _POINTS * n_rows + 16 * _POINTS**2 * n_targets * (1 + _MOST_FOLDS)
 
 
 def solve(problem, random_state):
-    """The `RowMeans` of a `Problem`; None if single precision does not do for its covariances.
+    """The `RowMeans` of a `Problem`; None if single precision is not enough for its covariances.
 
-    ``random_state`` divides the rows that are left out.
+    ``random_state`` divides the left-out rows into folds.
     """
     X, n_targets, n_rows = problem.X, len(problem.y), len(problem.X)
     fold, n_folds = _folds(len(problem.index), n_rows, random_state)
@@ -125,17 +125,17 @@ def solve(problem, random_state):
 
 
 def improved(optimum, problem, quadratic, share, random_state):
-    """The optimum with the mean on all rows, if that predicts the rows left out better.
+    """The optimum with the mean on all rows, if that predicts the left-out rows better.
 
     Parameters
     ----------
     optimum : Optimum
-        With the rows left out, first those of the problem.
+        With predictions of left-out rows; those of the problem come first.
     problem : Problem
     quadratic : ndarray of shape (K,)
-        That of the optimum's own mean: see `RowMeans`.
+        The value for the optimum's own mean: see `RowMeans`.
     share : ndarray of shape (K,)
-        Of the targets in the density of all of them together: their weights over that of the rows.
+        The targets' shares in the total density: their weights over that of the rows.
     random_state : numpy.random.RandomState
 
     Returns
@@ -151,7 +151,7 @@ def improved(optimum, problem, quadratic, share, random_state):
     weight = np.where(counts, left_out.weight, 0.0)
     with np.errstate(invalid="ignore"):
         fall = np.where(counts, left_out.error**2 - error**2, 0.0) / left_out.variance
-    # In nats a unit of weight, under the same variances.
+    # The gain is in nats per unit of weight, with the same variances.
     total = np.maximum(weight.sum(1), np.finfo(float).tiny)
     gain = 0.5 * float((share * np.where(weight > 0.0, weight * fall, 0.0).sum(1) / total).sum())
     if not gain > 0.0:
@@ -166,13 +166,13 @@ def improved(optimum, problem, quadratic, share, random_state):
 
 
 def _folds(n_left_out, n_rows, random_state):
-    """The fold of each row that is left out, and their number."""
+    """The fold of each left-out row, and the number of folds."""
     n_folds = int(np.clip(np.ceil(n_left_out / (_SHARE * n_rows)), 1, _MOST_FOLDS))
     return random_state.permutation(np.arange(n_left_out) % n_folds), n_folds
 
 
 def _explained(problem):
-    """The rows, whitened by some of the points (P, N), and the variance these leave unexplained, on average."""
+    """The rows whitened by some of the points (P, N), and the mean prior variance that these do not explain."""
     some = problem.prior.first(min(_POINTS, len(points_of(problem.prior))))
     A, residual = np.empty((len(some.points), len(problem.X))), np.empty(len(problem.X))
     for rows, X in _blocks(problem.X):
@@ -195,7 +195,7 @@ def _of_basis(problem, alpha):
         prior.mask
     )
     m = in_place.lower_solve(np.asarray(prior.root)[0], total.T.copy()).T
-    # Inducing points explain their own rows, whose weights add nothing to theirs.
+    # Inducing points explain their own rows, which therefore need no mean-only points.
     further = ~among(problem.X, points_of(prior)) & np.any(problem.weight > 0.0, axis=0)
     return Means(problem.X[further], m, alpha[:, further])
 
@@ -218,10 +218,10 @@ class Preconditioner(NamedTuple):
 
     @classmethod
     def of(cls, A, rest, noise, weight):
-        """See `conjugate_gradients`; ``rest`` is the variance that A^T A leaves of K's diagonal, on average."""
+        """See `conjugate_gradients`; ``rest`` is the mean of the diagonal of K - A^T A."""
         inverse, grams = weight / (noise + rest * weight), []
         for c, column in enumerate(inverse.T):
-            # Systems that differ in some rows alone share the sum over the others.
+            # Systems that differ only in some rows share the sum over the others.
             n_changed = np.count_nonzero(inverse[:, :c] != column[:, None], axis=0)
             like = int(np.argmin(n_changed)) if c else 0
             if c and 2 * n_changed[like] < len(column):
@@ -248,13 +248,13 @@ def _changed(gram, A, change):
     return gram
 
 
-# Its small solves between products by NumPy.
+# SciPy's small solves alternate with NumPy's products.
 @scipy_single_threaded()
 def conjugate_gradients(K, noise, weight, Y, preconditioner, tol, n_steps):
     """The solutions of (K + S) x = y, S = diag(noise / weight), on the rows with weight, of many systems at once.
 
-    One product with K serves all of them. They are preconditioned by what some points explain of K, A^T A, plus one
-    number for the rest (Woodbury's identity; Gardner, Pleiss, Bindel, Weinberger and Wilson 2018).
+    One product with K serves all of them. The preconditioner is the part of K that some points explain, A^T A, plus a
+    multiple of I for the rest (Woodbury's identity; Gardner, Pleiss, Bindel, Weinberger and Wilson 2018).
 
     Parameters
     ----------
@@ -266,9 +266,9 @@ def conjugate_gradients(K, noise, weight, Y, preconditioner, tol, n_steps):
     preconditioner : Preconditioner
         Or another symmetric positive matrix for each column.
     tol : float
-        The solution ends where the residual's norm, in the preconditioner's metric, is this share of its first.
+        A system is solved when the residual's norm, in the preconditioner's metric, is this share of the first.
     n_steps : int
-        At most.
+        Most steps.
 
     Returns
     -------

@@ -1,12 +1,12 @@
-"""Rows whitened by the points, and the system S^-1 = I + A diag(h) A^T that they make with curvatures h.
+"""Rows whitened by the points, and the system S^-1 = I + A diag(h) A^T with curvatures h.
 
 With Kzz = L L^T and A = L^-1 Kzx, latent means are A^T w, their divergence from the prior is |w|^2 / 2, and a row's
-variance is what the points leave unexplained of the prior's, k_xx - |a|^2, plus a^T S a. (In the kernel's own
+variance is a^T S a plus the prior variance that the points do not explain, k_xx - |a|^2. (In the kernel's own
 coordinates the matrix is Kzz + Kzx diag(h) Kxz, whose condition number is that of Kzz squared.) S is positive definite
-at any signal-to-noise ratio, as its inverse is at least the identity. Of measurements h is 1 / noise times a weight, so
-that the sums over the rows, in one pass, serve any noise.
+at any signal-to-noise ratio, as its inverse is at least the identity. For measurements h is 1 / noise times a weight,
+so that the sums over the rows, from one pass, serve any noise.
 
-Large or few sums on one CPU are formed in place (`_backend/in_place`), others by programs of XLA's.
+Large or very small sums on one CPU are formed in place (`_backend/in_place`), others by XLA.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..variational.model import exponential, kernels_of
 from ..variational.points import factorise_in_place, factorise_two
 from ..variational.projection import whitened as whitened_by_xla
 
-# Rows of one pass over a table, at once.
+# Rows in a block of a pass over a table.
 BLOCK_ROWS = 2048
 
 
 class Prior(NamedTuple):
-    """Quantities that stay constant while the mean is computed; one array for each of the J kernels.
+    """Quantities that are constant while the mean is computed, for each of the J kernels.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class Prior(NamedTuple):
     whiten: jax.Array
 
     def multiplied(self, factor):
-        """The prior of kernels that are multiplied by a number."""
+        """The prior under kernels multiplied by ``factor``."""
         return self._replace(root=self.root * factor**0.5, whiten=self.whiten / factor**0.5)
 
     def first(self, n_points):
-        """That of the first points alone."""
+        """The prior of only the first points."""
         root, whiten = (np.ascontiguousarray(each[:, :n_points, :n_points]) for each in (self.root, self.whiten))
         return Prior(self.points[:n_points], self.mask[:n_points], root, whiten)
 
@@ -68,7 +68,7 @@ class Covariance(NamedTuple):
     precision, root, inverse_root : array of shape (M, M)
         S^-1, R and R^-1.
     own : array of shape (N,)
-        a^T S a of all rows.
+        a^T S a for all rows.
     divergence : scalar
         KL(N(0, S) || N(0, I)).
     """
@@ -115,16 +115,16 @@ def _prior_of(parameters, masks, jitter):
 
 
 def points_of(prior):
-    """The points of both sets (P, D), without what fills them up."""
+    """The points of both sets (P, D), without padding."""
     return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
 
 
 def whitened(log_kernels, prior, X):
-    """Rows whitened by all points (J, P, B), and what these leave unexplained (J, B), in the place of covariances."""
+    """Rows whitened by all points (J, P, B), and the prior variances that these do not explain (J, B)."""
     A, residual = [], []
     for log_kernel, root in zip(log_kernels, prior.root, strict=True):
         covariances, variance = covariances_of(log_kernel, prior.points, prior.mask, X)
-        # Nothing else has them, and fresh pages take time.
+        # In place: nothing else uses the covariances, and new memory takes time.
         A.append(in_place.lower_solve(np.asarray(root), np.asarray(covariances)))
         residual.append(np.maximum(np.asarray(variance) - np.einsum("mb,mb->b", *2 * (A[-1],)), 0.0))
     return np.stack(A) if len(A) > 1 else A[0][None], np.stack(residual)
@@ -138,7 +138,7 @@ def covariances_of(log_kernel, points, mask, X):
 
 
 def rows_of(parameters, prior, X, n_explaining):
-    """The `WhitenedRows` of each kernel; their residual is what the first ``n_explaining`` points leave unexplained."""
+    """The `WhitenedRows` of each kernel; the first ``n_explaining`` points do not explain their residual."""
     return [
         whitened_by_xla(whiten, kernel(prior.points, X) * prior.mask[:, None], kernel.diag(X), n_explaining)
         for kernel, whiten in zip(kernels_of(parameters), prior.whiten, strict=True)
@@ -183,7 +183,7 @@ def _with_divergence(xp, precision, root, inverse_root, own):
 
 
 def gaussian_of(nat1, precision, roots):
-    """The `Gaussian` of natural parameters (K, M) and (K, M, M), and of the Cholesky factors of the latter."""
+    """The `Gaussian` with natural parameters (K, M) and (K, M, M); ``roots`` are Cholesky factors of the latter."""
     mean = np.stack(list(map(in_place.cholesky_solve, roots, nat1)))
     cov = np.stack(list(map(in_place.cholesky_inverse, roots)))
     log_det_cov = np.array([-2.0 * np.log(np.diag(root)).sum() for root in roots])
@@ -191,13 +191,13 @@ def gaussian_of(nat1, precision, roots):
 
 
 def of_likelihood(parameters, constants):
-    """Parameters and constants with what the likelihood's part needs alone, so that one program serves all kernels."""
+    """Parameters and constants with only the likelihood's part, so that one program serves all kernels."""
     parameters = parameters._replace(log_kernels=None, points=None, weights=None)
     return parameters, constants._replace(log_bounds=None, masks=None, past=None, scale=1.0, priors=None)
 
 
 class Sums(NamedTuple):
-    """Sums over the rows, with their weights; one of a kind for all targets (H = 1) where that is right for all.
+    """Weighted sums over the rows; one for all targets (H = 1) if these share kernel and weights.
 
     Attributes
     ----------
@@ -208,11 +208,11 @@ class Sums(NamedTuple):
     square : array of shape (K,)
         (y - prior_mean)^T W (y - prior_mean).
     residual : array of shape (H,)
-        The variance that the inducing points leave unexplained, times W.
+        The prior variance that the inducing points do not explain, times W.
     weight : array of shape (G,)
-        The weights of the rows in which a target is not missing; one for all targets where none is.
+        The weights of the rows in which a target is not missing; G = 1 if none is missing.
     log_widening : array of shape (G,)
-        These, times log(1 + a / s^2) for known variances a.
+        The same weights, times log(1 + a / s^2) for known variances a.
     """
 
     gram: jax.Array
@@ -223,7 +223,7 @@ class Sums(NamedTuple):
     log_widening: jax.Array
 
     def multiplied(self, factor):
-        """The sums under kernels that are multiplied (J,): A grows by the root."""
+        """The sums under kernels multiplied by ``factor`` (J,): A is multiplied by its root."""
         of_targets = np.broadcast_to(factor, len(self.cross))
         gram, cross = self.gram * factor[:, None, None], self.cross * of_targets[:, None] ** 0.5
         return self._replace(gram=gram, cross=cross, residual=self.residual * factor)
@@ -241,7 +241,7 @@ def sums_of(parameters, prior, constants, table):
     where = placement.current()
     sums, shared = where.replicated(sums, now=True), where.replicated((parameters, prior))
     for block in _blocks(parameters, constants, table):
-        # Calls that wait for the device would hold their rows.
+        # Wait for the device, since queued calls would keep their rows in memory.
         sums = _add_block(jax.block_until_ready(sums), *shared, *where.rows(block, (-2, -1, -1, -1)))
     return jax.tree.map(np.asarray, sums)
 
@@ -274,14 +274,14 @@ def _add_block(sums, parameters, prior, X, y, weight, relative):
     A, residual = jnp.stack([each.A for each in rows]), jnp.stack([each.residual for each in rows])
     of_kernels = jnp.broadcast_to(relative, (max(len(rows), len(relative)), relative.shape[-1]))
     gram = jnp.concatenate([weighted_gram(A[latents], of_kernels[of]) for latents, of in _pairs(rows)])
-    # A row times the transpose takes XLA twenty times as long.
+    # As a matrix times a column: a row times the transpose takes XLA twenty times as long.
     cross = A @ (relative * y)[..., None]
     added = Sums(gram, cross[..., 0], *_of_rows(jnp, residual, y, weight, relative))
     return jax.tree.map(jnp.add, sums, added)
 
 
 def _pairs(rows):
-    """Slices of the kernels, and of the weights that go with each: all of them with a single kernel."""
+    """Slices of the kernels, and of the weights for each: all weights for a single kernel."""
     if len(rows) == 1:
         return [(slice(0, 1), slice(None))]
     return [(slice(j, j + 1),) * 2 for j in range(len(rows))]
@@ -299,7 +299,7 @@ def _of_rows(xp, residual, y, weight, relative):
 
 
 def _sums_in_place(sums, parameters, prior, constants, table):
-    """The `Sums`, added up in the arrays of ``sums``, by NumPy but for the covariances."""
+    """The `Sums`, added up by NumPy in the arrays of ``sums``; XLA computes the covariances."""
     for X, y, weight, relative in _blocks(parameters, constants, table):
         A, residual = whitened(parameters.log_kernels, prior, X)
         for h, gram in enumerate(sums.gram):

@@ -2,8 +2,8 @@
 
 The bound of the best q depends on the hyperparameters alone. L-BFGS maximises it, as it maximises the evidence under
 Gaussian noise. Where the data are overdispersed for the likelihood, the bound is misled: the latent function follows
-the noise. A prior of large variance, most of which the points do not explain, then predicts held-out rows better, and
-is used if it does.
+the noise. A prior with a large variance that the points hardly explain then predicts held-out rows better, and is used
+if it does.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def maximise_evidence(plan, table, random_state):
 
 
 def _started_elsewhere(plan, table, random_state):
-    """The plan with kernels at other starts of larger evidence, since steps hardly move a period."""
+    """The plan with its kernels, periodic ones above all, at starts of larger evidence: steps hardly move a period."""
     chosen = [k for k, each in enumerate(plan.kernels) if plan.n_restarts != "auto" or is_periodic(each)]
     if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None or not chosen:
         return plan

@@ -2,8 +2,8 @@
 
 It is the Student-t distribution of largest density, if its second moment and its central intervals are right for the
 errors. The model also returns standard deviations and intervals, and a Student-t distribution that fits the middle may
-be far off in these. In that case a mixture is used: a normal component, wider than the rest, takes the large errors,
-and its variance follows from the second moment.
+be far off in these. Then it is the best of others, mixtures among them: in a mixture a wide normal component takes the
+large errors, and its variance follows from the second moment.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Seen(NamedTuple):
 def floor(width, error, weight):
     """The least squared error that counts: the variance of rounding to this width, or zero.
 
-    It is zero if errors are far below the width: then y is a function that is known exactly, and not rounded.
+    It is zero if errors are far below the width: the model then knows y exactly, and its steps are no rounding.
     """
     least = width**2 / 12.0
     return least if np.average(error**2, weights=weight) > _ROUNDED**2 * least else 0.0

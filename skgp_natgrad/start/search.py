@@ -107,7 +107,7 @@ def best_kernels(
     sees_all_rows : bool, default=False
         Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
     on_all_rows : callable, optional
-        Called with a table, the first kernel and its noise: whether `neighbours` compare kernels where rows are many.
+        Takes a table, the first kernel and its noise; returns whether `neighbours` compare kernels if rows are many.
     n_points : int, optional
         The model's inducing points: with more rows than these, kernels are compared by its bound.
 

@@ -95,7 +95,7 @@ class Measurements(OneStep):
     search = "evidence"
     averages = finds_noise = True
     takes_further = False
-    # No small numbers are divided by.
+    # A small jitter is enough, since the solution divides by no small numbers.
     jitter = 1e-10
 
     def suits(self, likelihood):

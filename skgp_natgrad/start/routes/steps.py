@@ -27,7 +27,7 @@ class Steps:
     Attributes
     ----------
     trains : bool
-        Whether steps train everything. Otherwise a search finds the hyperparameters, and then a solution q.
+        Whether steps train everything. Otherwise a search finds the hyperparameters, and `solve` finds q.
     search : {"restarts", "evidence", "bound", "labels"}
         How the hyperparameters of given kernels are found: see `choice.complete`.
     n_finalists : int
