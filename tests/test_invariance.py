@@ -71,9 +71,9 @@ def test_distinct_rows_are_merged_whatever_is_missing(rng):
     X, y = rng.normal(size=(20, 2)), rng.normal(size=(2, 20))
     y[0, :5] = np.nan
     twice = np.concatenate([np.arange(20), np.arange(10)])
-    found = distinct(Table(X[twice], y[:, twice], np.ones(30)), False)
+    found = distinct(Table(X[twice], y[:, twice], np.ones(30)), False)[0]
     assert len(found.weight) == 20
-    again = distinct(Table(X, y, np.where(np.arange(20) < 10, 2.0, 1.0)), False)
+    again = distinct(Table(X, y, np.where(np.arange(20) < 10, 2.0, 1.0)), False)[0]
     for a, b in zip(found[:3], again[:3], strict=True):
         assert_array_equal(a, b)
 

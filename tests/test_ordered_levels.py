@@ -48,7 +48,7 @@ def stated(**settings):
 
 def encoded(model, y, rows=slice(None), classes=None, streams=False):
     """The classes, and the positions of the labels among them, that a fit would take; nothing is fitted."""
-    targets = model._checked(X[rows], y, None, classes, class_labels.stated_levels(model, y), streams)[2]
+    targets = model._checked(X[rows], X[rows], y, None, classes, class_labels.stated_levels(model, y), streams)[2]
     return targets.attributes["classes_"].tolist(), targets.columns[:, 0]
 
 
@@ -256,7 +256,7 @@ def test_weights_of_classes_follow_the_labels(weight):
     # Not all levels as often as each other.
     few = np.flatnonzero(np.arange(N) % 3 >= CODES)
     found, expected = (
-        classifier(class_weight=each)._checked(X[few], y[few], None, None, levels, False)[2].weight
+        classifier(class_weight=each)._checked(X[few], X[few], y[few], None, None, levels, False)[2].weight
         for each, y, levels in ((weight, ORDERED, LEVELS), (of_codes, CODES, None))
     )
     assert len(set(found)) == 3
@@ -398,7 +398,7 @@ def test_long_tables_keep_the_order(tmp_path, monkeypatch):
     def read(model, y):
         is_long, *given = long_tables.opened(X, y=y, sample_weight=None)
         assert is_long
-        targets = model._checked_long(*given, None, class_labels.stated_levels(model, y), False)[2]
+        targets = model._checked_long(given[0], *given, None, class_labels.stated_levels(model, y), False)[2]
         found = targets.columns.read(0, N)[:, 0], targets.weight.read(0, N)
         return targets.attributes["classes_"].tolist(), *found
 

@@ -27,6 +27,7 @@ from scipy import optimize
 from .._backend.device import quick_jit
 from .._backend.repeated import contradicted, n_observations
 from .._backend.rows import filled_up
+from .._backend.types import Array
 
 # Rows of training whose labels are predicted.
 _ROWS = 1000
@@ -69,7 +70,7 @@ class Calibration(NamedTuple):
     deviation: float = 1.0
     mean_function: float = 0.0
 
-    def moments(self, mean, var, mean_function=None):
+    def moments(self, mean: Array, var: Array, mean_function: Array | None = None) -> tuple[Array, Array]:
         """The moments (K, B) that class probabilities are made of; of latent values (K, B) of another classifier."""
         mean = self.mean * mean if mean_function is None else self.mean * mean + self.mean_function * mean_function
         return mean, self.deviation**2 * var

@@ -84,7 +84,7 @@ def latent(kernel, estimator):
 
 def kernel_on_numbers(estimator):
     """That of the argument ``kernel``, on the columns of numbers that stand for those of X."""
-    kernel, encoding = latent(estimator.kernel, estimator), estimator.encoding_
+    kernel, encoding = latent(estimator.kernel, estimator), getattr(estimator, "encoding_", None)
     if kernel is None or encoding is None or encoding.is_identity:
         return kernel
     if isinstance(kernel, list):

@@ -199,7 +199,7 @@ def of_fit(estimator, X, sample_weight, first):
 
 def validated(estimator, X, *y, reset, **options):
     """scikit-learn's ``validate_data``, of rows in double precision; ``n_features_in_`` stays that of an encoded X."""
-    if estimator.encoding_ is None:
+    if getattr(estimator, "encoding_", None) is None:
         return validate_data(estimator, X, *y, dtype=np.float64, reset=reset, **options)
     check = check_X_y if y else check_array
     return check(X, *y, dtype=np.float64, estimator=estimator, **options)

@@ -42,7 +42,7 @@ def of_fit(estimator, X, y, classes, weight, goes_on):
             f"mean_function={given!r} must be None, 'linear', a function of X, or a classifier with fit and "
             "predict_proba."
         )
-    if given is None:
+    if (estimator.mean_function_ if goes_on else given) is None:
         return {"mean_function_": None}, None
     _check_rows(estimator, X)
     likelihood = likelihood_of(estimator._task, estimator.likelihood, "bernoulli" if len(classes) == 2 else "softmax")
