@@ -18,6 +18,11 @@ with open(Path(__file__).parents[1] / "doc" / "mistakes.csv", newline="") as tab
     MISTAKES = list(csv.DictReader(table, delimiter=";"))
 
 
+def test_the_table_has_two_columns():
+    """A semicolon without quotes would make a third one."""
+    assert all(len(row) == 2 and None not in row for row in MISTAKES)
+
+
 @pytest.fixture(scope="module")
 def names():
     """What the mistakes are made with."""
