@@ -163,9 +163,11 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
 
     some = Rows(*(each[:_ROWS_OF_STARTS] for each in rows))
-    x0 = min((np.clip(flat(each), low, high) for each in _starts(start)), key=lambda x: loss(x, some)[0])
-    at_start = loss(x0)
-    if not np.isfinite(at_start[0]):
+    starts = sorted((np.clip(flat(each), low, high) for each in _starts(start)), key=lambda x: loss(x, some)[0])
+    # Where noise is small, a covariance of the other rows may have no inverse under the best start of some.
+    possible = (each for each in ((x, loss(x)) for x in starts) if np.isfinite(each[1][0]))
+    x0, at_start = next(possible, (None, None))
+    if x0 is None:
         return Best(start, -np.inf)
     x, value = minimised(loss, x0, low, high, max_iter, at_start)
     return Best(rebuilt(x, start), -log_prior(x)[0] - value)

@@ -61,10 +61,10 @@ def store(estimator, fit, result, calibrate=None):
     model = model._replace(neighbours=result.neighbours)
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
-    points, masks, encoding = result.state.parameters.points, result.constants.masks, changing(estimator)
+    points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
+    encoding = changing(estimator)
     shown = fit.scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)])
     further = fit.scales.x.backward(np.asarray(points.further)[: n_points(masks.further)])
-    points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
     likelihood = likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters])
@@ -101,12 +101,8 @@ def store(estimator, fit, result, calibrate=None):
 
 def _kept_rows(fit):
     """The table, for its log marginal likelihood: none of many rows, of several processes, or of a stream."""
-    is_whole = fit.some is fit.table and fit.posterior is None
-    return (
-        fit.table
-        if is_whole and isinstance(fit.table, svgp.Table) and fit.table.n_rows <= training_table.KEPT_ROWS
-        else None
-    )
+    is_whole = fit.some is fit.table and fit.posterior is None and isinstance(fit.table, svgp.Table)
+    return fit.table if is_whole and fit.table.n_rows <= training_table.KEPT_ROWS else None
 
 
 def _calibrated(estimator, fit, result, model):
