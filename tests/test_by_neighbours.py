@@ -98,6 +98,24 @@ def test_a_row_with_fewer_neighbours_than_others(rng):
     assert found[1] == pytest.approx(found[0], abs=1e-10)
 
 
+def test_a_start_without_an_inverse_on_all_rows_gives_way(rng, monkeypatch):
+    view = view_of(rng, 150)
+    start, bounds, prior = start_of(view, matern52)
+    judges = neighbours.Judges(np.arange(150), groups(view.table.X), False)
+    honest, asked = by_neighbours.value_and_gradient, []
+
+    def without_the_first(hyperparameters, rows):
+        if len(rows.x) == 150:
+            asked.append(flat(hyperparameters))
+        fails = len(rows.x) == 150 and np.array_equal(asked[-1], asked[0])
+        return (-np.inf, hyperparameters) if fails else honest(hyperparameters, rows)
+
+    monkeypatch.setattr(by_neighbours, "value_and_gradient", without_the_first)
+    found = by_neighbours.maximise(start, bounds, view.table, judges, 10, 3, prior)
+    assert np.isfinite(found.evidence)
+    assert not np.array_equal(asked[0], asked[1])
+
+
 def test_it_sees_a_table_as_dense_as_it_is(rng):
     """Some hundred rows take for noise what the neighbours in the whole table predict."""
     X = rng.uniform(-1.0, 1.0, size=(4000, 2))
