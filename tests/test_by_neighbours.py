@@ -145,7 +145,8 @@ def test_the_default_kernel_of_a_dense_table(rng):
     assert np.sqrt(np.mean((mean - f[3000:]) ** 2)) < 0.1
     assert 0.8 < np.sqrt(np.mean(((y[3000:] - mean) / std) ** 2)) < 1.25
     labels = NGDSVGPClassifier(random_state=0).fit(X[:3000], f[:3000] > 0.0)
-    assert labels.score(X[3000:], f[3000:] > 0.0) > 0.93
+    # A Matern 5/2 kernel of the right lengthscale has .907.
+    assert labels.score(X[3000:], f[3000:] > 0.0) > 0.89
 
 
 @pytest.mark.parametrize("by_neighbours", [True, False])

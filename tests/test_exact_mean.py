@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
@@ -116,7 +117,7 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
     parameters, batch, constants, rows, _ = fixed(Gaussian(0.2), rng)
     prior = prior_of(parameters, constants.masks, JITTER)
     start = Iterate(np.zeros((1, N_POINTS)), gaussian.standard(1, 6))
-    position, statistics = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
+    position, statistics, _ = exact_mean.optimum(parameters, prior, start, constants, rows, 0.0)
     factor = target(statistics)[1]
     open_variance = unexplained(parameters, prior, batch)
     mean, _, own = jax.device_get(predictions(parameters, prior, factor, position, constants, batch))
@@ -124,7 +125,7 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
     for i in (0, 7, 24):
         rest = np.arange(len(batch.weight)) != i
         others = Table(batch.X[rest], batch.y[:, rest], batch.weight[rest])
-        refit, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
+        refit, _, _ = exact_mean.optimum(parameters, prior, start, constants, others, 0.0)
         (left_out, _, _), _ = at_rows(parameters, prior, refit, constants, batch._replace(X=batch.X[i : i + 1]))
         assert_allclose(mean[0, i], left_out[0, 0], atol=1e-9)
         # The variance of the process whose covariance rests on all the points: subset of regressors plus the rest.
@@ -178,6 +179,15 @@ def test_noise_is_estimated_anew(likelihood, wiggly, rng):
     assert gain > (0.0 if likelihood == "poisson" else 0.3)
     if likelihood == "gaussian":
         assert exact.likelihood_.variance * y.var() < 0.02 < coupled.likelihood_.variance * y.var()
+
+
+def test_a_mean_that_has_not_converged_is_told(rng, monkeypatch):
+    monkeypatch.setattr(exact_mean, "_MAX_PASSES", 1)
+    X = rng.normal(size=(60, 1))
+    options = {"kernel": sk.RBF(0.7, "fixed"), "n_inducing": 5, "max_iter": 2, "likelihood": "poisson"}
+    model = NGDSVGPRegressor(mean_solver="exact", n_mean_inducing=10, **options)
+    with pytest.warns(ConvergenceWarning, match="its passes over the rows ended before the mean converged"):
+        model.fit(X, rng.poisson(np.exp(2.0 * np.sin(2.0 * X[:, 0]))).astype(float))
 
 
 @pytest.mark.slow

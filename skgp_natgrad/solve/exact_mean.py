@@ -28,6 +28,7 @@ from .mean_system import Iterate, Statistics, between, bounds, divergence, laten
 from .newton import ascended
 from .system import prior_of, rows_of
 
+# Most turns of Newton's method.
 _MAX_PASSES = 30
 _NEWTON_HALVINGS = 10
 _ROUNDS = 6
@@ -45,7 +46,8 @@ _MIN_REST = 1e-3
 class Solution(NamedTuple):
     """The trained state with the solved mean, and its bound.
 
-    ``lost`` names the part that rounding spoiled and that was discarded: "solution", "likelihood" or None.
+    ``lost`` names the part that rounding spoiled and that was discarded, "solution" or "likelihood"; or it is "passes"
+    if Newton's method has not converged before the last pass; else None.
     """
 
     q: gaussian.Gaussian
@@ -87,7 +89,7 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     some, rows = gathered(rows, n_processes), evened_out(rows, n_processes)
     prior = prior_of(parameters, constants.masks, constants.jitter)
     trained, start = parameters, _first_position(q, parameters, prior)
-    solved, statistics = optimum(parameters, prior, start, constants, rows, tol)
+    solved, statistics, status = optimum(parameters, prior, start, constants, rows, tol)
     position = solved
     if trains_likelihood and np.any(np.less(*limits(constants))):
         held_out = some_rows(some, random_state)
@@ -95,10 +97,11 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
             of = functools.partial(_statistics_of, parameters, prior, solved, statistics, constants, rows)
             parameters, position = search_noise(parameters, prior, of, constants, held_out)
         else:
-            parameters, position = _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out)
+            found = _alternate(parameters, prior, position, statistics, constants, rows, tol, held_out)
+            parameters, position, status = found
     candidates = [(trained.raw_likelihood, at) for at in (start, solved)] + [(parameters.raw_likelihood, position)]
     before, after, elbo = bounds(candidates, parameters, prior, constants, rows)
-    lost = None
+    lost = status and "passes"
     if not after >= before - _ROUNDING * (abs(before) + float(constants.weight)):
         # The system is too ill-conditioned for double precision: the trained mean is better.
         parameters, position, elbo, lost = trained, start, before, "solution"
@@ -118,6 +121,8 @@ def optimum(parameters, prior, position, constants, rows, tol):
     position : Iterate
     statistics : Statistics
         At ``position``; for a conjugate likelihood at any position.
+    status : str or None
+        See `newton.ascended`.
     """
 
     def at(position):
@@ -130,9 +135,9 @@ def optimum(parameters, prior, position, constants, rows, tol):
 
     here = at(position)
     if model.has_closed_form(parameters, constants):
-        return target(here.statistics)[0], here.statistics
-    here, _, _ = ascended(here, toward, lambda _: tol * float(constants.weight), _MAX_PASSES, _NEWTON_HALVINGS)
-    return here.position, here.statistics
+        return target(here.statistics)[0], here.statistics, None
+    here, _, status = ascended(here, toward, lambda _: tol * float(constants.weight), _MAX_PASSES, _NEWTON_HALVINGS)
+    return here.position, here.statistics, status
 
 
 def _statistics_of(parameters, prior, position, statistics, constants, rows, tried):
@@ -155,11 +160,11 @@ def _alternate(parameters, prior, position, statistics, constants, rows, tol, he
         before, factor = parameters, target(statistics)[1]
         mean, _, own = predictions(parameters, prior, factor, position, constants, held_out)
         parameters = estimate_likelihood(parameters, mean, residual + own, constants, held_out)
-        position, statistics = optimum(parameters, prior, position, constants, rows, tol)
+        position, statistics, status = optimum(parameters, prior, position, constants, rows, tol)
         first, last = (flat(each.raw_likelihood) for each in (before, parameters))
         if np.max(np.abs(first - last)) < _SETTLED:
             break
-    return parameters, position
+    return parameters, position, status
 
 
 @jax.jit

@@ -23,8 +23,9 @@ import numpy as np
 
 from .._backend.device import wide_jit
 from .._backend.flat import flat, rebuilt
+from ..neighbours.conditional import ABSENT
 from .evidence import Best, Hyperparameters, minimised
-from .neighbours import LEFT_OUT, covariances, nearest, of_neighbours
+from .neighbours import covariances, nearest, of_neighbours
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back.
@@ -51,7 +52,7 @@ class Rows(NamedTuple):
         near = nearest(hyperparameters, table, judges, n_neighbours)
         weight = np.where(table.weight > 0.0, table.weight, 1.0)
         y = np.moveaxis(table.y[:, near], 0, -1)
-        of_near = np.where(near >= 0, weight[near], 1.0 / LEFT_OUT)
+        of_near = np.where(near >= 0, weight[near], 1.0 / ABSENT)
         return cls(table.X[index], table.X[near], table.y[:, index].T, y, weight[index], of_near)
 
     def blocks(self):

@@ -19,15 +19,14 @@ from .._backend import threads
 from .._backend.device import quick_jit, wide_jit
 from .._backend.repeated import groups
 from .._backend.rows import filled_up
+from ..neighbours.conditional import moments
 
 # Rows from which a label and a measurement are predicted (a hundred are too few for a smooth function with little
-# noise); most measurements that are predicted; most targets at a time, and most covariances.
+# noise); most measurements that are predicted, and most targets at a time.
 _NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 1500
-_BLOCK_ROWS, _COVARIANCES = 50, 500_000
+_BLOCK_ROWS = 50
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
-# The noise variance of a row that is left out.
-LEFT_OUT = 1e100
 # Limits of the factor of the predicted indicators under a softmax; for a good prediction of labels it is near ten.
 _FACTORS = 1e-3, 1e3
 # Limits of the log scale and of the degrees of freedom of a Student-t, which is fitted to standardised errors.
@@ -137,19 +136,10 @@ def predictions(hyperparameters, table, judges, n_neighbours=None):
     """
     index, _, of_labels = judges
     n_neighbours = n_neighbours or (_NEIGHBOURS_OF_LABELS if of_labels else _NEIGHBOURS_OF_VALUES)
-    near, noise = nearest(hyperparameters, table, judges, n_neighbours), _noise(hyperparameters, table)
-    n_rows = min(_BLOCK_ROWS, max(_COVARIANCES // near.shape[1] ** 2, 1))
-
-    def of_block(start):
-        rows, of_near = index[start : start + n_rows], near[start : start + n_rows]
-        # Fill up the last block: the compiled program is that of a whole one.
-        few = n_rows - len(rows)
-        rows, of_near = filled_up(rows, n_rows), filled_up(of_near, n_rows)
-        y, of_noise = np.moveaxis(table.y[:, of_near], 0, -1), np.where(of_near >= 0, noise[of_near], LEFT_OUT)
-        found = _moments(hyperparameters.kernel, table.X[rows], table.X[of_near], y, of_noise)
-        return [each[: n_rows - few] for each in found]
-
-    return tuple(map(np.concatenate, zip(*threads.for_each(of_block, range(0, len(index), n_rows)), strict=True)))
+    near = nearest(hyperparameters, table, judges, n_neighbours)
+    kernel = jax.tree.map(np.exp, hyperparameters.kernel)
+    means, (variances,) = moments(kernel, table.X[index], table.X, near, table.y, _noise(hyperparameters, table)[None])
+    return means.T, variances
 
 
 def nearest(hyperparameters, table, judges, n_neighbours):
@@ -195,21 +185,6 @@ def of_neighbours(kernel, x, X):
 
 
 covariances = wide_jit(of_neighbours)
-
-
-def _moments(kernel, x, X, y, noise):
-    """Means (B, T) and variances (B,) at x (B, D) from targets (B, K, T) at X (B, K, D) of noise variances (B, K)."""
-    # Solved by NumPy, since batched XLA factorisations in programs that run at the same time may deadlock;
-    # in double precision, whatever the rows have.
-    among, across, prior = (np.array(each, float) for each in covariances(kernel, x, X))
-    diagonal = np.arange(among.shape[1])
-    among[:, diagonal, diagonal] += noise
-    try:
-        weights = np.linalg.solve(among, across[..., None])[..., 0]
-    except np.linalg.LinAlgError:
-        # Equal rows of huge weights: their noise is lost in rounding, and there is no prediction.
-        weights = np.full_like(across, np.nan)
-    return np.einsum("bk,bkt->bt", weights, y), prior - (weights * across).sum(1)
 
 
 def _of_errors(errors):

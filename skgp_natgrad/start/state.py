@@ -252,7 +252,7 @@ class Result(NamedTuple):
     previous : Previous
         The record from which a later fit can continue.
     lost : str or None
-        The part of the exact mean's solution that was discarded: see `solve.exact_mean.Solution`.
+        What the exact mean's solution lacks: see `solve.exact_mean.Solution`.
     calibration : Calibration, optional
         The calibration of class probabilities, if it was found together with q.
     dispersion : Dispersion, optional

@@ -142,7 +142,9 @@ def _paragraph(plan, scales, model, result, rest):
     if model.neighbours is not None:
         points = f"each row predicted from {model.neighbours.n_neighbours} neighbors; {points} for all else"
     if n_further:
-        points += f" and {n_further} further points for the mean ({plan.route.of_further(algorithm)})"
+        points += (
+            f" and {n_further} further point{'s' * (n_further != 1)} for the mean ({plan.route.of_further(algorithm)})"
+        )
     elif algorithm.solves_mean:
         points += " (mean and noise by the mean solver 'exact' in the end)"
     steps = plan.route.described(settings, len(result.trained.report.elbo))

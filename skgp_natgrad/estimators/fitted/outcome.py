@@ -389,12 +389,12 @@ def _largest_share(table):
 
 
 def _warn_of_mean(lost, stacklevel):
-    """Warn of the part of the solution that ``mean_solver="exact"`` discarded: see `exact_mean.Solution`."""
-    kept = {"solution": "the trained mean, without mean-only points,", "likelihood": "the trained likelihood"}.get(lost)
-    if kept is not None:
-        warnings.warn(
-            f'mean_solver="exact": rounding errors make the {lost} useless; {kept} is kept. Lower '
-            "n_mean_inducing, or raise jitter.",
-            ConvergenceWarning,
-            stacklevel=stacklevel + 1,
-        )
+    """Warn of what ``mean_solver="exact"`` discarded, or did not finish: see `exact_mean.Solution`."""
+    useless = "rounding errors make the {} useless; {} is kept. Lower n_mean_inducing, or raise jitter."
+    text = {
+        "solution": useless.format("solution", "the trained mean, without mean-only points,"),
+        "likelihood": useless.format("likelihood", "the trained likelihood"),
+        "passes": "its passes over the rows ended before the mean converged. Raise tol.",
+    }.get(lost)
+    if text is not None:
+        warnings.warn(f'mean_solver="exact": {text}', ConvergenceWarning, stacklevel=stacklevel + 1)
