@@ -14,14 +14,17 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from scipy.stats import norm
 from sklearn.datasets import make_friedman1
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.inspection import IntervalCalibrationDisplay, PredictiveDisplay, RelevanceDisplay, TrainingDisplay
-from skgp_natgrad.metrics import nlpd_scorer
+from skgp_natgrad.metrics import interval_coverage, interval_score, nlpd_scorer
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -113,7 +116,36 @@ def _density(n_inducing, X, X_test, y, y_test):
     return nlpd_scorer(NGDSVGPRegressor(1.0 * RBF([0.3, 0.3]), **options).fit(X, y), X_test, y_test)
 
 
-PICTURES = {"first_hour": first_hour, "likelihoods": likelihoods, "training": training, "sizes": sizes}
+def intervals():
+    """A curve with noise that grows and a gap in X: intervals of 90 %, here, by trees and by scikit-learn's process."""
+    rng = np.random.default_rng(0)
+    X, T = (np.sort(rng.uniform(0.0, 10.0, size=n))[:, None] for n in (400, 4000))
+    X = X[(X[:, 0] < 6.0) | (X[:, 0] > 7.5)]
+    y, t = (np.sin(2.0 * x) + (0.05 + 0.06 * x) * rng.normal(size=len(x)) for x in (X[:, 0], T[:, 0]))
+    ours = NGDSVGPRegressor(random_state=0).fit(X, y)
+    tails = [HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0).fit(X, y) for q in (0.05, 0.95)]
+    exact = GaussianProcessRegressor(1.0 * RBF(1.0) + WhiteKernel(0.1), normalize_y=True).fit(X, y)
+    found = {
+        "NGDSVGPRegressor()": ours.predict_interval(T, coverage=0.9),
+        "HistGradientBoosting, two quantiles": [each.predict(T) for each in tails],
+        "GaussianProcessRegressor": norm.interval(0.9, *exact.predict(T, return_std=True)),
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4), sharey=True, layout="constrained")
+    for ax, (name, (lower, upper)) in zip(axes, found.items(), strict=True):
+        ax.plot(X[:, 0], y, ".", color=GREY, markersize=3)
+        ax.fill_between(T[:, 0], lower, upper, color=BLUE, alpha=0.3, linewidth=0)
+        score = interval_score(t, lower, upper, 0.9)
+        ax.set_title(f"{name}\ncovers {interval_coverage(t, lower, upper):.0%}, interval score {score:.2f}", fontsize=9)
+    return figure
+
+
+PICTURES = {
+    "intervals": intervals,
+    "first_hour": first_hour,
+    "likelihoods": likelihoods,
+    "training": training,
+    "sizes": sizes,
+}
 
 
 def main(argv=None):
