@@ -543,3 +543,15 @@ CHECKS = [
 def test_scikit_learns_checks_with_missing_values(estimator, check):
     options = {"missing_inputs": "allow", "categorical_features": None, "n_inducing": 10, "max_iter": 20}
     check(estimator(1.0 * RBF(), **options))
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_an_array_of_numeric_strings_is_refused(kind):
+    X = np.array([["1.5"], ["2"], ["3"]] * 5).astype(kind)
+    with pytest.raises(
+        ValueError, match=r"X holds strings that look like numbers, such as .*1\.5.*categorical_features"
+    ):
+        NGDSVGPRegressor().fit(X, np.arange(15.0))
+    model = NGDSVGPRegressor(1.0 * RBF(1.0)).fit(X.astype(float), 0.1 * np.arange(15.0))
+    with pytest.raises(ValueError, match="X holds strings"):
+        model.predict(X)

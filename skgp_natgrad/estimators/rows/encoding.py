@@ -180,6 +180,7 @@ def of_fit(estimator, X, sample_weight, first):
     inputs.refuse_repeated_names(X)
     categories = frames.positions(given, X)
     if not (len(categories) or missing == "allow" or frames.is_frame(X)):
+        inputs.refuse_numeric_strings(X)
         return X
     values, levels = _parts(estimator, X, categories, reset=True)
     used = slice(None)
@@ -210,6 +211,7 @@ def further_rows(estimator, X):
     X = inputs.dense(estimator, X)
     if estimator.encoding_ is not None:
         return _rows(estimator, X)
+    inputs.refuse_numeric_strings(X)
     with inputs.locate(X=X):
         return validate_data(estimator, X, dtype=np.float64, reset=False)
 

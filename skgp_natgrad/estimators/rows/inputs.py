@@ -137,6 +137,17 @@ def refuse_repeated_names(X):
         )
 
 
+def refuse_numeric_strings(X):
+    """Raise ValueError if an array holds strings that look like numbers, which would count as such in silence."""
+    cells = X.flat if getattr(X, "dtype", np.dtype(float)).kind in "OU" and isinstance(X, np.ndarray) else ()
+    found = next((cell for cell in cells if isinstance(cell, str)), None)
+    if found is not None and is_finite_number(found):
+        raise ValueError(
+            f"X holds strings that look like numbers, such as {found!r}. Give numbers (X.astype(float)), or name the "
+            "columns of categories in categorical_features."
+        )
+
+
 def weights(sample_weight, X):
     """Return ``sample_weight`` as finite numbers of at least zero, one for each row of ``X``."""
     with locate(sample_weight=sample_weight):
