@@ -555,3 +555,12 @@ def test_an_array_of_numeric_strings_is_refused(kind):
     model = NGDSVGPRegressor(1.0 * RBF(1.0)).fit(X.astype(float), 0.1 * np.arange(15.0))
     with pytest.raises(ValueError, match="X holds strings"):
         model.predict(X)
+
+
+def test_a_warning_of_new_levels_names_the_callers_line():
+    X = pd.DataFrame({"a": np.linspace(0.0, 3.0, 30), "b": ["x", "y", "z"] * 10})
+    model = NGDSVGPRegressor(1.0 * RBF(1.0), optimizer=None).fit(X, np.sin(X["a"]))
+    for predict in (model.predict, model.predict_interval):
+        with pytest.warns(UserWarning, match="This is said once") as told:
+            predict(X.assign(**{"b": "new", "a": np.nan} if predict == model.predict_interval else {"b": "new"}))
+        assert told[0].filename == __file__

@@ -7,6 +7,7 @@ this file sees numbers. A table of numbers that is no data frame needs no encodi
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
 import weakref
 from typing import NamedTuple
@@ -23,8 +24,6 @@ from . import frames, inputs
 
 # Values that a message lists.
 _LISTED = 5
-# From `_tell` to the line that calls `predict`.
-_TO_CALLER = 9
 # What was said about later rows, by the imputer of the encoding.
 _told = weakref.WeakKeyDictionary()
 
@@ -254,8 +253,16 @@ def _tell(encoding, columns, values, levels):
         warnings.warn(
             f"X differs from the rows of the fit: {'; '.join(text for _, text in new)}. This is said once.",
             UserWarning,
-            stacklevel=_TO_CALLER,
+            stacklevel=_levels_to_caller(),
         )
+
+
+def _levels_to_caller():
+    """The ``stacklevel`` of the line outside the package that called it, from the function that warns."""
+    package, frame, level = __name__.partition(".")[0] + ".", sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _parts(estimator, X, categories, reset):
