@@ -1,5 +1,6 @@
 """The training loop: batches, stopping, safety and errors."""
 
+import re
 import warnings
 
 import jax
@@ -407,6 +408,9 @@ def test_tiny_tables(n):
 def test_verbose_prints(table, capsys):
     NGDSVGPRegressor(n_inducing=20, max_iter=40, verbose=2).fit(*table)
     assert "iteration 20: ELBO per row" in capsys.readouterr().out
+    NGDSVGPRegressor(RBF(1.0), verbose=1).fit(*table)
+    took = r"It took \S+ s for the choice of kernel and sizes, \S+ s for the solution, \S+ s for the rest\.\n$"
+    assert re.search(took, capsys.readouterr().out)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

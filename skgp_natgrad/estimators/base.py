@@ -171,19 +171,20 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
     def _fit(self, X, types, targets, streams, hooks):
         """Fit latent functions to `Targets`, and set the fitted attributes.
 
-        ``types`` are the types of the columns of X as given. With ``streams`` the rows of earlier
-        calls count as well. Returns the `Outcome`.
+        ``types`` are those of the columns of X as given. With ``streams`` earlier rows count too. Returns `Outcome`.
         """
-        previous = self._previous(streams)
+        previous, clock = self._previous(streams), between_chunks.Clock()
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
         warn_of_inert(self, fit, stacklevel=5)
         warn_of_units(self, fit, stacklevel=5)
+        clock.lap("the choice of kernel and sizes")
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
+        clock.lap("the solution")
         outcome = judge(self, fit, result)
         left_out = attributes.store(self, fit, result)
-        between_chunks.after_one_step(self, fit, hooks)
+        between_chunks.after_one_step(self, fit, hooks, clock)
         return outcome._replace(left_out=left_out).with_accuracy()
 
     def _previous(self, streams=False):

@@ -343,7 +343,7 @@ class Monitoring:
     verbose : int, default=0
         1 shows a progress bar (extra "progress") or a line now and then, 2 a
         line every 20 iterations. With ``solver="evidence"`` there is one line, at
-        the end.
+        the end, which also says what the time went into.
     callback : callable or None, default=None
         Called as ``callback(n_iter, model)`` after every 20 iterations (after
         every iteration of L-BFGS or a line search, once with "evidence"); ``model`` is a fitted copy of

@@ -96,12 +96,30 @@ def _of_scikit_learn(hooks, models):
     return callback
 
 
-def after_one_step(estimator, fit, hooks):
+class Clock:
+    """The seconds of the parts of a fit."""
+
+    def __init__(self):
+        self._parts, self._since = [], time.perf_counter()
+
+    def lap(self, part):
+        """End a part."""
+        now = time.perf_counter()
+        self._parts.append(f"{now - self._since:.3g} s for {part}")
+        self._since = now
+
+    def __str__(self):
+        return ", ".join(self._parts)
+
+
+def after_one_step(estimator, fit, hooks, clock):
     """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
     if fit.plan.route.trains:
         return
     if estimator.verbose and processes.is_first(fit.plan.n_devices):
-        print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")
+        clock.lap("the rest")
+        title, elbo = type(estimator).__name__, estimator.elbo_ / fit.weight
+        print(f"[{title}] ELBO per row {elbo:.4f}: {estimator.plan_} It took {clock}.")
     if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))
     hooks.end(lambda: estimator)
