@@ -136,6 +136,23 @@ def test_files_classes_and_functions_are_short():
             assert n_lines <= limits.get(type(node), n_lines), f"{path}: {node.name} has {n_lines} lines"
 
 
+def test_every_number_of_a_module_has_a_reason():
+    """Beside each constant with a number a comment says what it is for."""
+    without = []
+    for path in all_files():
+        lines = path.read_text().splitlines()
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign) or isinstance(node.value, (ast.Call, ast.Dict, ast.Subscript)):
+                continue
+            has_number = any(type(getattr(each, "value", None)) in (int, float) for each in ast.walk(node.value))
+            start = node.lineno - 1
+            while start and lines[start - 1].strip():
+                start -= 1
+            if has_number and not any("#" in line for line in lines[start : node.end_lineno]):
+                without.append(f"{path.name}: {lines[node.lineno - 1]}")
+    assert not without
+
+
 def test_every_public_object_has_a_docstring():
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text())

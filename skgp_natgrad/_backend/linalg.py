@@ -17,6 +17,7 @@ from jax.scipy.linalg import solve_triangular
 from . import placement
 from .rows import filled_up
 
+# Where a matrix has no Cholesky factor, the jitter is multiplied by the first number, so many times at most.
 JITTER_GROWTH = 10.0
 JITTER_ATTEMPTS = 10
 # How often a triangular matrix is halved for its inverse, and the size below which blocks are not halved.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Bytes of a GiB.
 GIB = 2**30
 _MEMINFO = Path("/proc/meminfo")
 # The limit of a container or a batch job, and what it uses: control groups of version 2 and 1. A group's own folder is

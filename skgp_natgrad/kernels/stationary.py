@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from .._backend.types import Array
 from .base import Kernel
 
+# The factors of the distance in Matern 3/2 and 5/2.
 _SQRT3 = 3.0**0.5
 _SQRT5 = 5.0**0.5
 

@@ -17,6 +17,7 @@ _NEEDED = {
     "regression": ("expected_log_prob", "predictive_moments"),
     "classification": ("expected_log_prob", "log_class_probabilities"),
 }
+# The sizes of the arrays with which a likelihood of the user is tried.
 _ROWS, _CLASSES = 2, 3
 
 

@@ -10,6 +10,7 @@ from .._backend.types import Floats
 from .calibration import Average
 from .model import predict
 
+# The least share of a row, or of a pair, that the other rows leave open: below it is rounding.
 _MIN_REST = 1e-9
 
 

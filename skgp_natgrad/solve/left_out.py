@@ -19,6 +19,7 @@ from .system import points_of, prior_of, sums_of, weights_of, whitened
 HELD_OUT_ROWS, _FEWEST = 1500, 100
 # Most pairs of rows for which leverages are computed.
 _MOST_PAIRS = 5_000_000
+# The least share of a row that the other rows leave open: below it is rounding.
 _MIN_REST = 1e-9
 # A target is rounded if at least the first share of rows have a repeated value, and the second share lie on the grid of
 # the least distance. Values rarer than the third number times the usual count may be rounded otherwise.

@@ -23,6 +23,7 @@ from .marginal_likelihood import at_points, is_exact, of_targets
 from .plan import Plan
 from .state import Previous
 
+# The least share of a row's precision that the other rows have: below it is rounding.
 _LEAST = 1e-12
 
 

@@ -16,6 +16,7 @@ from ..step.chunk import STEPS_PER_CALL
 from ..training.batches import batch_size_for, is_full
 from . import sizes
 
+# Of a number in double precision.
 BYTES = 8
 # Square matrices of the points that are held at once, for each latent function. A step: the covariance, its factor,
 # precision and gradient, and those of the best state. The solution for the mean: factor and inverse of the points'

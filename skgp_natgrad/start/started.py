@@ -7,6 +7,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from . import targets
 
+# The least mean square, with which kernels and noise are still positive numbers.
 _SMALLEST = 1e-290
 
 

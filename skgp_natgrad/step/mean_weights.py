@@ -14,6 +14,7 @@ from ..variational.points import absolute_jitter
 from .algorithm import NATURAL_MEAN_SOLVERS
 from .whitening import whitened_anew
 
+# Most halvings of a step of the weights, which then stay as they are.
 _MEAN_HALVINGS = 30
 # A fall of the bound by at most this many units of rounding does not count.
 _ROUNDING = 100.0

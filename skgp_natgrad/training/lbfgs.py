@@ -30,6 +30,7 @@ from ..variational.model import has_closed_form
 from ..variational.parameterizations import within_blocks
 from .batches import first
 
+# Pairs that L-BFGS remembers; and evaluations of the bound for each iteration, at most.
 _MEMORY = 20
 _EVALUATIONS_PER_ITERATION = 20
 

@@ -270,6 +270,7 @@ class FromFunction(Schedule):
         return np.reshape(numbers_, np.shape(iteration))
 
 
+# Iterations whose step sizes are computed at once.
 _BLOCK = 2**16
 
 _NAMED = {

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from . import gaussian
 from .parameterizations import PARAMETERIZATIONS, Parameterization
 
+# Most halvings of a step of q, which then stays as it is.
 _Q_HALVINGS = 20
 
 

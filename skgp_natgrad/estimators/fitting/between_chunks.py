@@ -127,6 +127,7 @@ def after_one_step(estimator, fit, hooks, clock):
 
 # The progress display of ``verbose``: a bar where rich is installed, otherwise a line now and then.
 
+# Chunks of iterations for each line, with verbose=1.
 _CALLS_PER_LINE = 5
 
 

@@ -18,6 +18,7 @@ from ..arguments.task import likelihood_of
 from . import encoding, inputs, out_of_fold
 from .class_labels import positions
 
+# Most iterations of scikit-learn's logistic regression, which stops long before where it converges.
 _ITERATIONS = 1000
 
 

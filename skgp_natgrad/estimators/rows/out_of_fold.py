@@ -13,6 +13,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from ..._backend.repeated import groups
 
+# As many as scikit-learn's cross-validation has by default.
 _FOLDS = 5
 
 

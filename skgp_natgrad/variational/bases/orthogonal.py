@@ -14,6 +14,7 @@ from ..points import covariance
 from . import _whitened
 from ._record import Basis, Dependence
 
+# The least share of the prior variance of a mean-only point that the inducing points leave open, in its metric.
 _MIN_RESIDUAL = 1e-3
 
 
