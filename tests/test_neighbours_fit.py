@@ -131,14 +131,76 @@ def test_below_the_line_there_are_none(rng):
     assert regressor("auto").fit(X, y)._neighbours is None
 
 
+STREAM = {"max_iter": 2, "tol": 1e9, "n_inducing": 15}
+
+
 @pytest.mark.slow
-def test_a_stream_goes_on_from_inducing_points_and_says_so(rng):
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_next_rows_of_a_stream_become_neighbours(rng):
+    X, y, x = table(rng)
+    # Some rows come again, with other values and weights.
+    X[60:70], weight = X[:10], rng.choice([0.5, 1.0, 3.0], size=N)
+    model = regressor("auto").set_params(n_neighbors=N).fit(X[:50], y[:50], weight[:50])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Without effect|Rows are no longer")
+        model.set_params(**STREAM)
+        for rows in (slice(50, 75), slice(75, N)):
+            model.partial_fit(X[rows], y[rows], weight[rows])
+    assert_same(model.predict(x, return_std=True), exact(X, y, NOISE / weight, x))
+    assert f"each row predicted from {N} neighbors" in model.plan_
+    loaded = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+    assert len(model._neighbours.X) == 80
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_stream_keeps_the_hyperparameters_and_follows_the_scale_of_y(rng):
+    X, y, _ = table(rng)
+    kernel = 1.0 * Matern([0.8, 1.2], nu=1.5)
+    options = {"n_inducing": 15, "solver": "evidence", "random_state": 0}
+    model = NGDSVGPRegressor(kernel, n_neighbors=30, **options).fit(X[:60], y[:60])
+    before, scale, noise = model.kernel_, model._y_scale.scale, model.likelihood_.variance
+    model.set_params(**STREAM, solver="auto", n_neighbors="auto").partial_fit(X[60:], y[60:])
+    assert model.kernel_ == before
+    assert np.array_equal(model.likelihood_.variance, noise)
+    # Rows far beyond the earlier y: its unit grows, and the earlier rows keep their values.
+    far = np.array([[8.0, 8.0], [8.2, 8.0]])
+    model.partial_fit(far, 40.0 * scale * np.ones(2))
+    assert np.all(model._y_scale.scale > 2.0 * scale)
+    assert model._neighbours.n_neighbours == 30
+    assert np.allclose(model.predict(far), 40.0 * scale, rtol=0.1)
+    error = model.predict(X) - y
+    assert np.sqrt(np.mean(error**2)) < 0.3 * np.std(y)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_stream_whose_hyperparameters_move_goes_on_from_inducing_points_and_says_so(rng):
     X, y, x = table(rng)
     model = regressor(20).fit(X, y)
-    with pytest.warns(UserWarning, match="20 nearest rows.*n_neighbors=0"):
-        model.set_params(n_neighbors="auto", max_iter=2, tol=1e9).partial_fit(X, y)
+    with pytest.warns(UserWarning, match="nearest 20, but from the inducing points: solver='adam'.*use solver='ngd'"):
+        model.set_params(n_neighbors="auto", solver="adam", **STREAM).partial_fit(X, y)
+    assert model._neighbours is None
+    model = regressor(20).fit(X, y).set_params(n_neighbors=0, **STREAM).partial_fit(X, y)
     assert model._neighbours is None
     assert np.all(np.isfinite(model.predict(x)))
+    # Rows that contradict the earlier ones.
+    model = NGDSVGPRegressor(KERNEL, n_neighbors=20, n_inducing=15, solver="evidence", random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="nearest 20, but from the inducing points: the earlier rows were forgotten"):
+        model.set_params(n_neighbors="auto", solver="auto", **STREAM).partial_fit(X, y + 100.0)
+    assert model._neighbours is None
+
+
+def test_other_units_and_further_rows_are_those_of_one_table(rng):
+    X, y, noise = rng.normal(size=(12, 2)), rng.normal(size=(2, 12)), rng.uniform(0.1, 1.0, size=(2, 12))
+    X[8:], noise[0, 3] = X[:4], np.inf
+    whole = Neighbours.of(X, y, noise, 4)
+    unit = np.array([[2.0], [0.5]])
+    parts = [Neighbours.of(X[i], y[:, i], noise[:, i], 4).in_units(unit) for i in (slice(7), slice(7, 12))]
+    found = parts[0].joined(parts[1]).in_units(1.0 / unit)
+    for name in ("X", "y", "noise"):
+        assert np.allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
 
 
 def test_where_neighbours_have_no_effect_a_number_is_warned_of(rng):

@@ -157,6 +157,8 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
         including the noise, are trained only on the rows of that call.
         ``elbo_`` is then a bound on the log evidence of the new rows given the
         earlier ones. If the first call calibrated the standard deviation (``calibrate``), later calls keep its factor.
+        After a `fit` that predicts from neighbors (``n_neighbors``) the new rows become neighbors, and kernel and noise
+        are not trained further.
 
         References
         ----------

@@ -1,7 +1,8 @@
 """The nearest rows of a table: by a tree if columns are few, else by products in single precision.
 
-Both are exact. Products in single precision give a lower bound of each distance, with a margin for rounding. Rows whose
-bound does not exceed the largest distance needed are compared in double precision.
+Products in single precision give a lower bound of each distance, with a margin for rounding. Rows whose bound does not
+exceed the largest distance needed are compared in double precision. So both ways are exact, but for trees of very many
+rows: there the search leaves out boxes of rows that are hardly nearer than those it has (Arya et al. 1998).
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from .._backend import threads
 # 12 columns 8 ms by a tree, and 1 ms by products.
 _FEW_COLUMNS = 8
 _LEAF = 32
+# In trees of more than the first number of rows, the k-th row found is farther than the k-th nearest by this share at
+# most. Of 1,000,000 rows with 8 columns, 200 neighbours then take .3 ms instead of .8 and are 99 % the same, and the
+# log density of predictions (of a robot arm of 8 joints) falls by .002; with .6 94 % are, and it falls by .0025.
+_MANY_ROWS, _FARTHER = 250_000, 0.3
 # Rows of a block for which neighbours are searched; products have blocks of so many numbers, to stay in the cache.
 _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
 # `_smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
@@ -43,12 +48,14 @@ class Nearest:
         self._columns = np.flatnonzero((rates > 0.0) & (np.ptp(X, axis=0) > 0.0))
         self._rates, self.n_rows = rates[self._columns], len(X)
         self._centre = X[:, self._columns].mean(0)
-        self._X = self._scaled(X)
-        self._tree = self._single = None
+        X, self._tree = self._scaled(X), None
         if 0 < len(self._columns) <= _FEW_COLUMNS:
-            # Splits at the middle of boxes: quicker to build than at medians, and as quick to search.
-            self._tree = cKDTree(self._X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
+            # In the order of a tree's leaves, the rows of a leaf lie side by side: of 1,000,000 rows in 8 columns, 200
+            # neighbours then take .8 ms instead of 1.4.
+            self._order = np.array(_tree(X).indices)
+            self._tree = _tree(X[self._order])
         else:
+            self._X = X
             # Rows that overflow are compared in double precision.
             with np.errstate(over="ignore"):
                 self._single = self._X.astype(np.float32)
@@ -101,7 +108,8 @@ class Nearest:
     def _of(self, x, n):
         """The rows nearest to ``x`` (B, D) in units of the rates, at most N of them."""
         if self._tree is not None:
-            return self._tree.query(x, np.arange(1, n + 1))[1]
+            share = _FARTHER if self.n_rows > _MANY_ROWS else 0.0
+            return self._order[self._tree.query(x, np.arange(1, n + 1), eps=share)[1]]
         found, size = np.empty((len(x), n), int), max(_NUMBERS // self.n_rows, 1)
         for start in range(0, len(x), size):
             some = x[start : start + size]
@@ -128,6 +136,11 @@ class Nearest:
     def _squares(self, x, rows):
         difference = self._X[rows] - x
         return np.einsum("nd,nd->n", difference, difference)
+
+
+def _tree(X):
+    # Splits at the middle of boxes: quicker to build than at medians, and as quick to search.
+    return cKDTree(X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
 
 
 def _smallest(values, n):

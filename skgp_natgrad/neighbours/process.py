@@ -61,6 +61,20 @@ class Neighbours:
         mean = np.where(absent, 0.0, mean)
         return cls(X[order[start]][there], mean, np.where(absent, ABSENT, noise), n_neighbours)
 
+    def joined(self, others: Neighbours) -> Neighbours:
+        """The process of these rows and of others of the same targets, such as the next of a stream."""
+        parts = self, others
+        n = max(len(each.noise) for each in parts)
+        noise = np.concatenate([np.broadcast_to(each.noise, (n, len(each.X))) for each in parts], axis=1)
+        X, y = np.concatenate([each.X for each in parts]), np.concatenate([each.y for each in parts], axis=1)
+        return self.of(X, y, np.where(noise < ABSENT, noise, np.inf), others.n_neighbours)
+
+    def in_units(self, unit: Floats) -> Neighbours:
+        """The same rows with targets divided by positive numbers (T, 1)."""
+        unit = unit[:1] if np.all(unit == unit[0]) else unit
+        noise = np.where(self.noise < ABSENT, self.noise / unit**2, ABSENT)
+        return type(self)(self.X, self.y / unit, noise, self.n_neighbours)
+
     def __reduce__(self):
         # The search structures are not pickled: they are built again when needed.
         return type(self), (self.X, self.y, self.noise, self.n_neighbours)

@@ -75,6 +75,11 @@ def solve(optimum, parameters, constants, table, plan, random_state):
     return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours)
 
 
+def joined(neighbours, parameters, constants, table):
+    """The `Neighbours` of a stream with its next rows."""
+    return neighbours.joined(_neighbours(parameters, constants, table, neighbours.n_neighbours))
+
+
 def _neighbours(parameters, constants, table, n_neighbours):
     table = table.in_memory()
     y, _, weight = weights_of(table, parameters, table.per_target)

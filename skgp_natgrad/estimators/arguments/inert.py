@@ -138,8 +138,8 @@ def deviations(fit, _):
 
 
 def neighbours(fit, estimator):
-    """A Gaussian likelihood that is solved for in one step."""
-    if estimator.n_neighbors == 0 or fit.plan.route.search == "evidence":
+    """A Gaussian likelihood that is solved for in one step, or a stream that began so."""
+    if estimator.n_neighbors == 0 or fit.plan.route.search == "evidence" or fit.neighbours is not None:
         return None
     return f"{_here(fit)} with this likelihood predicts from inducing points"
 

@@ -76,7 +76,8 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
         in a long table, which a thousand inducing points do not explain. "auto" is 200 for tables of more than 45,000
         rows (fewer where memory is short) if rows that are left out are predicted better so, and else 0: none. A number
-        of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y.
+        of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y, and
+        those of later calls of ``partial_fit``, which keep its hyperparameters.
         Correlations between rows (``return_cov``, :meth:`sample_y`) and gradients are those of the inducing points.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other

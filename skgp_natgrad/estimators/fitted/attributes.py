@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
 from ...kernels import from_sklearn, to_sklearn, white
+from ...start import points_or_neighbours
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -58,7 +59,7 @@ def store(estimator, fit, result, calibrate=None):
         Of training labels that were predicted without themselves, for the calibration.
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan)
-    model = model._replace(neighbours=result.neighbours)
+    model = model._replace(neighbours=_neighbours(fit, result))
     _check_finite(estimator, model, result.elbo, fit.plan.jitter)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
@@ -97,6 +98,13 @@ def store(estimator, fit, result, calibrate=None):
         _trained_with=fit.trained_with,
     )
     return left_out
+
+
+def _neighbours(fit, result):
+    """The rows from which others are predicted; in a stream those of earlier calls and the present ones."""
+    if fit.neighbours is None:
+        return result.neighbours
+    return points_or_neighbours.joined(fit.neighbours, result.state.parameters, result.constants, fit.table)
 
 
 def _kept_rows(fit):

@@ -59,6 +59,8 @@ class Fit(NamedTuple):
         Fitted attributes that the subclass adds.
     warnings : list of str
         That the rows are unlike those of the previous fit.
+    neighbours : Neighbours or None
+        Those of a stream's earlier rows, in the present units; the rows of the table join them.
     """
 
     plan: svgp.Plan
@@ -73,6 +75,7 @@ class Fit(NamedTuple):
     trained_with: dict
     attributes: dict
     warnings: list
+    neighbours: svgp.Neighbours | None = None
 
 
 def prepare(estimator, X, types, targets, previous, streams, by_parts):
@@ -133,9 +136,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
-    told = told + _of_neighbours(estimator) if streams else told
+    plan, neighbours, lost = _with_neighbours(estimator, plan, scales.y) if streams else (plan, None, [])
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
-    return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told)
+    return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told + lost, neighbours)
 
 
 def _check_weighed(estimator, plan, targets):
@@ -148,15 +151,26 @@ def _check_weighed(estimator, plan, targets):
         )
 
 
-def _of_neighbours(estimator):
-    """That a stream cannot go on from them."""
-    if getattr(estimator, "_neighbours", None) is None:
-        return []
-    return [
-        f"Each row was predicted from its {estimator._neighbours.n_neighbours} nearest rows. partial_fit carries "
-        "on what the inducing points know, and predictions now rest on these alone. Set n_neighbors=0 before a "
-        "stream, or fit all rows at once."
-    ]
+def _with_neighbours(estimator, plan, y_scale):
+    """The plan of a stream, the neighbours that its rows join, and warnings.
+
+    Neighbours and points share the hyperparameters, which steps would fit to the points: so they stay.
+    """
+    before, algorithm = getattr(estimator, "_neighbours", None), plan.settings.algorithm
+    if before is None or estimator.n_neighbors == 0:
+        return plan, None, []
+    reason = None
+    if not svgp.SOLVERS[algorithm.solver].natural:
+        reason = f"solver={algorithm.solver!r} moves the hyperparameters with q; use solver='ngd'"
+    elif not np.array_equal(y_scale.offset, estimator._y_scale.offset):
+        reason = "the earlier rows were forgotten"
+    if reason is not None:
+        told = f"Rows are no longer predicted from the nearest {before.n_neighbours}, but from the inducing points"
+        return plan, None, [f"{told}: {reason}. To predict from neighbors, fit all rows at once."]
+    n = before.n_neighbours if estimator.n_neighbors == "auto" else estimator.n_neighbors
+    before = before.in_units((y_scale.scale / estimator._y_scale.scale)[:, None])
+    settings = plan.settings._replace(algorithm=algorithm._replace(optimizer=None))
+    return plan._replace(settings=settings), svgp.Neighbours(before.X, before.y, before.noise, n), []
 
 
 def _in_units_of_model(before, x_scale):
