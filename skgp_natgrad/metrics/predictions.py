@@ -132,8 +132,12 @@ def _found(estimator, X, known, outermost):
     if within is None:
         return _of_regressor(estimator, X, known, outermost)
     inner = _found(*within, known, outermost)
-    is_transformed = isinstance(estimator, TransformedTargetRegressor)
-    return Transformed(inner, estimator.transformer_) if is_transformed else inner
+    if not isinstance(estimator, TransformedTargetRegressor):
+        return inner
+    if isinstance(inner, Mixture):
+        # The transformed mixture is the mixture of its transformed parts, which have closed forms.
+        return Mixture([Transformed(part, estimator.transformer_) for part in inner.parts], inner.weights)
+    return Transformed(inner, estimator.transformer_)
 
 
 def _of_regressor(estimator, X, known, outermost):
