@@ -10,6 +10,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._backend import rows as _rows
 from ..estimators.predictions.at_rows import at_rows
+from ..likelihoods import Gaussian
 from .distribution import PredictiveDistribution
 from .proper_scores import normal_log_density
 
@@ -46,11 +47,12 @@ class Normal(PredictiveDistribution):
 
 
 class OfRegressor(PredictiveDistribution):
-    """What a fitted regressor of this package predicts at the rows of ``X``.
+    """What a fitted regressor predicts at the rows of ``X``.
 
     Parameters
     ----------
-    regressor : NGDSVGPRegressor
+    regressor : object
+        NGDSVGPRegressor, or another one of one output with its methods of predictions.
     X : array-like
         Rows as the regressor takes them.
     known : dict
@@ -59,14 +61,15 @@ class OfRegressor(PredictiveDistribution):
 
     def __init__(self, regressor, X, known):
         self._regressor, self._X, self._known = regressor, X, known
-        likelihood = regressor.likelihood_
-        self._normal = likelihood.name == "gaussian" and bool(np.all(np.isinf(regressor.error_df_)))
+        likelihood = getattr(regressor, "likelihood_", Gaussian)
+        self._normal = likelihood.name == "gaussian" and bool(np.all(np.isinf(getattr(regressor, "error_df_", np.inf))))
         self._reach = 12.0 if self._normal else 8.0
         self._discrete = likelihood.discrete
         self._mixed = likelihood if likelihood.mixed else None
-        self._may_lack = regressor.missing_targets == "ignore"
+        self._may_lack = getattr(regressor, "missing_targets", "error") == "ignore"
         n_rows = len(_rows.rows_of("X", X)) if _rows.is_file_like(X) else _num_samples(X)
-        self.shape = (n_rows,) if regressor._single_output else (n_rows, len(regressor._y_scale.scale))
+        single = getattr(regressor, "_single_output", True)
+        self.shape = (n_rows,) if single else (n_rows, len(regressor._y_scale.scale))
 
     def _ask(self, method, *arguments):
         return getattr(self._regressor, method)(self._X, *arguments, **self._known)
@@ -81,7 +84,8 @@ class OfRegressor(PredictiveDistribution):
 
     @property
     def _closed(self):
-        return not (self._discrete or self._mixed) and self._at_rows.has_closed_form
+        known = hasattr(self._regressor, "_distribution_at")
+        return known and not (self._discrete or self._mixed) and self._at_rows.has_closed_form
 
     def _quantile(self, levels):
         return self._ask("predict_quantiles", levels)
@@ -115,7 +119,8 @@ class OfRegressor(PredictiveDistribution):
         return self._ask("sample_y", n_draws, random_state, False)
 
     def _check_possible(self, y):
-        self._regressor._possible_targets(y, trials=self._known.get("trials"))
+        if hasattr(self._regressor, "_possible_targets"):
+            self._regressor._possible_targets(y, trials=self._known.get("trials"))
 
     def _observed(self, y):
         return y if self._mixed is None else self._mixed.observed(np.asarray(y).T).T
