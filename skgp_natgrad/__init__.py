@@ -6,6 +6,8 @@ from ._backend.programs import enable_compilation_cache
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.fitted.persistence import trusted_types
 from .estimators.regressor import NGDSVGPRegressor
+from .metrics.distribution import PredictiveDistribution
+from .metrics.predictions import predictive_distribution
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "LogLinear",
     "NGDSVGPClassifier",
     "NGDSVGPRegressor",
+    "PredictiveDistribution",
     "Schedule",
     "__version__",
     "enable_compilation_cache",
@@ -26,11 +29,14 @@ __all__ = [
     "metrics",
     "model_selection",
     "objectives",
+    "predictive_distribution",
     "priors",
     "svgp",
     "trusted_types",
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-for _class in (NGDSVGPClassifier, NGDSVGPRegressor, Schedule, Auto, Constant, Cosine, Linear, LineSearch, LogLinear):
+for _class in (NGDSVGPClassifier, NGDSVGPRegressor, PredictiveDistribution):
+    _class.__module__ = __name__
+for _class in (Schedule, Auto, Constant, Cosine, Linear, LineSearch, LogLinear):
     _class.__module__ = __name__

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
@@ -43,6 +44,7 @@ def names():
         "RBF": RBF,
         "WhiteKernel": WhiteKernel,
         "Gaussian": Gaussian,
+        "TransformedTargetRegressor": TransformedTargetRegressor,
         "NGDSVGPRegressor": NGDSVGPRegressor,
         "X": X,
         "x": X[:, 0],

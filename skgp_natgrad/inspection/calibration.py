@@ -76,7 +76,7 @@ class IntervalCalibrationDisplay:
         Parameters
         ----------
         estimator : object
-            A regressor that predicts intervals; also inside a Pipeline, a search or a TransformedTargetRegressor.
+            A regressor that `predictive_distribution` takes.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         coverages : sequence of float
@@ -95,7 +95,7 @@ class IntervalCalibrationDisplay:
                 f"{type(found[0]).__name__} is a classifier; use sklearn.calibration.CalibrationDisplay for its "
                 "probabilities."
             )
-        pit, below = found.cdf(np.asarray(y, dtype=float))
+        pit, below = found._pit(found._targets(y))
         low, high = (
             share_below(
                 np.ravel(pit), None if below is None else np.ravel(below), 0.5 + side * np.asarray(coverages)
@@ -218,7 +218,7 @@ class ResidualDisplay:
         Parameters
         ----------
         estimator : object
-            A regressor that predicts a distribution; also inside a Pipeline, a search or a TransformedTargetRegressor.
+            A regressor that `predictive_distribution` takes.
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         n_bins : int, default=20
@@ -233,7 +233,7 @@ class ResidualDisplay:
         found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if isinstance(found, tuple):
             raise TypeError(f"{type(found[0]).__name__} is a classifier; ResidualDisplay is for regressors.")
-        return cls.from_predictions(*found.cdf(np.asarray(y, dtype=float)), n_bins=n_bins, ax=ax)
+        return cls.from_predictions(*found._pit(found._targets(y)), n_bins=n_bins, ax=ax)
 
     @classmethod
     def from_predictions(

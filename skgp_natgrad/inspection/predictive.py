@@ -27,7 +27,7 @@ def _inducing_points(estimator, table, grid):
     Inside a pipeline they are the points of the grid that its earlier steps map to these values, and these steps must
     be monotonic.
     """
-    inner, rows, _ = unwrapped(estimator, table)
+    inner, rows = unwrapped(estimator, table)
     points = getattr(inner, "inducing_points_", None)
     if points is None or inner is estimator:
         return None if points is None else points[:, 0]
@@ -114,8 +114,7 @@ class PredictiveDisplay:
         Parameters
         ----------
         estimator : object
-            A regressor that predicts one output with intervals; also inside a Pipeline, a search or a
-            TransformedTargetRegressor.
+            A regressor of one output that `predictive_distribution` takes.
         X : array-like of shape (n_samples, 1)
             Rows of one column.
         y : array-like of shape (n_samples,), default=None
@@ -152,13 +151,14 @@ class PredictiveDisplay:
         found = predictions_of(estimator, table, **known)
         if isinstance(found, tuple):
             raise TypeError(f"{type(found[0]).__name__} is a classifier; PredictiveDisplay is for regressors.")
-        mean = found.moments()[0] if found.known else np.asarray(estimator.predict(table)).reshape(len(grid), -1)
-        if mean.shape[1] > 1:
-            raise ValueError(f"The estimator predicts {mean.shape[1]} outputs; PredictiveDisplay draws one.")
-        intervals = {coverage: tuple(end[:, 0] for end in found.interval(coverage)) for coverage in coverages}
+        if np.prod(found.shape) > len(grid):
+            raise ValueError(f"The estimator predicts {found.shape[1]} outputs; PredictiveDisplay draws one.")
+        is_known = any(value is not None for value in known.values())
+        mean = np.ravel(found.mean() if is_known else estimator.predict(table))
+        intervals = {coverage: tuple(map(np.ravel, found.interval(coverage))) for coverage in coverages}
         points = _inducing_points(estimator, table, grid[:, 0])
         y = None if y is None else np.asarray(y, dtype=float)
-        return cls(grid[:, 0], mean[:, 0], intervals, rows[:, 0], y, points, name).plot(ax=ax)
+        return cls(grid[:, 0], mean, intervals, rows[:, 0], y, points, name).plot(ax=ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw the prediction.

@@ -147,11 +147,16 @@ def crps_gaussian(
     y_true, y_mean, y_std = columns(y_true=y_true, y_mean=y_mean, y_std=y_std)
     if np.any(y_std < 0.0):
         raise ValueError(f"y_std must not be negative, but has the value {y_std.min():g}.")
-    error = y_true - y_mean
-    z = error / np.where(y_std > 0.0, y_std, 1.0)
+    return output_average(crps_of_normal(y_true, y_mean, y_std), sample_weight, multioutput)
+
+
+def crps_of_normal(y, mean, std):
+    """`crps_gaussian`, elementwise."""
+    error = y - mean
+    z = error / np.where(std > 0.0, std, 1.0)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    score = y_std * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi))
-    return output_average(np.where(y_std > 0.0, score, np.abs(error)), sample_weight, multioutput)
+    score = std * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi))
+    return np.where(std > 0.0, score, np.abs(error))
 
 
 def crps_samples(
@@ -197,7 +202,13 @@ def crps_samples(
             f"y_samples has the shape {np.shape(y_samples)}, but y_true has {y_true.shape[0]} rows and "
             f"{y_true.shape[1]} columns; give at least two draws for each value, along the last axis."
         )
+    return output_average(crps_of_draws(y_true, draws), sample_weight, multioutput)
+
+
+def crps_of_draws(y, draws):
+    """`crps_samples`, elementwise."""
+    n_draws = draws.shape[-1]
     # The sum of |Y_i - Y_j| over all pairs, from the sorted draws.
     rank = 2.0 * np.arange(n_draws) - n_draws + 1.0
     spread = np.sort(draws, axis=-1) @ rank / (n_draws * (n_draws - 1.0))
-    return output_average(np.abs(draws - y_true[..., None]).mean(-1) - spread, sample_weight, multioutput)
+    return np.abs(draws - y[..., None]).mean(-1) - spread

@@ -20,7 +20,7 @@ from .calibration import (
     pit_calibration_error,
 )
 from .predictions import predictions_of
-from .proper_scores import baseline_log_density, crps_gaussian, crps_samples
+from .proper_scores import baseline_log_density
 
 Metric: TypeAlias = Literal[
     "nlpd", "msll", "crps", "interval_score", "interval_width", "coverage_error", "calibration_error"
@@ -38,18 +38,16 @@ def _nlpd(found, y, weight, scorer):
 
 
 def _msll(found, y, weight, scorer):
-    if found.mixed is not None:
+    if found._mixed is not None:
         raise ValueError(
-            f"metric='msll' compares densities, but with likelihood={found.mixed.name!r} some targets have a "
+            f"metric='msll' compares densities, but with likelihood={found._mixed.name!r} some targets have a "
             "probability and no density; use 'nlpd' or 'crps'."
         )
     return _nlpd(found, y, weight, scorer) + row_average(baseline_log_density(*columns(y=y), None, weight), weight)
 
 
 def _crps(found, y, weight, scorer):
-    if found.moments_are_exact():
-        return crps_gaussian(y, *found.moments(), sample_weight=weight)
-    return crps_samples(y, found.draws(scorer.n_draws), sample_weight=weight)
+    return row_average(found.crps(y, scorer.n_draws).reshape(len(y), -1).mean(1), weight)
 
 
 def _of_seen(metric, found, y, weight, scorer):
@@ -59,10 +57,36 @@ def _of_seen(metric, found, y, weight, scorer):
         rows = np.flatnonzero(~np.isnan(target))
         if len(rows):
             of_rows = None if weight is None else np.asarray(weight)[rows]
-            each.append(metric(found.of_output(k, rows), target[rows], of_rows, scorer))
+            each.append(metric(_Output(found, k, rows), target[rows], of_rows, scorer))
     if not each:
         raise ValueError("y is missing in every row: there is nothing to score.")
     return float(np.mean(each))
+
+
+class _Output:
+    """The part of a `PredictiveDistribution` that metrics of one output at some rows ask for."""
+
+    def __init__(self, found, k, rows):
+        self._found, self._k, self._rows = found, k, rows
+
+    def _part(self, values):
+        values = np.asarray(values)
+        return np.reshape(values, (len(values), -1))[self._rows, self._k]
+
+    def _whole(self, y):
+        """``y`` among the means of all others, for which nothing is asked."""
+        whole = self._found.mean().reshape(self._found.shape[0], -1).copy()
+        whole[self._rows, self._k] = y
+        return whole.reshape(self._found.shape)
+
+    def interval(self, coverage):
+        return tuple(map(self._part, self._found.interval(coverage)))
+
+    def crps(self, y, n_draws):
+        return self._part(self._found.crps(self._whole(y), n_draws))
+
+    def _pit(self, y):
+        return tuple(None if each is None else self._part(each) for each in self._found._pit(self._whole(y)))
 
 
 _OF_REGRESSORS = {
@@ -78,7 +102,7 @@ _OF_REGRESSORS = {
     "coverage_error": lambda found, y, weight, scorer: abs(
         interval_coverage(y, *found.interval(scorer.coverage), sample_weight=weight) - scorer.coverage
     ),
-    "calibration_error": lambda found, y, weight, scorer: pit_calibration_error(*found.cdf(y), sample_weight=weight),
+    "calibration_error": lambda found, y, weight, scorer: pit_calibration_error(*found._pit(y), sample_weight=weight),
 }
 
 
@@ -111,10 +135,8 @@ _OF_CLASSIFIERS = {"nlpd": _log_loss, "calibration_error": _class_calibration_er
 class DistributionScorer(BaseEstimator):
     """Minus a metric of the predicted distribution, for ``scoring=``: greater is better.
 
-    It finds the estimator inside a :class:`~sklearn.pipeline.Pipeline` (and transforms X by the earlier steps),
-    in a search (its ``best_estimator_``), and in a :class:`~sklearn.compose.TransformedTargetRegressor`. There the
-    metric is computed for y before its transformation, and the density includes the Jacobian of the transformer, which
-    must be affine.
+    It scores what `predictive_distribution` finds: inside a :class:`~sklearn.pipeline.Pipeline`, a search, a
+    :class:`~sklearn.compose.TransformedTargetRegressor` (in the units of y before its transformation), and ensembles.
 
     Parameters
     ----------
@@ -122,7 +144,7 @@ class DistributionScorer(BaseEstimator):
         "nlpd", negative log predictive density in nats for each row, in the units of y; for a classifier the log loss.
         "msll", the same minus the NLPD of a normal distribution with the moments of the scored y; not for likelihoods
         where some values have a probability instead of a density ("censored", "tweedie").
-        "crps", continuous ranked probability score; in closed form for normal predictions, otherwise from draws.
+        "crps", continuous ranked probability score; from draws if the likelihood's quantiles have no closed form.
         "interval_score", the score of the central interval.
         "interval_width", the mean width of this interval; to be read beside its coverage.
         "coverage_error", the absolute difference between the share of y in this interval and ``coverage``.
@@ -210,12 +232,10 @@ class DistributionScorer(BaseEstimator):
         probability("coverage", self.coverage)
         found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if not isinstance(found, tuple):
-            y = np.asarray(y, dtype=float)
-            # A single column is a vector, as estimators take it.
-            y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-            found.check_possible(y)
-            metric, y = _OF_REGRESSORS[self.metric], found.observed(y)
-            if self.metric not in _OF_ROWS and found.may_lack and np.isnan(y).any():
+            y = found._targets(y, may_lack=found._may_lack)
+            found._check_possible(y)
+            metric, y = _OF_REGRESSORS[self.metric], found._observed(y)
+            if self.metric not in _OF_ROWS and np.isnan(y).any():
                 return -_of_seen(metric, found, y, sample_weight, self)
             return -metric(found, y, sample_weight, self)
         if self.metric not in _OF_CLASSIFIERS:

@@ -22,6 +22,21 @@ from .prior import before_fit
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
 
+class _Pair(tuple):
+    """The mean, and the standard deviation or covariance.
+
+    TransformedTargetRegressor asks for ``ndim`` of what its regressor predicts, to transform it back.
+    """
+
+    @property
+    def ndim(self):
+        raise AttributeError(
+            "predict returned a pair, the mean and the standard deviation or covariance, which is no array. "
+            "TransformedTargetRegressor cannot transform it back; use skgp_natgrad.predictive_distribution(estimator, "
+            "X), whose mean(), std() and interval() are in the units of y."
+        )
+
+
 class TargetMoments(TargetDistribution):
     """The moments of the predicted distribution: of regressors."""
 
@@ -134,8 +149,8 @@ class TargetMoments(TargetDistribution):
         mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
-            return y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)
-        return y_mean, self._shaped(self._covariance(X, var))
+            return _Pair((y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)))
+        return _Pair((y_mean, self._shaped(self._covariance(X, var))))
 
     def _require_additive_noise(self):
         if not self.likelihood_.additive_noise:

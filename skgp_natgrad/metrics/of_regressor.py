@@ -1,0 +1,126 @@
+"""The distributions that single regressors predict: those of this package, and normal ones of others."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from sklearn.utils.validation import _num_samples
+
+from .._backend import rows as _rows
+from ..estimators.predictions.at_rows import at_rows
+from ..likelihoods import Gaussian
+from .distribution import PredictiveDistribution
+from .proper_scores import normal_log_density
+
+# The step down from a value that has a probability, as a share of the values.
+_NEXT = 1e-10
+
+
+class Normal(PredictiveDistribution):
+    """Normal distributions with these moments, such as those that BayesianRidge predicts."""
+
+    _normal = _closed = True
+    _reach = 12.0
+
+    def __init__(self, mean, std):
+        self._moments = np.asarray(mean), np.asarray(std)
+        self.shape = self._moments[0].shape
+
+    def _quantile(self, levels):
+        return self._at_scores(ndtri(levels))
+
+    def _at_scores(self, scores):
+        mean, std = self._moments
+        return mean[..., None] + std[..., None] * scores
+
+    def _cdf_at(self, y, rows, k):
+        mean, std = (each.reshape(len(each), -1)[rows, k] for each in self._moments)
+        return ndtr((y - mean) / std)
+
+    def _log_density(self, y):
+        return normal_log_density(y, *self._moments).reshape(len(y), -1).sum(1)
+
+    def _draws(self, n_draws, random_state):
+        return self._at_scores(random_state.standard_normal((*self.shape, n_draws)))
+
+
+class OfRegressor(PredictiveDistribution):
+    """What a fitted regressor predicts at the rows of ``X``.
+
+    Parameters
+    ----------
+    regressor : object
+        NGDSVGPRegressor, or another one of one output with its methods of predictions.
+    X : array-like
+        Rows as the regressor takes them.
+    known : dict
+        What is known of the rows, by the argument of the regressor's methods.
+    """
+
+    def __init__(self, regressor, X, known):
+        self._regressor, self._X, self._known = regressor, X, known
+        likelihood = getattr(regressor, "likelihood_", Gaussian)
+        self._normal = likelihood.name == "gaussian" and bool(np.all(np.isinf(getattr(regressor, "error_df_", np.inf))))
+        self._reach = 12.0 if self._normal else 8.0
+        self._discrete = likelihood.discrete
+        self._mixed = likelihood if likelihood.mixed else None
+        self._may_lack = getattr(regressor, "missing_targets", "error") == "ignore"
+        n_rows = len(_rows.rows_of("X", X)) if _rows.is_file_like(X) else _num_samples(X)
+        single = getattr(regressor, "_single_output", True)
+        self.shape = (n_rows,) if single else (n_rows, len(regressor._y_scale.scale))
+
+    def _ask(self, method, *arguments):
+        return getattr(self._regressor, method)(self._X, *arguments, **self._known)
+
+    @functools.cached_property
+    def _moments(self):
+        return self._ask("predict", True)
+
+    @functools.cached_property
+    def _at_rows(self):
+        return at_rows(self._regressor, self._X, **self._known)
+
+    @property
+    def _closed(self):
+        known = hasattr(self._regressor, "_distribution_at")
+        return known and not (self._discrete or self._mixed) and self._at_rows.has_closed_form
+
+    def _quantile(self, levels):
+        return self._ask("predict_quantiles", levels)
+
+    def _at_scores(self, scores):
+        if not self._normal:
+            return super()._at_scores(scores)
+        mean, std = self._moments
+        return mean[..., None] + std[..., None] * scores
+
+    def _cdf_at(self, y, rows, k):
+        return self._at_rows.cdf(y, rows, k)
+
+    def _pit(self, y):
+        self._check_possible(y)
+        at = self._ask("predict_cdf", y)
+        if self._mixed is not None:
+            # So small a step does not change the integral of a density. Scored targets may all be equal.
+            below = self._observed(y)
+            below = below - _NEXT * (np.abs(below) + self._moments[1])
+        elif self._discrete:
+            below = y - 1.0
+        else:
+            return at, None
+        return at, self._ask("predict_cdf", below)
+
+    def _log_density(self, y):
+        return self._ask("predict_log_density", y)
+
+    def _draws(self, n_draws, random_state):
+        return self._ask("sample_y", n_draws, random_state, False)
+
+    def _check_possible(self, y):
+        if hasattr(self._regressor, "_possible_targets"):
+            self._regressor._possible_targets(y, trials=self._known.get("trials"))
+
+    def _observed(self, y):
+        return y if self._mixed is None else self._mixed.observed(np.asarray(y).T).T
