@@ -103,6 +103,10 @@ class Softmax(ClassLikelihood):
 
         return jax.lax.map(average, self._blocks(_PREDICTION_BLOCKS, mean)).mean(0)
 
+    def prediction_points(self, n_latent):
+        """The points (S, K) over which class probabilities are averages."""
+        return quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, n_latent)
+
     def _blocks(self, n_blocks, mean):
         """Points for ``mean`` (K, B), in its precision; one block at a time keeps memory at that of a training step."""
         points = quasi_normal_points(n_blocks * self.n_points, len(mean))
