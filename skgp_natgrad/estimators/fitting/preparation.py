@@ -124,6 +124,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
+        if previous.q is None and plan.route.trains:
+            previous = svgp.with_best_q(plan, estimator._rows, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
     of_rows = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None), "_places": places}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
