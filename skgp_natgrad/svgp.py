@@ -32,13 +32,13 @@ from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
+from .start.from_rows import with_best_q
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.left_out import leave_one_out
 from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
 from .start.routes import is_solved_at_once, route_of
 from .start.state import Previous, Result, of_training, previous_of, specification
-from .start.state import with_best_q as _with_best_q
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
@@ -210,39 +210,6 @@ def init(
     check_plan(plan, table)
     with _device.computation(plan.device):
         return shared.init(plan, table, check_random_state(random_state), previous, posterior)
-
-
-def with_best_q(plan: Plan, table: Table, previous: Previous) -> Previous:
-    """The record of a fit in one step with its q, for fits that continue by steps.
-
-    Under Gaussian noise this q is a function of the rows, which need less memory: a fitted estimator keeps these.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of the fit that follows. If it has fewer inducing points, q rests on so many of those of the record.
-    table : Table
-        The rows of the earlier fit.
-    previous : Previous
-
-    Returns
-    -------
-    previous : Previous
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-2, 2, 100)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(100))
-    >>> plan = svgp.Plan(kernels=(RBF(),), n_inducing=10)
-    >>> result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
-    >>> svgp.with_best_q(plan._replace(n_inducing=5), table, result.previous).q.mean.shape
-    (1, 5)
-    """
-    with _device.computation(plan.device), threads.single_threaded(len(previous.masks.Z)):
-        return _with_best_q(plan, table, previous)
 
 
 def train(

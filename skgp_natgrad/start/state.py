@@ -14,7 +14,6 @@ from .._backend.types import Floats
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
-from ..solve import closed_form
 from ..solve.held_out_labels import Gain
 from ..step.state import State, initial_state, untrained_state
 from ..step.whitening import rewhitened
@@ -67,21 +66,7 @@ def previous_of(state, constants):
     return Previous(q, parameters, parameters, masks, prior_mean, constants.weight, constants.jitter)
 
 
-def with_best_q(plan, table, previous):
-    """See `svgp.with_best_q`."""
-    parameters, masks, n_inducing = previous.whitened_by, previous.masks, plan.n_inducing
-    Z = parameters.points.Z[: int(masks.Z.sum())]
-    if n_inducing is not None and n_inducing < len(Z) and isinstance(plan.inducing_init, str):
-        Z = inducing_points.thinned(Z, _common_kernel(plan, parameters), n_inducing)
-        points, masks = placement.padded((Z, Z[:0]), (n_inducing, 0))
-        parameters = parameters._replace(points=points)
-    fixed = 2 * (tuple(parameters[:2]),)
-    constants = Constants(fixed, masks, previous.prior_mean, 1.0, previous.weight, previous.jitter, 0.0)
-    q = closed_form.best_q(parameters, constants, table)
-    return previous._replace(q=q, parameters=parameters, whitened_by=parameters, masks=masks)
-
-
-def _common_kernel(plan, parameters):
+def common_kernel(plan, parameters):
     """The sum of the kernels of all latent functions, as one of scikit-learn."""
     now = jax.tree.map(np.exp, parameters.log_kernels)
     return functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, now))
@@ -217,7 +202,7 @@ def _follow(plan, table, previous, constants, random_state):
     if n_inducing is None or isinstance(plan.inducing_init, str):
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
-        Z = inducing_points.follow(Z, table.sample.X, _common_kernel(plan, parameters), n_inducing, random_state, share)
+        Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     mask = previous.masks.Z
