@@ -124,8 +124,6 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     else:
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
-        if previous.q is None and plan.route.trains:
-            previous = svgp.with_best_q(plan, estimator._rows, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
     of_rows = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None), "_places": places}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
@@ -135,7 +133,6 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
-    told = told + _of_neighbours(estimator) if streams else told
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told)
 
@@ -171,11 +168,14 @@ def _in_units_of_model(before, x_scale):
 def _continued(estimator, plan, table, trained_with, previous, streams, random_state):
     """The scales and the record from which a fit continues the previous one, and warnings."""
     scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
+    if previous.q is None and plan.route.trains:
+        previous = svgp.with_best_q(plan, estimator._rows, previous)
     before = _in_units_of_model(estimator._trained_with, scales.x)
     previous = continuing.continued(previous, plan, before, trained_with, *shape, streams)
     if not streams:
         return scales, previous, []
-    return continuing.followed(plan, table, scales, previous, estimator, random_state)
+    scales, previous, told = continuing.followed(plan, table, scales, previous, estimator, random_state)
+    return scales, previous, told + _of_neighbours(estimator)
 
 
 def _ranked(estimator, plan, table, some, previous):
