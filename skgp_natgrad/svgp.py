@@ -32,10 +32,12 @@ from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
+from .start.from_rows import with_best_q
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.left_out import leave_one_out
 from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
+from .start.points_or_neighbours import joined as joined_neighbours
 from .start.routes import is_solved_at_once, route_of
 from .start.state import Previous, Result, of_training, previous_of, specification
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
@@ -106,6 +108,7 @@ __all__ = [
     "is_contradicted",
     "is_solved_at_once",
     "is_transformation",
+    "joined_neighbours",
     "leave_one_out",
     "log_marginal_likelihood",
     "memory_of_draws",
@@ -122,6 +125,7 @@ __all__ = [
     "specification",
     "step",
     "train",
+    "with_best_q",
 ]
 
 

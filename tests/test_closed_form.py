@@ -46,6 +46,22 @@ def test_every_row_an_inducing_point_is_the_exact_process(rng):
     np.testing.assert_allclose(found[1][0], deviation**2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_q_follows_from_the_rows(rng, n_outputs):
+    """What a fitted estimator does not keep, and a later fit computes again."""
+    table, plan = table_of(rng, n_targets=n_outputs), plan_of(n_inducing=12)
+    previous = trained(plan, table).previous
+    found = svgp.with_best_q(plan, table, previous._replace(q=None))
+    for expected, again in zip(previous.q, found.q, strict=True):
+        np.testing.assert_allclose(again, expected, rtol=1e-9, atol=1e-9)
+    # On fewer points: the best q of a fit that has only these.
+    fewer = svgp.with_best_q(plan._replace(n_inducing=6), table, previous)
+    Z = fewer.parameters.points.Z[fewer.masks.Z > 0.0]
+    assert len(Z) == 6
+    alone = trained(plan._replace(n_inducing=6, inducing_init=Z), table).previous.q
+    np.testing.assert_allclose(fewer.q.mean[:, :6], alone.mean[:, :6], rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_bound_is_the_collapsed_one(rng, shared):
     table = table_of(rng, n_targets=2)

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import joblib
 import numpy as np
@@ -148,6 +149,42 @@ def test_the_check_can_fail(regressor):
         wrong.elbo_ = [{"x": value}]
         with pytest.raises(AssertionError, match=r"elbo_\.0\.x"):
             check_plain(wrong, "model")
+
+
+# -- size ---------------------------------------------------------------------------------
+
+
+def test_a_default_model_saves_one_triangle():
+    """The one matrix of the size of all covariances; the others follow from the rows."""
+    model = clone(MODELS["nothing set"][0]).fit(X, Y)
+    n_points = len(model._posterior.Z)
+    sizes = sorted((len(each) for each in _arrays(model.__getstate__())), reverse=True)
+    assert sizes[0] == n_points * (n_points + 1) // 2
+    assert sizes[1] <= n_points * X.shape[1]
+    loaded = pickle.loads(pickle.dumps(model))
+    assert_same(loaded, model)
+    for each in (model, loaded):
+        each.set_params(max_iter=20).partial_fit(X[:5] + 0.1, Y[:5])
+    assert_same(loaded, model)
+
+
+def _arrays(value):
+    if isinstance(value, np.ndarray):
+        return [value.ravel()]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
+    return [array for each in items for array in _arrays(each)]
+
+
+def test_triangles_are_exact():
+    A = RNG.normal(size=(2, 5, 5))
+    for each in (A, np.tril(A), A + A.swapaxes(1, 2), np.triu(A)):
+        saved = persistence._packed(Record(each))
+        assert isinstance(saved["A"], dict) == (each is not A and bool(np.any(np.tril(each, -1))))
+        assert_array_equal(persistence._unpacked(saved)["A"], each)
+
+
+class Record(NamedTuple):
+    A: np.ndarray
 
 
 # -- versions -----------------------------------------------------------------------------

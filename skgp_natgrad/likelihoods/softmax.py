@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from .._backend.types import Floats
 from ._families import ClassLikelihood
 
 # Points in prediction, as a multiple of those in training: predictions are made only once.
@@ -102,6 +103,10 @@ class Softmax(ClassLikelihood):
             return _logsumexp_and_softmax(_spread(mean, var, block))[1].mean(0)
 
         return jax.lax.map(average, self._blocks(_PREDICTION_BLOCKS, mean)).mean(0)
+
+    def prediction_points(self, n_latent: int) -> Floats:
+        """The points (S, K) over which class probabilities are averages."""
+        return quasi_normal_points(_PREDICTION_BLOCKS * self.n_points, n_latent)
 
     def _blocks(self, n_blocks, mean):
         """Points for ``mean`` (K, B), in its precision; one block at a time keeps memory at that of a training step."""

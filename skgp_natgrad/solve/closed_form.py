@@ -140,6 +140,12 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     return row_means.improved(optimum, problem, quadratic, share, random_state)
 
 
+def best_q(parameters, constants, table):
+    """The best q of all rows for the hyperparameters as they are, on the inducing points."""
+    prior = prior_of(parameters, constants.masks, constants.jitter)
+    return _best_q(sums_of(parameters, prior, constants, table), np.ravel(parameters.raw_likelihood.variance))[0]
+
+
 def _best_q(sums, log_noise):
     """The best q for these noise variances (K,), and the bound."""
     noise = np.exp(log_noise)

@@ -9,6 +9,7 @@ nor the repetition of the user's rows.
 from __future__ import annotations
 
 import numpy as np
+from scipy import linalg as _linalg
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
@@ -81,6 +82,12 @@ def greedy_variance(X, kernel, n_points, random_state, n_given=0):
         chosen.append(i)
         free[i] = False
     return X[chosen]
+
+
+def thinned(Z, kernel, n_points):
+    """The rows of ``Z`` that `greedy_variance` chooses, found by one factorisation of their whole covariance."""
+    _, order, *_ = _linalg.lapack.dpstrf(kernel(Z), lower=1)
+    return Z[order[:n_points] - 1]
 
 
 def k_means(X, kernel, n_points, random_state, weight=None):

@@ -40,6 +40,12 @@ class NormalScores(NamedTuple):
         """Number of columns."""
         return self.knots.shape[1]
 
+    @property
+    def outer_slopes(self):
+        """The slopes below the first knots and above the last (2, D)."""
+        columns = zip(self.knots.T, self.scores.T, self.scores.T, strict=True)
+        return np.transpose([_outer_slopes(*each) for each in columns])
+
     def forward(self, table):
         """Map ``table`` (N, D) to scores."""
         return self._mapped(snapped(table, self.spans), self.knots, self.scores)

@@ -22,7 +22,7 @@ from ..training.batches import bucket
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
-from ..variational.points import Masks
+from ..variational.points import Masks, factorise_in_place
 from . import inducing_points, placement, requirements
 
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
@@ -37,7 +37,8 @@ class Previous(NamedTuple):
 
     Attributes
     ----------
-    q : Gaussian
+    q : Gaussian or None
+        None where it is the best q of rows that are kept, which `with_best_q` computes again.
     parameters : Parameters
         The parameters at which the later fit starts.
     whitened_by : Parameters
@@ -49,7 +50,7 @@ class Previous(NamedTuple):
     jitter : float
     """
 
-    q: gaussian.Gaussian
+    q: gaussian.Gaussian | None
     parameters: Parameters
     whitened_by: Parameters
     masks: Masks
@@ -63,6 +64,12 @@ def previous_of(state, constants):
     arrays = jax.tree.map(np.asarray, (state.q, state.parameters, constants.masks, constants.prior_mean))
     q, parameters, masks, prior_mean = arrays
     return Previous(q, parameters, parameters, masks, prior_mean, constants.weight, constants.jitter)
+
+
+def common_kernel(plan, parameters):
+    """The sum of the kernels of all latent functions, as one of scikit-learn."""
+    now = jax.tree.map(np.exp, parameters.log_kernels)
+    return functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, now))
 
 
 def init(plan, table, random_state, previous=None, posterior=None):
@@ -90,15 +97,15 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if previous is None:
         q, parameters, masks, prior_mean = _first(plan, table, random_state)
     else:
-        if trains:
-            previous = previous._replace(q=gaussian.separate(previous.q))
-        q, parameters, masks, prior_mean = previous.q, previous.parameters, previous.masks, previous.prior_mean
+        # One step does not read the q of an earlier fit either.
+        q = gaussian.separate(previous.q) if trains else gaussian.standard(len(previous.prior_mean), 0)
+        previous = previous._replace(q=q)
+        _, parameters, _, masks, prior_mean, *_ = previous
     constants = _constants(plan, table, masks, prior_mean)
     if posterior is not None:
-        q, parameters, constants = _follow(plan, table, previous, posterior, constants, random_state)
-    elif previous is not None:
-        if trains:
-            requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
+        q, parameters, constants = _follow(plan, table, previous, constants, random_state)
+    elif previous is not None and trains:
+        requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
     start = initial_state(q, parameters, constants, algorithm.of_steps) if trains else untrained_state(q, parameters)
     return start, constants
@@ -186,19 +193,21 @@ def _differ(first, second):
     return any(map(np.any, map(np.not_equal, jax.tree.leaves(first), jax.tree.leaves(second))))
 
 
-def _follow(plan, table, previous, posterior, constants, random_state):
+def _follow(plan, table, previous, constants, random_state):
     """The start for the next rows of a stream: q, the parameters and the constants."""
     parameters, n_inducing = previous.parameters, plan.n_inducing
+    log_kernels, Z_old = previous.whitened_by.log_kernels, previous.whitened_by.points.Z
     kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]
     if n_inducing is None or isinstance(plan.inducing_init, str):
-        together = functools.reduce(operator.add, map(kernels.to_sklearn, plan.kernels, kernels_now))
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
-        Z = inducing_points.follow(Z, table.sample.X, together, n_inducing, random_state, share)
+        Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
-    past = streaming.of_posterior(posterior.Z, posterior.whiten, previous.q, points.Z)
+    mask = previous.masks.Z
+    whiten = [factorise_in_place(each, Z_old, mask, previous.jitter).inverse * mask for each in log_kernels]
+    past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z)
     q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
     constants = constants._replace(masks=masks, past=past, weight=constants.weight + previous.weight)
     return q, parameters._replace(points=points), constants

@@ -12,7 +12,6 @@ from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
 from ...kernels import from_sklearn, to_sklearn, white
-from ...start import points_or_neighbours
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -89,12 +88,12 @@ def store(estimator, fit, result, calibrate=None):
         plan_=_paragraph(fit.plan, scales, model, result, _of_noise(estimator, fit, result)),
         _x_scale=scales.x,
         _y_scale=scales.y,
-        _posterior=model.posterior,
+        _posterior=model.posterior.read_by(with_variance=True),
         _calibration=model.calibration,
         _dispersion=model.dispersion,
         _neighbours=model.neighbours,
         _rows=_kept_rows(fit),
-        _warm_state=result.previous,
+        _warm_state=_kept_record(fit, result),
         _trained_with=fit.trained_with,
     )
     return left_out
@@ -104,13 +103,20 @@ def _neighbours(fit, result):
     """The rows from which others are predicted; in a stream those of earlier calls and the present ones."""
     if fit.neighbours is None:
         return result.neighbours
-    return points_or_neighbours.joined(fit.neighbours, result.state.parameters, result.constants, fit.table)
+    return svgp.joined_neighbours(fit.neighbours, result.state.parameters, result.constants, fit.table)
 
 
 def _kept_rows(fit):
     """The table, for its log marginal likelihood: none of many rows, of several processes, or of a stream."""
     is_whole = fit.some is fit.table and fit.posterior is None and isinstance(fit.table, svgp.Table)
     return fit.table if is_whole and fit.table.n_rows <= training_table.KEPT_ROWS else None
+
+
+def _kept_record(fit, result):
+    """The record for a later fit, without a q that follows from the rows that are kept."""
+    plan, previous = fit.plan, result.previous
+    one_step = not plan.route.trains and plan.likelihood.conjugate and not len(previous.parameters.points.Z_mean)
+    return previous._replace(q=None) if one_step and _kept_rows(fit) is not None else previous
 
 
 def _calibrated(estimator, fit, result, model):

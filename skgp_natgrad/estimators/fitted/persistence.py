@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from ... import kernels, likelihoods, objectives, priors, svgp
-from ..._backend import __version__
+from ..._backend import __version__, in_place
 from ...kernels import white
 from ...likelihoods import Likelihood
 from ...objectives import Objective
@@ -28,11 +28,9 @@ from ..rows.encoding import Encoding
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 13
+FORMAT = 14
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
-# Fields of `svgp.Previous` that are records of arrays.
-_RECORDS = ("q", "masks")
 # Those of `svgp.Neighbours`.
 _OF_NEIGHBOURS = ("X", "y", "noise", "n_neighbours")
 
@@ -44,13 +42,13 @@ def plain(state):
         # A function belongs to the program that defines it, and a saved model must load in any other.
         state["callback"] = None
         state.pop("_skl_callbacks", None)
-        state["_posterior"] = dict(state["_posterior"]._asdict())
+        state["_posterior"] = _packed(state["_posterior"])
         state["_warm_state"] = _plain_previous(state["_warm_state"])
         calibration = calibration_of(state)
         state["_calibration"] = None if calibration is None else dict(calibration._asdict())
         if state.get("_dispersion") is not None:
             fields = state["_dispersion"]._asdict()
-            state["_dispersion"] = dict(fields) | {"posterior": dict(fields["posterior"]._asdict())}
+            state["_dispersion"] = dict(fields) | {"posterior": _packed(fields["posterior"])}
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
         state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
@@ -87,12 +85,14 @@ def restored(cls, state):
         )
     if "_posterior" not in state:
         return state
-    state["_posterior"] = svgp.Posterior(**state["_posterior"])
+    state["_posterior"] = svgp.Posterior(**_unpacked(state["_posterior"]))
     if state["_calibration"] is not None:
         state["_calibration"] = svgp.Calibration(**state["_calibration"])
     if state.get("_dispersion") is not None:
         fields = state["_dispersion"]
-        state["_dispersion"] = svgp.Dispersion(**fields | {"posterior": svgp.Posterior(**fields["posterior"])})
+        state["_dispersion"] = svgp.Dispersion(
+            **fields | {"posterior": svgp.Posterior(**_unpacked(fields["posterior"]))}
+        )
     if state.get("_neighbours") is not None:
         state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
     if state["encoding_"] is not None:
@@ -103,6 +103,35 @@ def restored(cls, state):
     return state
 
 
+# Square matrices of which one triangle tells the other are saved as this triangle, in half of the space.
+_KINDS = "lower", "symmetric"
+
+
+def _packed(record):
+    """The fields of a named tuple of arrays; of triangular and symmetric matrices a triangle."""
+    return {name: _triangle(each) for name, each in record._asdict().items()}
+
+
+def _triangle(A):
+    if np.ndim(A) != 3 or A.shape[1] != A.shape[2]:
+        return A
+    lower = np.tril(A)
+    kinds = [lower, lower + np.tril(A, -1).swapaxes(1, 2)]
+    kind = next((kind for kind, whole in zip(_KINDS, kinds, strict=True) if np.array_equal(A, whole)), None)
+    return A if kind is None else {"kind": kind, "size": A.shape[1], "rows": A[:, np.tri(A.shape[1], dtype=bool)]}
+
+
+def _unpacked(fields):
+    """Undo `_packed`."""
+    return {name: _matrix(**each) if isinstance(each, dict) else each for name, each in fields.items()}
+
+
+def _matrix(kind, size, rows):
+    A = np.zeros((len(rows), size, size), rows.dtype)
+    A[:, np.tri(size, dtype=bool)] = rows
+    return A if kind == "lower" else np.stack(list(map(in_place.mirrored, A)))
+
+
 def _n_columns(fields):
     return np.shape(fields["knots"])[1] if "knots" in fields else len(fields["scale"])
 
@@ -110,7 +139,8 @@ def _n_columns(fields):
 def _plain_previous(previous):
     fields = previous._asdict()
     parameters, _ = fields.pop("parameters"), fields.pop("whitened_by")
-    fields |= {name: dict(fields[name]._asdict()) for name in _RECORDS}
+    q = fields["q"]
+    fields |= {"masks": dict(fields["masks"]._asdict()), "q": None if q is None else _packed(q)}
     fields["hyperparameters"] = [np.asarray(leaf) for leaf in jax.tree.leaves(parameters[:2])]
     fields |= {name: dict(getattr(parameters, name)._asdict()) for name in ("points", "weights")}
     return dict(fields)
@@ -122,7 +152,7 @@ def _restored_previous(fields, state):
     points, weights = svgp.Points(**fields["points"]), svgp.Weights(**fields["weights"])
     parameters = svgp.Parameters(*hyperparameters, points, weights)
     return svgp.Previous(
-        svgp.Gaussian(**fields["q"]),
+        None if fields["q"] is None else svgp.Gaussian(**_unpacked(fields["q"])),
         parameters,
         parameters,
         svgp.Masks(**fields["masks"]),

@@ -183,6 +183,8 @@ def _in_units_of_model(before, x_scale):
 def _continued(estimator, plan, table, trained_with, previous, streams, random_state):
     """The scales and the record from which a fit continues the previous one, and warnings."""
     scales, shape = _scales_before(estimator, table, streams), (table.n_columns, table.n_targets)
+    if previous.q is None and plan.route.trains:
+        previous = svgp.with_best_q(plan, estimator._rows, previous)
     before = _in_units_of_model(estimator._trained_with, scales.x)
     previous = continuing.continued(previous, plan, before, trained_with, *shape, streams)
     if not streams:

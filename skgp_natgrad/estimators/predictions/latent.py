@@ -12,9 +12,10 @@ from ..._backend.types import ArrayLike, Floats
 from ..fitted import attributes
 from ..rows import class_labels
 from .by_blocks import by_blocks
+from .export import Exportable
 
 
-class LatentDistribution:
+class LatentDistribution(Exportable):
     """Predictions of the latent functions, of every estimator."""
 
     @overload

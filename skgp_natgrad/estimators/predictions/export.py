@@ -1,0 +1,195 @@
+"""Fitted models for services without JAX: one file of arrays, beside a module that predicts from it by NumPy alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils.validation import check_is_fitted
+
+from ... import kernels, likelihoods
+from ...start.normal_scores import NormalScores
+from ..fitted import attributes
+from ..rows.encoding import changing
+from . import skgp_predictor
+
+_LIKELIHOODS = likelihoods.Gaussian, likelihoods.StudentT, likelihoods.Bernoulli, likelihoods.Softmax
+_OF_SKLEARN = {
+    "ConstantKernel": ("constant_value",),
+    "DotProduct": ("sigma_0",),
+    "RBF": ("length_scale",),
+    "Matern": ("length_scale", "nu"),
+    "RationalQuadratic": ("length_scale", "alpha"),
+    "ExpSineSquared": ("length_scale", "periodicity"),
+    "Sum": ("k1", "k2"),
+    "Product": ("k1", "k2"),
+    "Exponentiation": ("kernel", "exponent"),
+}
+_OF_PACKAGE = {kernels.Columns: ("kernel", "columns"), kernels.Laplacian: ("length_scale",)}
+
+
+class Exportable:
+    """The method `export`, of every estimator."""
+
+    def export(self, path: str | os.PathLike[str], return_std: bool = True) -> None:
+        """Write the fitted model for programs that predict by NumPy alone, without this package and JAX.
+
+        Beside the file, ``skgp_predictor.py`` is written: a module whose ``load(path)`` returns a model with `predict`
+        and, of classifiers, ``predict_proba``. It takes arrays of numbers and predicts the same numbers up to rounding.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write, usually with the ending .npz. Its folder must exist.
+        return_std : bool, default=True
+            Whether a regressor's file holds what its standard deviation needs: 8 M\\ :sup:`2` / 2 bytes for M inducing
+            points. Probabilities of classes need it, too.
+
+        Raises
+        ------
+        ValueError
+            If the model has a part that the module does not predict: a mean function, predictions from neighbours,
+            encoded columns of a data frame, a kernel of your own, or a likelihood other than "gaussian", "student_t",
+            "bernoulli" and "softmax".
+
+        Examples
+        --------
+        >>> import tempfile, sys
+        >>> import numpy as np
+        >>> from sklearn.gaussian_process.kernels import RBF
+        >>> from skgp_natgrad import NGDSVGPRegressor
+        >>> X = np.linspace(0, 10, 100)[:, None]
+        >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=12, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> reg.export(f"{folder.name}/sine.npz")
+
+        In the other program, with both files in its folder:
+
+        >>> sys.path.insert(0, folder.name)
+        >>> from skgp_predictor import load
+        >>> model = load(f"{folder.name}/sine.npz")
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> bool(np.allclose(mean, reg.predict(X), atol=1e-10))
+        True
+        >>> sys.path.remove(folder.name)
+        >>> folder.cleanup()
+        """
+        about, arrays = described(self, return_std)
+        with open(path, "wb") as file:
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+        source = Path(skgp_predictor.__file__)
+        shutil.copyfile(source, Path(path).parent / source.name)
+
+
+def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the file of a fitted estimator holds: a description, and arrays by their names."""
+    check_is_fitted(estimator, "_posterior")
+    _check_parts(estimator)
+    model, classes = attributes.model_of(estimator), getattr(estimator, "classes_", None)
+    about = {
+        "format": skgp_predictor.FORMAT,
+        "n_features": estimator.n_features_in_,
+        "kernels": [_plain(kernel, estimator.n_features_in_) for kernel in model.kernels],
+    }
+    with_variance = return_std or classes is not None
+    arrays = _named("x_scale", _of_x(estimator._x_scale)) | _named(
+        "posterior", _of_process(model.posterior, with_variance)
+    )
+    if classes is None:
+        about["single_output"] = bool(getattr(estimator, "_single_output", True))
+        noise = np.broadcast_to(np.asarray(model.likelihood.noise_variance()), (len(model.posterior.alpha), 1))
+        arrays |= _named("y_scale", {"offset": estimator._y_scale.offset, "scale": estimator._y_scale.scale})
+        arrays["noise"] = noise
+        if model.dispersion is not None and return_std:
+            found = model.dispersion._asdict()
+            about["dispersion"] = _plain(found.pop("kernel"), estimator.n_features_in_)
+            posterior = _named("posterior", _of_process(found.pop("posterior"), False))
+            arrays |= _named("dispersion", {k: v for k, v in found.items() if v is not None} | posterior)
+        return about, arrays
+    return _of_classes(estimator, model, about, arrays)
+
+
+def _of_classes(estimator, model, about, arrays):
+    """The description and the arrays with those of class probabilities."""
+    classes, likelihood, calibration = np.asarray(estimator.classes_), model.likelihood, model.calibration
+    if classes.dtype == object:
+        if not all(isinstance(each, str) for each in classes):
+            raise ValueError(f"export: classes_={classes!r} must be strings or numbers.")
+        classes = classes.astype(str)
+    ranks = getattr(estimator, "_class_ranks", None)
+    arrays["classes"], arrays["ranks"] = classes, np.arange(len(classes)) if ranks is None else ranks
+    arrays["calibration"] = np.array([1.0, 1.0] if calibration is None else calibration[:2])
+    if isinstance(likelihood, likelihoods.Bernoulli):
+        return about | {"link": likelihood.link}, arrays
+    arrays["points"] = likelihood.prediction_points(len(model.posterior.alpha))
+    return about | {"link": "softmax"}, arrays
+
+
+def _check_parts(estimator):
+    """Refuse what the predictor does not know."""
+    reasons = {
+        "mean_function": getattr(estimator, "mean_function_", None) is not None,
+        "neighbours": getattr(estimator, "_neighbours", None) is not None,
+        "encoding": changing(estimator) is not None,
+        "likelihood": type(estimator.likelihood_) not in _LIKELIHOODS,
+    }
+    remedies = {
+        "mean_function": "its mean function is an object of its own; export the rest of a fit with mean_function=None",
+        "neighbours": "each row is predicted from its nearest rows in the table; fit with n_neighbors=0",
+        "encoding": "columns of the data frame are encoded; encode them beforehand, and fit to numbers",
+        "likelihood": f"likelihood {type(estimator.likelihood_).__name__} is not among "
+        f"{', '.join(each.__name__ for each in _LIKELIHOODS)}",
+    }
+    found = [remedies[name] for name, is_there in reasons.items() if is_there]
+    if found:
+        raise ValueError(f"This model cannot be exported: {'; '.join(found)}.")
+
+
+def _named(prefix, arrays):
+    return {f"{prefix}.{name}": np.asarray(each) for name, each in arrays.items()}
+
+
+def _of_x(scale):
+    """The scale of X: an affine map, or knots with the slopes outside of them."""
+    found = {} if scale.spans is None else {"spans": scale.spans}
+    if not isinstance(scale, NormalScores):
+        return found | {"offset": scale.offset, "scale": scale.scale}
+    return found | {"knots": scale.knots, "scores": scale.scores, "slopes": scale.outer_slopes}
+
+
+def _of_process(posterior, with_variance):
+    """The arrays of a `svgp.Posterior`."""
+    found = {name: getattr(posterior, name) for name in ("Z", "Z_mean", "alpha", "a", "prior_mean")}
+    if not with_variance:
+        return found
+    if posterior.reduction is None:
+        return found | {"whiten": posterior.whiten, "root_S": posterior.root_S}
+    # One triangle, in half of the space.
+    size = posterior.reduction.shape[1]
+    return found | {
+        "triangle": posterior.reduction[:, np.tri(size, dtype=bool)],
+        "shape": posterior.reduction.shape[:2],
+    }
+
+
+def _plain(kernel, n_columns):
+    """A kernel as a dict of numbers, by scikit-learn's names."""
+    name = type(kernel).__name__
+    fields = _OF_PACKAGE.get(type(kernel))
+    if fields is None and type(kernel).__module__ == "sklearn.gaussian_process.kernels":
+        fields = _OF_SKLEARN.get(name)
+    if fields is None:
+        raise ValueError(f"This model cannot be exported: its kernel contains {kernel!r}, a class of your own.")
+    values = {each: getattr(kernel, each) for each in fields}
+    if "columns" in values:
+        columns = kernels.from_sklearn(kernel, n_columns).value.columns
+        return {"name": name, "kernel": _plain(kernel.kernel, len(columns)), "columns": list(columns)}
+    return {"name": name} | {
+        key: _plain(value, n_columns) if isinstance(value, Kernel) else np.asarray(value, dtype=float).tolist()
+        for key, value in values.items()
+    }

@@ -1,0 +1,172 @@
+"""Exported models: the module that predicts from them imports neither JAX nor scikit-learn, and gives the same."""
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+)
+from sklearn.linear_model import LinearRegression
+
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad.estimators.predictions import skgp_predictor
+from skgp_natgrad.estimators.predictions.export import _plain
+from skgp_natgrad.likelihoods import Bernoulli
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(120, 3))
+Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * RNG.normal(size=120)
+NEW = 1.5 * RNG.normal(size=(40, 3))
+LABELS = np.array(["c", "a", "b"], dtype=object)[(X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0.0)]
+KERNELS = [
+    RBF([1.0, 2.0, 3.0]),
+    Matern(0.7, nu=0.5),
+    Matern([0.7, 1.0, 2.0], nu=1.5),
+    Matern(2.0, nu=2.5),
+    Matern(1.3, nu=np.inf),
+    RationalQuadratic(0.8, 1.7),
+    ExpSineSquared(1.1, 2.3),
+    DotProduct(0.6),
+    kernels.Laplacian([1.0, 2.0, 0.5]),
+    2.0 * RBF(1.2) + ConstantKernel(0.3) * Matern(nu=1.5) ** 2,
+    kernels.Columns(RBF([1.0, 2.0]), [-1, 0]) * kernels.Columns(Matern(nu=0.5), 1),
+]
+GIVEN = {"max_iter": 20, "random_state": 0}
+# Each with a model and targets.
+FITS = {
+    "plain": (NGDSVGPRegressor(RBF(), n_inducing=9, **GIVEN), Y),
+    "two kernels, two outputs": (
+        NGDSVGPRegressor([RBF(), Matern(nu=0.5) + DotProduct()], n_inducing=9, **GIVEN),
+        np.column_stack([Y, X[:, 2]]),
+    ),
+    "softmax": (NGDSVGPClassifier(RBF(), n_inducing=9, likelihood="softmax", **GIVEN), LABELS),
+    "default": (NGDSVGPRegressor(random_state=0), Y + 0.4 * X[:, 2] * RNG.standard_t(3, size=120)),
+    "normal scores": (NGDSVGPRegressor(RBF(), normalize_X="quantile", random_state=0), Y),
+    "Student-t": (NGDSVGPRegressor(RBF(), likelihood="student_t", n_inducing=9, **GIVEN), Y),
+    "steps, mean-only points": (
+        NGDSVGPRegressor(RBF(), solver="ngd", n_inducing=9, n_mean_inducing=9, **GIVEN),
+        Y,
+    ),
+    "decoupled": (NGDSVGPRegressor(RBF(), basis="decoupled", n_inducing=9, **GIVEN), Y),
+    "probit": (NGDSVGPClassifier(RBF(), n_inducing=9, **GIVEN), X[:, 0] + Y > 0.0),
+    "logit": (NGDSVGPClassifier(RBF(), likelihood=Bernoulli("logit"), n_inducing=9, **GIVEN), Y > 0.0),
+    "default classes": (NGDSVGPClassifier(random_state=0), LABELS),
+}
+FAST = ("plain",)
+
+
+@functools.cache
+def fitted(name):
+    model, y = FITS[name]
+    return model.fit(X, y)
+
+
+# What a service runs.
+SERVICE = """
+import sys
+import numpy as np
+sys.path.insert(0, {folder!r})
+from skgp_predictor import load
+model = load({folder!r} + "/model.npz")
+X = np.load({folder!r} + "/X.npy")
+classifies = hasattr(model, "predict_proba")
+found = [model.predict(X), model.predict_proba(X)] if classifies else [*model.predict(X, return_std=True)]
+assert not {{"jax", "sklearn", "skgp_natgrad"}} & set(sys.modules)
+np.savez({folder!r} + "/found.npz", *found)
+"""
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_kernels_are_those_of_scikit_learn(kernel):
+    described = skgp_predictor._of_numbers(_plain(kernel, 3))
+    assert_allclose(skgp_predictor._covariance(described, X, NEW), kernel(X, NEW), rtol=1e-12, atol=1e-12)
+    assert_allclose(skgp_predictor._variance(described, NEW), kernel.diag(NEW), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=() if each in FAST else pytest.mark.slow) for each in FITS])
+def test_a_service_without_jax_predicts_the_same(name, tmp_path):
+    model = fitted(name)
+    model.export(tmp_path / "model.npz")
+    np.save(tmp_path / "X.npy", NEW)
+    subprocess.run([sys.executable, "-I", "-c", SERVICE.format(folder=str(tmp_path))], check=True)
+    with np.load(tmp_path / "found.npz") as file:
+        first, second = (file[each] for each in file.files)
+    if hasattr(model, "predict_proba"):
+        assert_array_equal(first, model.predict(NEW))
+        expected = [second, model.predict_proba(NEW)]
+        assert len(np.unique(first)) > 1
+    else:
+        mean, std = model.predict(NEW, return_std=True)
+        expected = [np.stack([first, second]), np.stack([mean, std])]
+        assert np.ptp(std) > 0.0
+    assert_allclose(*expected, rtol=1e-10, atol=1e-10)
+    # A row for itself, as a service has it.
+    loaded = skgp_predictor.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict(NEW[:1]).shape, model.predict(NEW[:1]).shape)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return fitted("plain")
+
+
+def test_without_the_deviation_the_file_is_small(regressor, tmp_path):
+    regressor.export(tmp_path / "mean.npz", return_std=False)
+    model = skgp_predictor.load(tmp_path / "mean.npz")
+    assert_allclose(model.predict(NEW), regressor.predict(NEW), rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="return_std=True"):
+        model.predict(NEW, return_std=True)
+    assert "triangle" not in "".join(np.load(tmp_path / "mean.npz").files)
+
+
+def test_wrong_rows_are_refused(regressor, tmp_path):
+    regressor.export(tmp_path / "model.npz")
+    model = skgp_predictor.load(tmp_path / "model.npz")
+    for wrong, match in ((NEW[:, :2], "3 columns"), (NEW[0], "3 columns"), (np.full((1, 3), np.nan), "NaN")):
+        with pytest.raises(ValueError, match=match):
+            model.predict(wrong)
+    assert model.predict(NEW[:0]).shape == (0,)
+
+
+def test_another_format_is_refused(regressor, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(skgp_predictor, "FORMAT", 0)
+        regressor.export(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="format 0"):
+        skgp_predictor.load(tmp_path / "model.npz")
+
+
+class OfMyOwn(RBF):
+    """A kernel that the predictor does not know."""
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mean_function_": [LinearRegression()]}, "mean_function=None"),
+        ({"_neighbours": object()}, "n_neighbors=0"),
+        ({"likelihood_": NGDSVGPRegressor(likelihood="poisson").likelihood}, "likelihood str"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(regressor, change, match, tmp_path):
+    other = NGDSVGPRegressor()
+    vars(other).update(vars(regressor) | change)
+    with pytest.raises(ValueError, match=match):
+        other.export(tmp_path / "model.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_of_the_users_own_is_refused():
+    with pytest.raises(ValueError, match="class of your own"):
+        _plain(RBF() + OfMyOwn(), 3)
