@@ -79,11 +79,12 @@ def test_nearest_rows_are_those_of_all_distances(rng, monkeypatch, n_columns, fa
     assert all(len(set(each)) == 40 for each in found.tolist())
 
 
-def test_in_trees_of_very_many_rows_the_nearest_are_so_but_for_a_share(rng, monkeypatch):
-    X, x, factor = rng.normal(size=(3000, 6)), rng.normal(size=(50, 6)), 1.0 + nearest._FARTHER
-    exact = Nearest(X, np.ones(6)).query(x, 40)
+@pytest.mark.parametrize("n_columns", [6, 10])
+def test_in_trees_of_very_many_rows_the_nearest_are_so_but_for_a_share(rng, monkeypatch, n_columns):
+    X, x, factor = rng.normal(size=(3000, n_columns)), rng.normal(size=(50, n_columns)), 1.0 + nearest._FARTHER
+    exact = Nearest(X, np.ones(n_columns)).query(x, 40)
     monkeypatch.setattr(nearest, "_MANY_ROWS", 2999)
-    found = Nearest(X, np.ones(6)).query(x, 40)
+    found = Nearest(X, np.ones(n_columns)).query(x, 40)
     far = [np.take_along_axis(cdist(x, X), each, axis=1) for each in (exact, found)]
     assert np.all(far[0] <= far[1])
     assert np.all(far[1] <= factor * far[0])
@@ -92,7 +93,8 @@ def test_in_trees_of_very_many_rows_the_nearest_are_so_but_for_a_share(rng, monk
     same = np.mean([len(np.intersect1d(*pair)) / 40 for pair in zip(exact, found, strict=True)])
     assert 0.95 < same < 1.0
     # With all rows of the table nothing is left out.
-    assert np.array_equal(np.sort(Nearest(X, np.ones(6)).query(x[:2], 3000)), np.tile(np.arange(3000), (2, 1)))
+    every = Nearest(X, np.ones(n_columns)).query(x[:2], 3000)
+    assert np.array_equal(np.sort(every), np.tile(np.arange(3000), (2, 1)))
 
 
 @pytest.mark.parametrize("n_columns", [2, 20])

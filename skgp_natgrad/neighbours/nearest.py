@@ -12,14 +12,14 @@ from scipy.spatial import cKDTree
 
 from .._backend import threads
 
-# Most columns of a tree. Among 250,000 rows with 8 columns, 200 neighbours took 1.1 ms by a tree and by products; with
-# 12 columns 8 ms by a tree, and 1 ms by products.
-_FEW_COLUMNS = 8
-_LEAF = 32
+# Most columns of a tree of usual size. Among 50,000 rows with 8 columns, 200 neighbours took .7 ms by a tree and .8 by
+# products; with 10 columns 1.0 and .6.
+_FEW_COLUMNS, _LEAF = 8, 32
 # In trees of more than the first number of rows, the k-th row found is farther than the k-th nearest by this share at
 # most. Of 1,000,000 rows with 8 columns, 200 neighbours then take .3 ms instead of .8 and are 99 % the same, and the
-# log density of predictions (of a robot arm of 8 joints) falls by .002; with .6 94 % are, and it falls by .0025.
-_MANY_ROWS, _FARTHER = 250_000, 0.3
+# log density of predictions (of a robot arm of 8 joints) falls by .002; with .6 94 % are, and it falls by .0025. Trees
+# then pay up to more columns: with 15 it is 5 ms, and 14 ms by products.
+_MANY_ROWS, _FARTHER, _FEW_COLUMNS_OF_MANY = 250_000, 0.3, 15
 # Rows of a block for which neighbours are searched; products have blocks of so many numbers, to stay in the cache.
 _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
 # `_smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
@@ -48,8 +48,8 @@ class Nearest:
         self._columns = np.flatnonzero((rates > 0.0) & (np.ptp(X, axis=0) > 0.0))
         self._rates, self.n_rows = rates[self._columns], len(X)
         self._centre = X[:, self._columns].mean(0)
-        X, self._tree = self._scaled(X), None
-        if 0 < len(self._columns) <= _FEW_COLUMNS:
+        X, self._tree, self._is_long = self._scaled(X), None, len(X) > _MANY_ROWS
+        if 0 < len(self._columns) <= (_FEW_COLUMNS_OF_MANY if self._is_long else _FEW_COLUMNS):
             # In the order of a tree's leaves, the rows of a leaf lie side by side: of 1,000,000 rows in 8 columns, 200
             # neighbours then take .8 ms instead of 1.4.
             self._order = np.array(_tree(X).indices)
@@ -108,8 +108,7 @@ class Nearest:
     def _of(self, x, n):
         """The rows nearest to ``x`` (B, D) in units of the rates, at most N of them."""
         if self._tree is not None:
-            share = _FARTHER if self.n_rows > _MANY_ROWS else 0.0
-            return self._order[self._tree.query(x, np.arange(1, n + 1), eps=share)[1]]
+            return self._order[self._tree.query(x, np.arange(1, n + 1), eps=_FARTHER if self._is_long else 0.0)[1]]
         found, size = np.empty((len(x), n), int), max(_NUMBERS // self.n_rows, 1)
         for start in range(0, len(x), size):
             some = x[start : start + size]
