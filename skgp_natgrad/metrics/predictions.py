@@ -155,7 +155,7 @@ def _of_regressor(estimator, X, known, outermost):
             "NGDSVGPRegressor and BayesianRidge do."
         )
     if known:
-        raise TypeError(f"{name} takes no {next(iter(known))}; leave it out of the scorer's arguments.")
+        raise TypeError(f"{name} takes no {next(iter(known))}; leave it out.")
     mean, std = predict(X, return_std=True)
     if not np.all(std > 0.0):
         raise ValueError(f"{name} predicts a standard deviation of zero, which has no density.")
