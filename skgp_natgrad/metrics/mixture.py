@@ -11,6 +11,8 @@ from scipy.special import logsumexp
 from .distribution import PredictiveDistribution
 
 _TOLERANCES = {"xatol": 0.0, "xrtol": 1e-13, "fatol": 0.0, "frtol": 0.0}
+# The status of a search between two ends with the same sign.
+_NO_BRACKET = -1
 
 
 class Mixture(PredictiveDistribution):
@@ -73,9 +75,13 @@ class Mixture(PredictiveDistribution):
                 low, high = np.where(reached, low, middle), np.where(reached, middle, high)
             return high
         root = elementwise.find_root(excess, (low, high), args=(rows,), tolerances=_TOLERANCES)
+        if np.any(root.status < _NO_BRACKET):
+            raise FloatingPointError(
+                f"No quantile was found at {np.sum(root.status < _NO_BRACKET)} of {len(low)} rows; leave them out."
+            )
         # Where the parts agree, rounding may hide the change of sign.
         at_end = np.where(excess(low, rows) >= 0.0, low, high)
-        return np.where(root.success, root.x, at_end)
+        return np.where(root.status == _NO_BRACKET, at_end, root.x)
 
     def _knots(self, n_knots):
         n_each = max(5, n_knots * 5 // len(self.parts))

@@ -87,9 +87,8 @@ def predictive_distribution(
 
 def predictions_of(estimator, X, **known):
     """As `predictive_distribution`; of a classifier a tuple of itself and its rows."""
-    inner, rows = unwrapped(estimator, X)
-    if is_classifier(inner):
-        return inner, rows
+    if is_classifier(unwrapped(estimator)[0]):
+        return unwrapped(estimator, X)
     return _found(estimator, X, {name: value for name, value in known.items() if value is not None}, estimator)
 
 
@@ -144,6 +143,7 @@ def _of_regressor(estimator, X, known, outermost):
     """The distribution of an estimator that wraps no other."""
     name = type(estimator).__name__
     if hasattr(estimator, "predict_log_density"):
+        check_is_fitted(estimator)
         return OfRegressor(estimator, X, known)
     predict = getattr(estimator, "predict", None)
     if predict is None or "return_std" not in inspect.signature(predict).parameters:
@@ -155,7 +155,7 @@ def _of_regressor(estimator, X, known, outermost):
             "NGDSVGPRegressor and BayesianRidge do."
         )
     if known:
-        raise TypeError(f"{name} takes no {next(iter(known))}; leave it out of the scorer's arguments.")
+        raise TypeError(f"{name} takes no {next(iter(known))}; leave it out.")
     mean, std = predict(X, return_std=True)
     if not np.all(std > 0.0):
         raise ValueError(f"{name} predicts a standard deviation of zero, which has no density.")
