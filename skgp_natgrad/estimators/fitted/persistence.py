@@ -28,7 +28,7 @@ from ..rows.encoding import Encoding
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 13
+FORMAT = 14
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # Fields of `svgp.Previous` that are records of arrays.
