@@ -95,6 +95,12 @@ class Dispersion(NamedTuple):
         return MixtureTotal(*of_all, self.weights, self.centres, self.bandwidth)
 
     @property
+    def error_df(self) -> Floats:
+        """Degrees of freedom (T, 1): infinite if the errors are normal, NaN if they are a mixture of normals."""
+        is_mixture = np.zeros(self.df.shape, bool) if self.share is None else self.share > 0.0
+        return np.where(self.df < NORMAL_DF, self.df, np.where(is_mixture, np.nan, np.inf))
+
+    @property
     def inflation(self) -> Floats:
         """The variance of a Student-t variable of scale one: (T, 1)."""
         return 1.0 / variance_share(self.df)
