@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import svgp
 from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
@@ -30,7 +29,8 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
     Attributes
     ----------
     error_df_ : float or ndarray of shape (n_outputs,)
-        Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal.
+        Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal, NaN if they
+        are a mixture of normals.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
     mean_function_ : callable, list of regressors or None
@@ -184,11 +184,11 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
 
     @property
     def error_df_(self) -> float | Floats:
-        """Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if they are normal."""
+        """Degrees of freedom of the Student-t errors; infinite if they are normal, NaN if a mixture of normals."""
         check_is_fitted(self, "_posterior")
         found = np.full(len(self._y_scale.scale), np.inf)
         if self._dispersion is not None:
-            found = np.where(self._dispersion.df[:, 0] < svgp.NORMAL_DF, self._dispersion.df[:, 0], np.inf)
+            found = self._dispersion.error_df[:, 0]
         return float(found[0]) if self._single_output else found
 
     def __sklearn_tags__(self):

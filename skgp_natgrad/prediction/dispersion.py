@@ -16,6 +16,9 @@ Occasional large errors have a component of their own: with probability ``share`
 its variance is ``spread`` times v(x) + s^2, without the factor (Box and Tiao 1968, "A Bayesian approach to some outlier
 problems").
 
+Errors whose tails are light, or that are skew, have noise of another distribution: a mixture of normals on an even grid
+(`errors`), and df is then infinite.
+
 In gaps between the rows, and beyond them, v(x) is larger than at any left-out row. No error tells about this excess, so
 it is added without the factor.
 
@@ -27,16 +30,14 @@ have.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.stats import norm, t
 from scipy import special
 from sklearn.gaussian_process.kernels import Kernel
 
 from .._backend.types import Floats
-from ..likelihoods import LocationLikelihood
+from .errors import MixtureTotal, StudentTotal, variance_share
 from .posterior import Posterior
 
 # Degrees of freedom of a Student-t variable that stands for a normal one: with more, rounding of the density grows.
@@ -60,6 +61,8 @@ class Dispersion(NamedTuple):
         included; None where no target has one.
     least : ndarray of shape (T, 1)
         The least variance of y, where it is rounded.
+    weights, centres, bandwidth : ndarrays of shapes (T, K), (T, K) and (T, 1), or None
+        The distribution of the noise: see `MixtureTotal`; None where no target has one.
 
     Examples
     --------
@@ -79,16 +82,28 @@ class Dispersion(NamedTuple):
     share: np.ndarray | None = None
     spread: np.ndarray | None = None
     least: np.ndarray = np.zeros((1, 1))
+    weights: np.ndarray | None = None
+    centres: np.ndarray | None = None
+    bandwidth: np.ndarray | None = None
 
     @property
     def errors(self) -> StudentTotal:
-        """The distribution of y given its mean and squared scale; where it has a wide part, see `wide`."""
-        return StudentTotal(self.df, 0.0 * self.df if self.share is None else self.share)
+        """The distribution of y given its mean and squared scale, and `of_rows`."""
+        of_all = self.df, 0.0 * self.df if self.share is None else self.share
+        if self.weights is None:
+            return StudentTotal(*of_all)
+        return MixtureTotal(*of_all, self.weights, self.centres, self.bandwidth)
+
+    @property
+    def error_df(self) -> Floats:
+        """Degrees of freedom (T, 1): infinite if the errors are normal, NaN if they are a mixture of normals."""
+        is_mixture = np.zeros(self.df.shape, bool) if self.share is None else self.share > 0.0
+        return np.where(self.df < NORMAL_DF, self.df, np.where(is_mixture, np.nan, np.inf))
 
     @property
     def inflation(self) -> Floats:
         """The variance of a Student-t variable of scale one: (T, 1)."""
-        return 1.0 / _share(self.df)
+        return 1.0 / variance_share(self.df)
 
     @property
     def overlap(self) -> Floats:
@@ -97,12 +112,15 @@ class Dispersion(NamedTuple):
         of_most = half * np.exp(2.0 * (special.gammaln(half - 0.5) - special.gammaln(half)))
         return of_most if self.share is None else (1.0 - self.share) ** 2 * of_most
 
-    def wide(self, noise: Floats, var: Floats, known: Floats | None = None) -> Floats | None:
-        """The variance of the wide part (T, B), which the errors are `given`; None without one."""
+    def of_rows(
+        self, log_factor: Floats, noise: Floats, var: Floats, known: Floats | None = None, xp: ModuleType = np
+    ) -> Floats | None:
+        """What the errors are `given`: variances of the wide part (T, B) and, of mixtures, of the noise; or None."""
         if self.share is None:
             return None
-        found = self.spread * (var + noise)
-        return found if known is None else found + known
+        wide = self.spread * (var + noise)
+        wide = wide if known is None else wide + known
+        return wide if self.weights is None else xp.concatenate([wide, xp.exp(log_factor) * noise])
 
     def latent(self, log_factor: Floats, var: Floats, xp: ModuleType = np) -> Floats:
         """The squared scale of the latent functions (T, B), from their variances and the logarithm of the factor."""
@@ -114,8 +132,22 @@ class Dispersion(NamedTuple):
     ) -> Floats:
         """The squared scale of y (T, B). Known variances of the noise are added to its variance as they are."""
         found = self.latent(log_factor, var, xp) + xp.exp(log_factor) * noise
-        found = xp.maximum(found, self.least * _share(self.df))
-        return found if known is None else found + known * _share(self.df)
+        found = xp.maximum(found, self.least * variance_share(self.df))
+        return found if known is None else found + known * variance_share(self.df)
+
+    def noise(
+        self, log_factor: Floats, noise: Floats, known: Floats | None, shape: tuple[int, ...], random_state: Any
+    ) -> Floats:
+        """Draws of the noise (T, B, S), before they are multiplied by those of `mixing`."""
+        total = self.total(log_factor, noise, np.zeros(shape[:2]), known)
+        if self.weights is None:
+            return np.sqrt(total)[..., None] * random_state.standard_normal(shape)
+        own = np.exp(log_factor) * noise
+        ends, at = np.cumsum(self.weights, axis=1)[:, :-1], random_state.uniform(size=shape)
+        which = [np.searchsorted(*each, side="right") for each in zip(ends, at, strict=True)]
+        centres = np.stack([each[index] for each, index in zip(self.centres, which, strict=True)])
+        rest = np.sqrt(total - own * (1.0 - self.bandwidth**2))
+        return centres * np.sqrt(own)[..., None] + rest[..., None] * random_state.standard_normal(shape)
 
     def mixing(self, shape: tuple[int, ...], random_state: np.random.RandomState) -> Floats:
         """Draws of the factors that make Student-t draws of Gaussian ones; an array for each target."""
@@ -127,48 +159,3 @@ class Dispersion(NamedTuple):
         """The Student-t draws (T, B, S) with some replaced by draws of the wide part, of variances (T, B)."""
         is_wide = random_state.uniform(size=deviations.shape) < self.share[..., None]
         return np.where(is_wide, np.sqrt(wide)[..., None] * random_state.standard_normal(deviations.shape), deviations)
-
-
-def _share(df):
-    """(df - 2) / df."""
-    return 1.0 - 2.0 / df
-
-
-class StudentTotal(LocationLikelihood):
-    """y = mean + sqrt(var) t, where t is Student-t, and ``var`` the squared scale of y, noise included.
-
-    `given` the variances of a wide part, y is instead normal around the mean with the probability ``share``.
-
-    Parameters
-    ----------
-    df, share : array of shape (T, 1)
-        Degrees of freedom, and the probability of the wide part.
-    """
-
-    parameters = ("df", "share")
-    known = ("wide",)
-
-    def __init__(self, df, share):
-        self.df, self.share = df, share
-
-    def log_density_each(self, mean, var, y):
-        found = t.logpdf(y, self.df, mean, jnp.sqrt(var))
-        if self.rows is None:
-            return found
-        of_wide = norm.logpdf(y, mean, jnp.sqrt(self.rows[0])) + jnp.log(self.share)
-        return jnp.logaddexp(found + jnp.log1p(-self.share), of_wide)
-
-    def predictive_moments(self, mean, var):
-        found = var / _share(self.df)
-        return mean, found if self.rows is None else (1.0 - self.share) * found + self.share * self.rows[0]
-
-    def predictive_cdf(self, mean, var, y):
-        least = np.finfo(float).tiny
-        found = special.stdtr(self.df, (y - mean) / np.sqrt(np.maximum(var, least)))
-        if self.rows is None:
-            return found
-        of_wide = special.ndtr((y - mean) / np.sqrt(np.maximum(self.rows[0], least)))
-        return found + self.share * (of_wide - found)
-
-    def predictive_quantile(self, mean, var, level):
-        return None if self.rows is not None else mean + special.stdtrit(self.df, level) * np.sqrt(var)

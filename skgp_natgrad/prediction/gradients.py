@@ -33,9 +33,9 @@ def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, kn
         if dispersion is None:
             return likelihood.given(known), mean, var
         log_factor, _ = latent_moments((dispersion.kernel,), dispersion.posterior, X, with_variance=False)
-        noise = likelihood.noise_variance()
-        errors = dispersion.errors.given(dispersion.wide(noise, var, known))
-        return errors, mean, dispersion.total(log_factor, noise, var, known, jnp)
+        variances = likelihood.noise_variance(), var, known
+        errors = dispersion.errors.given(dispersion.of_rows(log_factor, *variances, jnp))
+        return errors, mean, dispersion.total(log_factor, *variances, jnp)
 
     def totals(X):
         # A row's prediction does not depend on other rows: the derivatives of the sums are those of the rows.

@@ -179,11 +179,11 @@ def sample_targets(
     mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
     if model.dispersion is not None:
         log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
-        noise = model.dispersion.total(log_factor, model.likelihood.noise_variance(), np.zeros(mean.shape[:2]), known)
-        deviations += np.sqrt(noise)[..., None] * random_state.standard_normal(deviations.shape)
+        noise = model.likelihood.noise_variance()
+        deviations += model.dispersion.noise(log_factor, noise, known, deviations.shape, random_state)
         deviations *= model.dispersion.mixing(deviations.shape[1:], random_state)
         if model.dispersion.share is not None:
-            wide = distribution(model, X, device, known=known)[3]
+            wide = distribution(model, X, device, known=known)[3][: len(deviations)]
             deviations = model.dispersion.mixed(deviations, wide, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:

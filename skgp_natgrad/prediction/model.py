@@ -179,11 +179,11 @@ def predict(
     if dispersion is not None and function in _DISPERSED:
         if function is evaluate.latent_moments:
             return _latent_moments(model, X, device, n_devices, offset)
-        errors, *moments, wide = distribution(model, X, device, n_devices, offset, known)
+        errors, *moments, of_rows = distribution(model, X, device, n_devices, offset, known)
         if function is evaluate.target_moments:
-            return function(errors.given(wide), *moments)
+            return function(errors.given(of_rows), *moments)
         with _device.computation(device, n_devices, required=False):
-            return evaluate.at_moments(function, errors, *moments, *targets, known=wide)
+            return evaluate.at_moments(function, errors, *moments, *targets, known=of_rows)
     if calibration is not None and function in _CALIBRATED:
         likelihood = Calibrated(likelihood, calibration)
     if offset is not None or known is not None or neighbours is not None:
@@ -234,7 +234,7 @@ def distribution(
         With a dispersion that of y given its mean and squared scale, which are returned for the latent moments.
     mean, var : ndarray of shape (K, N)
     known : ndarray of shape (P T, N) or None
-        With a dispersion the variances of the wide part of the errors.
+        With a dispersion what `Dispersion.of_rows` returns.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def distribution(
         model.dispersion.errors,
         mean,
         model.dispersion.total(log_factor, *variances),
-        model.dispersion.wide(*variances),
+        model.dispersion.of_rows(log_factor, *variances),
     )
 
 

@@ -3,8 +3,8 @@
 A Gaussian process regresses the logarithms of squared leave-one-out errors on X, in closed form. The distribution of
 the errors (`errors`) is fitted to its own leave-one-out predictions, which show whether it predicts new rows at all.
 For each target the dispersion is used if it raises the density of left-out rows by more than two standard errors; with
-constant noise that seldom happens. The squared error of a rounded target is at least the variance of rounding
-(`solve.left_out`).
+constant noise that seldom happens. Noise of another distribution (`mixture`) is chosen last. The squared error of a
+rounded target is at least the variance of rounding (`solve.left_out`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from .. import kernels as _kernels
 from .._backend import device as _device
 from .._backend import placement, threads
+from .._backend.rows import filled_up
 from .._backend.types import Seed
 from ..likelihoods import Gaussian
 from ..prediction import posterior as _posterior
@@ -29,7 +30,7 @@ from ..training.long_table import AnyTable
 from ..training.loop import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
-from . import sizes
+from . import mixture, sizes
 from .candidates import matern12
 from .plan import Plan
 from .refinement import fitted_kernel
@@ -129,14 +130,28 @@ def fit(left_out, random_state):
     if left_out.leverage is not None and process.leverage is not None:
         for each, rows, k in zip(predicted, process.leverage, told, strict=True):
             each[some] += _unseen(left_out, rows, np.flatnonzero(some), k, floors[k])
-    found = np.tile(_errors.Errors(), (len(seen), 1))
+    found, mixtures = np.tile(_errors.Errors(), (len(seen), 1)), [mixture.NONE] * len(seen)
     for each, k in zip(predicted, told, strict=True):
-        found[k] = _errors.best(_seen(left_out, each, k, floors[k]))
+        rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(each))
+        of_target = _seen(left_out, each, k, rows, floors[k])
+        mixtures[k], found[k] = mixture.better(of_target, left_out.noise[k, rows], _errors.best(of_target))
     if np.all(found == _errors.Errors()):
         return None
     # The factor of a target without errors is one.
     dispersion = process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
-    return dispersion._replace(least=_LEAST_OF_ROUNDED**2 * floors[:, None])
+    return dispersion._replace(least=_LEAST_OF_ROUNDED**2 * floors[:, None], **_of_noise(mixtures))
+
+
+def _of_noise(mixtures):
+    """The fields of a `Dispersion` for the `Mixture` of each target, if any is one."""
+    if all(each is mixture.NONE for each in mixtures):
+        return {}
+    n_components = max(len(each.weights) for each in mixtures)
+    weights, centres = (
+        np.stack([filled_up(getattr(each, name), n_components, value=0.0) for each in mixtures])
+        for name in ("weights", "centres")
+    )
+    return {"weights": weights, "centres": centres, "bandwidth": np.array([[each.bandwidth] for each in mixtures])}
 
 
 def _floor(left_out, k, rows):
@@ -166,9 +181,8 @@ def _unseen(left_out, leverage, some, k, floor):
     return np.einsum("ij,ji->i", leverage, np.nan_to_num(change)) / rest
 
 
-def _seen(left_out, predicted, k, floor):
-    """The `Seen` of the k-th target, with predicted logarithms (B,)."""
-    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(predicted))
+def _seen(left_out, predicted, k, rows, floor):
+    """The `Seen` of the k-th target at some rows, with predicted logarithms (B,) of all."""
     of_target = (getattr(left_out, name)[k, rows] for name in ("error", "variance"))
     counts = (getattr(left_out, name)[k, rows] for name in ("weight", "n_each"))
     return _errors.Seen(*of_target, predicted[rows], *counts, np.ravel(left_out.width)[k] if floor else 0.0)

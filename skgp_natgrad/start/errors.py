@@ -99,7 +99,7 @@ class Seen(NamedTuple):
         if self.width:
             # The distribution is symmetric, and the lower tail has more digits.
             near, far = (np.abs(self.error) + side * 0.5 * self.width for side in (-1.0, 1.0))
-            inside = self._below(errors, -near) - self._below(errors, -far)
+            inside = self.below(errors, -near) - self.below(errors, -far)
             return np.log(np.maximum(inside, np.finfo(float).tiny)) - np.log(self.width)
         found = stats.t.logpdf(self.error, errors.df, scale=np.sqrt(self.squared_scale(errors)))
         if not errors.share:
@@ -126,10 +126,10 @@ class Seen(NamedTuple):
 
     def coverage(self, errors, levels):
         """The shares of the errors inside central intervals of these levels."""
-        inside = 1.0 - 2.0 * self._below(errors, -np.abs(self.error))
+        inside = 1.0 - 2.0 * self.below(errors, -np.abs(self.error))
         return np.array([np.average(inside <= level, weights=self.weight) for level in levels])
 
-    def _below(self, errors, bound):
+    def below(self, errors, bound):
         """The probability of an error below each bound."""
         found = special.stdtr(errors.df, bound / np.sqrt(self.squared_scale(errors)))
         if not errors.share:

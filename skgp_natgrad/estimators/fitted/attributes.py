@@ -206,7 +206,8 @@ def _of_dispersion(dispersion):
         return ""
     each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
     varies = "the deviation varies with X, " if np.any(dispersion.posterior.alpha) else ""
-    return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each})"
+    mixed = "" if dispersion.weights is None else "; the noise is a mixture of normals"
+    return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each}){mixed}"
 
 
 def _form(kernel):

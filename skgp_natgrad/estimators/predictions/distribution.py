@@ -214,10 +214,10 @@ class TargetDistribution(TargetRows):
 
         Notes
         -----
-        The distribution is that of the likelihood, averaged over the latent posterior, or a Student-t if the standard
-        deviation is calibrated (``calibrate``). With Gaussian noise the quantiles have a closed form; other
-        distribution functions are integrated and inverted, about a millisecond for each row and quantile (ten with
-        ``likelihood="chained_beta"``).
+        The distribution is that of the likelihood, averaged over the latent posterior, or a Student-t or a mixture of
+        normals if the standard deviation is calibrated (``calibrate``). Under normal and Student-t errors the quantiles
+        have a closed form; other distribution functions are integrated and inverted, about a millisecond for each row
+        and quantile (ten with ``likelihood="chained_beta"``).
 
         Examples
         --------
