@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import threads
-from . import dense, evidence, neighbours
+from . import dense, evidence, neighbours, turned
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, matern52, seasonal
 from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
@@ -142,10 +142,25 @@ def best_kernels(
     firsts = [firsts[index], *(compared(view, each) for each in more)]
     further = further if index == 0 else []
     ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
+    ranked = [(view, each) for each in ranked]
+    if not is_small and few is None and not tables[0].per_target:
+        ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
     samples = _samples(view, rows, of_labels)
-    pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
+    pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
+    found = threads.for_each(lambda each: refined(*each, effort.final_iterations, judges), pairs)
     return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+
+
+def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
+    """The best kernels, with the best one on linear combinations of columns in the first place if it is better."""
+    best = max(firsts, key=lambda each: each.density)
+    other, parts, first = turned.first(view, parts, best, n_iterations, compared)
+    if other is None:
+        return ranked
+    found = _ranked(other, parts, [first], compared, None, n_iterations, [])[0]
+    if not found.density > ranked[0][1].density + turned.CLEARLY:
+        return ranked
+    return [(other, found), *ranked[:1]]
 
 
 def _smooth_ones(views, rows, n_rows, effort):

@@ -85,6 +85,10 @@ class View:
         """Number of columns that vary."""
         return np.count_nonzero(self.varies)
 
+    def turn(self, table):
+        """A table with the columns of the view: see `turned.TurnedView`."""
+        return table
+
     def start(self, make, length_scale, noise, tie):
         """Start, bounds and weak prior for the hyperparameters of a kernel of `candidates`; ``noise`` is a log."""
         kernel, *bounds = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))
