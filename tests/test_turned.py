@@ -2,6 +2,7 @@
 
 import pickle
 
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -10,10 +11,11 @@ from sklearn.gaussian_process.kernels import Matern
 from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
-from skgp_natgrad._backend.flat import flat
+from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad.kernels import LinearTransform
 from skgp_natgrad.start import evidence, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
+from skgp_natgrad.start.refinement import Candidate
 from skgp_natgrad.start.splits import Split
 from skgp_natgrad.start.turned import TurnedView
 from skgp_natgrad.start.view import View
@@ -61,9 +63,13 @@ def test_its_kernel_is_that_of_the_turned_columns(rng, make):
     X = np.insert(table.X, 2, 7.0, axis=1)
     X[:, 1] = 2.0 * X[:, 4]
     view = View(table._replace(X=X))
-    other = TurnedView(view, outer_of(rng, view))
-    assert other.width == 4
-    assert other.n_columns == 4
+    # No function of these rows has a slope across the plane on which they lie.
+    across = np.linalg.svd(view.table.X[:, view.varies])[2][-1]
+    slopes = rng.normal(size=(9, 5)) @ (np.eye(5) - np.outer(across, across))
+    outer = np.zeros((8, 8))
+    outer[np.ix_(view.varies, view.varies)] = slopes.T @ slopes
+    other = TurnedView(view, outer)
+    assert other.width == other.n_columns == 4
     start, (low, high), _ = other.start(make, 0.7 * other.longest, 0.0, np.inf)
     assert np.all((flat(low) <= flat(start)) & (flat(start) <= flat(high)))
     kernel = other.to_sklearn(make, start.kernel)
@@ -121,6 +127,37 @@ def test_columns_stay_where_directions_do_not_predict_better(rng):
     assert (same, best) == (parts, candidate)
     two = split_of(rng, X[:, :2], y, 120)
     assert turned.first(*two, 15, None)[0] is None
+
+
+@pytest.mark.parametrize("make", [matern52, rough_and_smooth])
+def test_mixed_directions_start_as_they_are(rng, make):
+    """Their evidence has the gradient of finite differences, and so has the prior, which is narrow for the matrix."""
+    view = View(table_of(rng, n_columns=3))
+    other = TurnedView(view, outer_of(rng, view))
+    at = other.start(make, 0.4 * other.longest, np.log(0.1), np.inf)[0]
+    candidate = turned.mixed(other, Candidate(make, np.inf, (evidence.Best(at, 0.0),), 0.0))
+    start = candidate.best[0].hyperparameters
+    assert evidence.value(start, other.table) == pytest.approx(evidence.value(at, other.table), abs=1e-8)
+    x = flat(start)
+    x = x + 0.05 * rng.normal(size=len(x))
+    moved = rebuilt(x, start)
+    kernel = other.to_sklearn(candidate.make, moved.kernel)
+    assert_allclose(kernel(view.given.X), evidence.covariance_of_rows(moved.kernel, other.table.X), atol=1e-5)
+    _, _, prior = other.start(candidate.make, other.longest, 0.0, np.inf)
+    _, gradient = evidence.value_and_gradient(moved, other.table)
+    places = np.flatnonzero(np.abs(flat(gradient)) > 1e-6)
+    assert len(places) > 10
+    for function, slope in (
+        (lambda x: evidence.value(rebuilt(x, start), other.table), flat(gradient)),
+        (lambda x: prior(x)[0], prior(x)[1]),
+    ):
+        for i in places[:: len(places) // 8]:
+            step = 1e-5 * (np.arange(len(x)) == i)
+            assert slope[i] == pytest.approx((function(x + step) - function(x - step)) / 2e-5, rel=1e-5, abs=1e-6)
+    # The deviations of the prior: .1 for an entry, three for a logarithm.
+    curvature = [prior(x + e)[1] @ e - prior(x)[1] @ e for e in np.eye(len(x))]
+    is_entry = flat(jax.tree.map(lambda leaf: np.full(np.shape(leaf), float(np.ndim(leaf) == 2)), start)) > 0.0
+    assert_allclose(curvature, np.where(is_entry, -100.0, -1.0 / 9.0), rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ def best_kernels(
 
 
 def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
-    """The best kernels, with the best one on linear combinations of columns in the first place if it is better."""
+    """The best kernels in their views; before them the best one on directions, if better, without and with mixing."""
     best = max(firsts, key=lambda each: each.density)
     other, parts, first = turned.first(view, parts, best, n_iterations, compared)
     if other is None:
@@ -160,7 +160,8 @@ def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
     found = _ranked(other, parts, [first], compared, None, n_iterations, [])[0]
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
-    return [(other, found), *ranked[:1]]
+    # If only one kernel is asked for, nothing will compare several.
+    return [(other, found), *([(other, turned.mixed(other, found)), ranked[0]] if len(ranked) > 1 else [])]
 
 
 def _smooth_ones(views, rows, n_rows, effort):
