@@ -145,10 +145,14 @@ def best_kernels(
     ranked = [(view, each) for each in ranked]
     if not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
-    samples = _samples(view, rows, of_labels)
+    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, judges)
+
+
+def _at_more_rows(ranked, samples, n_iterations, judges):
+    """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one."""
     pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda each: refined(*each, effort.final_iterations, judges), pairs)
-    return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+    found = threads.for_each(lambda each: refined(*each, n_iterations, judges), pairs)
+    return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
 def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
