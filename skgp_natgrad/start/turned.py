@@ -158,25 +158,51 @@ def first(view, parts, candidate, n_iterations, compared):
 
 def _turned(base, base_parts, view, parts, candidate, n_iterations):
     """The next round: a view turned by what a candidate in a view has learned, its parts, and its candidate."""
-    at, rows = candidate.best[0].hyperparameters, parts[0].rows
-    outer = evidence.outer_product_of_slopes(at, rows)
-    if outer is None or not np.all(np.isfinite(outer)):
-        return None
-    if view is not None:
-        outer = view.matrix @ outer[: view.width, : view.width] @ view.matrix.T
-    if not np.sum(outer**2) - np.sum(np.diag(outer) ** 2) > _OFF_DIAGONAL * np.sum(outer**2):
+    at = candidate.best[0].hyperparameters
+    outer = _outer(at, view or base, parts[0].rows)
+    if outer is None or not _beside_diagonal(outer) > _OFF_DIAGONAL:
         return None
     turned = TurnedView(base, outer)
     parts = [Split(turned.turn(part.rows), turned.turn(part.others)) for part in base_parts]
-    start, bounds, prior = turned.start(matern52, _lengths(at, view or base, turned), at.noise, np.inf)
-    best = evidence.maximise(start, bounds, parts[0].rows, n_iterations, prior)
+    kernel = _along(at.kernel, view or base, turned)
+    _, bounds, prior = turned.start(matern52, turned.longest, at.noise, np.inf)
+    best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, n_iterations, prior)
     density = evidence.held_out_density(best.hyperparameters, *parts[0])
     return turned, parts, Candidate(matern52, np.inf, (best,), density)
 
 
-def _lengths(hyperparameters, view, turned):
-    """Lengthscales of a Matern 5/2 in a view along the directions of another one, with the same base."""
-    rates = np.exp(-2.0 * hyperparameters.kernel.k2.length_scale)
-    matrix = getattr(view, "matrix", np.eye(len(rates)))
-    along = (turned.matrix.T @ matrix) ** 2 @ rates[: matrix.shape[1]]
-    return filled_up(1.0 / np.sqrt(along), len(rates), value=np.inf)
+def again(view, candidate, rows):
+    """The candidate in a view that is turned by what it learns from more rows of the base view; and that view."""
+    at = candidate.best[0].hyperparameters
+    outer = _outer(at, view, view.turn(rows))
+    if outer is None:
+        return view, candidate
+    turned = TurnedView(view.base, outer)
+    best = candidate.best[0]._replace(hyperparameters=at._replace(kernel=_along(at.kernel, view, turned)))
+    return turned, candidate._replace(best=(best,))
+
+
+def _outer(hyperparameters, view, rows):
+    """The mean outer product of gradients at rows of a view, in the columns of its base; None if there is none."""
+    outer = evidence.outer_product_of_slopes(hyperparameters, rows)
+    if outer is None or not np.all(np.isfinite(outer)):
+        return None
+    return view.matrix @ outer[: view.width, : view.width] @ view.matrix.T if isinstance(view, TurnedView) else outer
+
+
+def _beside_diagonal(outer):
+    """The share of the squared entries beside the diagonal; zero for a constant function."""
+    squares = outer**2
+    return 1.0 - np.trace(squares) / squares.sum() if squares.sum() > 0.0 else 0.0
+
+
+def _along(kernel, view, turned):
+    """The kernel of logarithms of a view, its lengthscales along the directions of another view of the same base."""
+    matrix = view.matrix if isinstance(view, TurnedView) else np.eye(len(view.longest))
+    squares = (turned.matrix.T @ matrix) ** 2
+
+    def along(logs):
+        rates = squares @ np.exp(-2.0 * logs[: matrix.shape[1]])
+        return np.log(np.clip(filled_up(rates**-0.5, len(logs), value=np.inf), *turned.limits))
+
+    return jax.tree.map(lambda logs: along(logs) if np.ndim(logs) else logs, kernel)
