@@ -176,6 +176,21 @@ def test_the_evidence_trains_the_matrix(rng):
 
 
 @pytest.mark.slow
+def test_its_evidence_and_what_is_left_out(rng):
+    X, A = rng.normal(size=(40, 3)), np.array(MATRIX)
+    y = np.sin(2.0 * X @ A[:, 0]) + 0.1 * rng.normal(size=40)
+    kernel = 1.0 * LinearTransform(sk.RBF([1.0, 2.0], "fixed"), A) + sk.WhiteKernel(0.1)
+    model = NGDSVGPRegressor(kernel, normalize_X=False, normalize_y=False, random_state=0).fit(X, y)
+    exact = GaussianProcessRegressor(model.kernel_, alpha=0.0, optimizer=None).fit(X, y)
+    theta = model.kernel_.theta + 0.1
+    found, expected = (each.log_marginal_likelihood(theta, eval_gradient=True) for each in (model, exact))
+    assert_allclose(found[0], expected[0], atol=1e-5)
+    assert_allclose(found[1], expected[1], atol=1e-3)
+    precision = np.linalg.inv(model.kernel_(X))
+    assert_allclose(model.leave_one_out_.residual.ravel(), (precision @ y) / np.diag(precision), atol=1e-4)
+
+
+@pytest.mark.slow
 def test_steps_train_the_matrix(rng):
     X = rng.normal(size=(100, 3))
     y = np.sin(2.0 * X @ [0.6, -0.8, 0.0])
