@@ -293,6 +293,9 @@ KERNELS = [
     kernels.Laplacian(0.7),
     kernels.Laplacian([0.5, 1.0, 2.0]),
     kernels.Columns(sk.RBF([0.5, 2.0]), [2, 0]),
+    kernels.LinearTransform(sk.Matern([0.8, 1.5], nu=2.5), [[0.5, -1.0], [0.3, 0.4], [-0.7, 0.2]]),
+    kernels.LinearTransform(0.5 * kernels.Columns(sk.RBF(0.7), 1) + sk.DotProduct(0.4), 0.5 - np.eye(3)[:, :2]),
+    1.5 * kernels.Columns(kernels.LinearTransform(sk.RBF(0.7), [[0.0], [-2.0]], "fixed"), [2, 0]),
     1.2 * kernels.Columns(sk.DotProduct(0.4), 1) * kernels.Columns(sk.RBF(0.7), [0, -1]) + sk.Matern(0.8, nu=1.5),
 ]
 

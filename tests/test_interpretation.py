@@ -52,8 +52,8 @@ def test_terms_of_an_expression_with_columns():
     model = NGDSVGPRegressor(kernel, normalize_X=False, **FIXED).fit(X, Y)
     first, second, third = model.summary().terms
     assert_allclose([first.amplitude, second.amplitude], [2.0 * Y.std(), 3.0 * Y.std()], rtol=1e-9)
-    assert first.factors[0][1:] == ("length_scale", {"x0": 1.0, "x2": 2.0})
-    assert first.factors[1][1:] == ("periodicity", {"x1": 0.5})
+    assert first.factors[0][1:3] == ("length_scale", {"x0": 1.0, "x2": 2.0})
+    assert first.factors[1][1:3] == ("periodicity", {"x1": 0.5})
     assert second.factors[0].by_column == {"x0": 2.0, "x1": 2.0, "x2": 2.0}
     variance = (DotProduct(0.5) ** 2).diag(model.inducing_points_).mean()
     assert_allclose(third.amplitude, np.sqrt(variance) * Y.std(), rtol=1e-9)

@@ -1,7 +1,8 @@
-"""Kernels: JAX kernels for those of scikit-learn, and kernels on some columns.
+"""Kernels: JAX kernels for those of scikit-learn, and kernels on some columns or on combinations of columns.
 
-Kernels are given as expressions of :mod:`sklearn.gaussian_process.kernels` and `Columns`. `from_sklearn` and
-`to_sklearn` convert them to JAX kernels and back; `register` adds the JAX kernel of a scikit-learn class of your own.
+Kernels are given as expressions of :mod:`sklearn.gaussian_process.kernels`, `Columns` and `LinearTransform`.
+`from_sklearn` and `to_sklearn` convert them to JAX kernels and back; `register` adds the JAX kernel of a scikit-learn
+class of your own.
 """
 
 from .algebra import amplitudes
@@ -9,6 +10,7 @@ from .base import Kernel, register
 from .columns import Columns
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 from .laplacian import Laplacian
+from .linear_transform import LinearTransform
 from .stationary import scaled_squared_distance, squared_distance
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Kernel",
     "KernelSpec",
     "Laplacian",
+    "LinearTransform",
     "amplitudes",
     "from_sklearn",
     "register",
@@ -25,4 +28,4 @@ __all__ = [
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-Columns.__module__ = Laplacian.__module__ = __name__
+Columns.__module__ = Laplacian.__module__ = LinearTransform.__module__ = __name__

@@ -12,6 +12,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .._backend.types import ArrayLike, Floats
 from .base import Inputs, Kernel
+from .linear_transform import LinearTransform, combinations
 
 # Largest number of column names listed in a message.
 _LISTED_NAMES = 10
@@ -307,10 +308,14 @@ def _spread(kernel, blocks):
         kernel.columns = np.concatenate(chosen).tolist()
         ends = np.cumsum([len(block) for block in chosen])
         blocks = np.split(np.arange(ends[-1]), ends[:-1])
-    for part in _parts(kernel):
-        _spread(part, blocks)
     owner = np.argsort(np.concatenate(blocks))
     owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])[owner]
+    if isinstance(kernel, LinearTransform):
+        if np.ndim(kernel.matrix) == 2 and len(kernel.matrix) == len(blocks):
+            kernel.matrix = np.asarray(kernel.matrix, dtype=float)[owner]
+        return
+    for part in _parts(kernel):
+        _spread(part, blocks)
     for each in [] if _parts(kernel) else getattr(kernel, "hyperparameters", ()):
         # One value for each column, or a pair of bounds for each; one pair is for all.
         for name, n_axes in ((each.name, 1), (f"{each.name}_bounds", 2)):
@@ -330,6 +335,8 @@ def _replace_names(kernel, inputs):
         selected = positions(kernel.columns, inputs)
         inputs = _inside(kernel.columns, selected, inputs)
         kernel.columns = list(selected)
+    if isinstance(kernel, LinearTransform):
+        inputs = combinations(kernel)
     for part in _parts(kernel):
         _replace_names(part, inputs)
 

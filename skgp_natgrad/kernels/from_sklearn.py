@@ -14,10 +14,12 @@ from .algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from .base import Inputs, Kernel, known, register, registered
 from .columns import Columns, SelectedColumns
 from .laplacian import JaxLaplacian, Laplacian
+from .linear_transform import JaxLinearTransform, LinearTransform
 from .stationary import RBF, ExpSineSquared, Matern, RationalQuadratic
 
 register(Columns, SelectedColumns)
 register(Laplacian, JaxLaplacian)
+register(LinearTransform, JaxLinearTransform)
 register(sklearn_kernels.ConstantKernel, Constant)
 for _jax_class in (RBF, Matern, RationalQuadratic, ExpSineSquared, DotProduct, Sum, Product, Exponentiation):
     register(getattr(sklearn_kernels, _jax_class.__name__), _jax_class)
@@ -92,6 +94,8 @@ def _convert(kernel, inputs):
             parts = (structure[field.name],) * 3
         elif isinstance(getattr(kernel, field.name), sklearn_kernels.Kernel):
             parts = _convert(getattr(kernel, field.name), inputs_of_parts)
+        elif field.name in jax_class.signed:
+            parts = _exponentials(kernel, field.name)
         else:
             per_column = jax_class.per_column is None or field.name in jax_class.per_column
             parts = _parameter(kernel, field.name, inputs, per_column)
@@ -144,6 +148,20 @@ def _parameter(kernel, name, inputs, per_column):
     if parameter.fixed:
         return value, value, value
     return value, *_checked_bounds(kernel, parameter, value)
+
+
+def _exponentials(kernel, name):
+    """Value, lower and upper bound of a hyperparameter of any sign, as their exponentials."""
+    parameter, value = getattr(kernel, f"hyperparameter_{name}"), np.asarray(getattr(kernel, name), dtype=float)
+    if parameter.fixed:
+        return (np.exp(value),) * 3
+    lower, upper = _bounds(parameter, value.shape)
+    if not np.all((lower <= value) & (value <= upper)):
+        raise ValueError(
+            f"kernel contains {type(kernel).__name__} with {name}_bounds={parameter.bounds[0].tolist()}, but {name} "
+            f'has entries from {value.min():g} to {value.max():g}; widen the bounds, or set them to "fixed".'
+        )
+    return tuple(map(np.exp, (value, lower, upper)))
 
 
 def _checked_bounds(kernel, parameter, value):
@@ -206,6 +224,7 @@ def _assign(kernel, jax_kernel):
             continue
         parameter = getattr(kernel, f"hyperparameter_{field.name}")
         if not parameter.fixed:
+            value = np.log(value) if field.name in jax_kernel.signed else value
             # The exponential of a bound's logarithm may exceed the bound by rounding.
             value = np.clip(np.asarray(value, dtype=float), *_bounds(parameter, np.shape(value)))
             setattr(kernel, field.name, value if value.ndim else float(value))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..kernels.algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from ..kernels.columns import SelectedColumns
+from ..kernels.linear_transform import JaxLinearTransform
 from ..kernels.stationary import ExpSineSquared
 
 
@@ -15,7 +16,7 @@ def rates(kernel, n_columns):
     """Inverse lengthscales of the columns: rows are near if their difference times these is small.
 
     The squared rates of a sum are means over its terms, weighted by their variances. The rate of a column that the
-    kernel does not read is zero.
+    kernel does not read is zero. Those of linear combinations say how fast the kernel falls along a single column.
 
     Parameters
     ----------
@@ -89,3 +90,10 @@ def _(kernel: SelectedColumns, n_columns):
     squares = np.zeros(n_columns)
     squares[list(kernel.columns)] = selected
     return variance, squares
+
+
+@_parts.register
+def _(kernel: JaxLinearTransform, n_columns):
+    matrix = np.log(kernel.matrix)
+    variance, squares = _parts(kernel.kernel, matrix.shape[1])
+    return variance, matrix**2 @ squares

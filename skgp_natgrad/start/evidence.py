@@ -94,6 +94,14 @@ def _pull_back(kernel, X, diagonal, rest):
     return jax.lax.scan(add, total, [each.reshape(-1, _BLOCK_ROWS, each.shape[1]) for each in (X, rest)])[0]
 
 
+@sized_jit
+def _slopes(kernel, X, alpha):
+    """Derivatives (T, n, D) of the functions k(x, X) alpha, with alpha (T, n), at the rows of ``X``."""
+    kernel = jax.tree.map(jnp.exp, kernel)
+    # The covariance of a row with itself is stationary there.
+    return jax.lax.map(lambda each: jax.grad(lambda x: (kernel(x, X) @ each).sum())(X), alpha)
+
+
 def _padded(X):
     """X, filled up with rows of zeros to a size that similar tables share."""
     size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))
@@ -302,6 +310,19 @@ def minimised(loss, x0, low, high, max_iter, at_start=None):
     how = {"method": "L-BFGS-B", "bounds": optimize.Bounds(low[free], high[free]), "options": options}
     found = optimize.minimize(turning_back(scaled), x0[free], jac=True, **how)
     return all_of(found.x), float(found.fun) / scale
+
+
+def outer_product_of_slopes(hyperparameters, rows):
+    """The mean outer product of the gradients of the posterior means at the rows: (D, D); None without a factor."""
+    total = 0.0
+    for (group,) in _groups(rows):
+        factored = _factored(hyperparameters, group)
+        if factored is None:
+            return None
+        n, alpha = len(group.X), filled_up(factored.alpha.T, len(factored.X), 1, value=0.0)
+        slopes = np.asarray(_slopes(hyperparameters.kernel, factored.X, alpha))[:, :n]
+        total = total + np.einsum("tnd,tne->de", slopes, slopes) / n
+    return total
 
 
 def _log_density(error, variance, weight):

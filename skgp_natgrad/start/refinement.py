@@ -52,6 +52,7 @@ def refined(view, candidate, rows, n_iterations, judges=None):
     make, tie, (best, *_), density = candidate
     _, bounds, prior = view.start(make, view.longest, best.hyperparameters.noise, tie)
     # In a small table some rows are held out while kernels are compared; here all rows may be used.
+    rows = view.turn(rows)
     found = evidence.maximise(best.hyperparameters, bounds, rows, n_iterations, prior)
     if np.isfinite(found.evidence):
         best = found

@@ -16,6 +16,7 @@ import numpy as np
 from .._backend.flat import flat, rebuilt
 from ..kernels import algebra
 from ..kernels.base import Kernel
+from ..kernels.linear_transform import JaxLinearTransform
 from . import evidence
 from .periods import likely_periods
 from .scale import fit_scale
@@ -173,7 +174,8 @@ class _Place:
 def _places(kernel, columns, first=0):
     """Kernel, name and `_Place` of each hyperparameter of a JAX kernel, in the order of its leaves.
 
-    The lengthscale of a periodic kernel has no unit, and is left out.
+    The lengthscale of a periodic kernel has no unit, and those of linear combinations of columns not that of a column:
+    they are left out.
     """
     columns = columns[list(kernel.columns)] if hasattr(kernel, "columns") else columns
     for field in dataclasses.fields(kernel):
@@ -182,7 +184,8 @@ def _places(kernel, columns, first=0):
             continue
         size = len(flat(value))
         if isinstance(value, Kernel):
-            yield from _places(value, columns, first)
+            if not isinstance(kernel, JaxLinearTransform):
+                yield from _places(value, columns, first)
         elif not (field.name == "length_scale" and hasattr(kernel, "periodicity")):
             yield kernel, field.name, _Place(slice(first, first + size), columns)
         first += size

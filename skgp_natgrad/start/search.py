@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import threads
-from . import dense, evidence, neighbours
+from . import dense, evidence, neighbours, turned
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, matern52, seasonal
 from .refinement import Candidate, densities_by_neighbours, refined
 from .scale import MANY_COLUMNS
@@ -142,10 +142,31 @@ def best_kernels(
     firsts = [firsts[index], *(compared(view, each) for each in more)]
     further = further if index == 0 else []
     ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
+    ranked = [(view, each) for each in ranked]
+    if not is_small and few is None and not tables[0].per_target:
+        ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
     samples = _samples(view, rows, of_labels)
-    pairs = [(each, samples[0]) for each in ranked] + [(ranked[0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda pair: refined(view, *pair, effort.final_iterations, judges), pairs)
-    return index, [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+    return index, _at_more_rows(ranked, samples, effort.final_iterations, judges)
+
+
+def _at_more_rows(ranked, samples, n_iterations, judges):
+    """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one."""
+    pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
+    found = threads.for_each(lambda each: refined(*each, n_iterations, judges), pairs)
+    return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+
+
+def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
+    """The best kernels in their views; before them the best one on directions, if better, without and with mixing."""
+    best = max(firsts, key=lambda each: each.density)
+    other, parts, first = turned.first(view, parts, best, n_iterations, compared)
+    if other is None:
+        return ranked
+    found = _ranked(other, parts, [first], compared, None, n_iterations, [])[0]
+    if not found.density > ranked[0][1].density + turned.CLEARLY:
+        return ranked
+    # If only one kernel is asked for, nothing will compare several.
+    return [(other, found), *([(other, turned.mixed(other, found)), ranked[0]] if len(ranked) > 1 else [])]
 
 
 def _smooth_ones(views, rows, n_rows, effort):
@@ -181,18 +202,28 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
     def of_view(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
         more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
-        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in makes]
+        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in _others(view)]
         seasons = _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
         return [(index, each) for each in (firsts[index], *more, *others, *seasons)]
 
     of_views = threads.for_each(of_view, range(len(views)) if few_columns else [best])
     candidates = list(itertools.chain(*of_views))
+    parts = splits(views[best].table, rows, n_rows)
+    other, parts, first = turned.first(views[best], parts, firsts[best], effort.iterations, lambda view, each: each)
+    if other is not None:
+        found = [first, *(_like(other, parts, make, first, effort.iterations) for make in _others(other))]
+        views, candidates = [*views, other], candidates + [(len(views), each) for each in found]
 
     def evenly(view):
         return _samples(view, rows, of_labels)[1:]
 
-    return dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
+    index, found = dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
+    return (best if views[index] is other else index), found
+
+
+def _others(view):
+    """The kernels that start from the lengthscales of the first one."""
+    return [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
 
 
 def _best_view(firsts, further):

@@ -37,8 +37,10 @@ class Model:
         Prior covariance of the latent functions: ConstantKernel, RBF, Matern,
         RationalQuadratic, ExpSineSquared, DotProduct,
         :class:`~skgp_natgrad.kernels.Laplacian`, their sums, products and
-        powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`), or a
-        class added by :func:`skgp_natgrad.kernels.register`. Its
+        powers, each on some columns (:class:`skgp_natgrad.kernels.Columns`) or on
+        linear combinations of them
+        (:class:`~skgp_natgrad.kernels.LinearTransform`), or a class added by
+        :func:`skgp_natgrad.kernels.register`. Its
         hyperparameters are initial values in the units of the standardised X, but
         periods and fixed lengthscales are in those of X; their bounds hold. A
         WhiteKernel that is added to it is read as the Gaussian noise of

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
-from ...kernels import from_sklearn, to_sklearn, white
+from ...kernels import LinearTransform, from_sklearn, to_sklearn, white
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -215,6 +215,8 @@ def _form(kernel):
     if hasattr(kernel, "k1"):
         sign = " * " if isinstance(kernel, Product) else " + "
         return sign.join(map(_form, (kernel.k1, kernel.k2)))
+    if isinstance(kernel, LinearTransform):
+        return f"{_form(kernel.kernel)} of linear combinations"
     nu = f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else ""
     return f"{type(kernel).__name__}{nu}"
 

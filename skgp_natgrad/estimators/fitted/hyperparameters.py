@@ -11,14 +11,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from ...kernels import Columns, Laplacian, from_sklearn
+from ...kernels import Columns, Laplacian, LinearTransform, from_sklearn
 from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
+from ...kernels.linear_transform import JaxLinearTransform
 from ...priors import named
 from ...start.normal_scores import NormalScores
 from ...start.scale import fit_common_scale
 
-_NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale"}
+_NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale", "matrix": "fixed matrix"}
 _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacian
 
 
@@ -108,6 +109,10 @@ def _of_one(kernel, units, convert):
         return kernel
     kernel = clone(kernel)
     for leaf, name, columns in _lengths(kernel, every):
+        if name == "matrix":
+            # Its entries are in one over the units of X.
+            leaf.matrix = np.asarray(leaf.matrix, dtype=float) / convert(1.0, units[columns])[:, None]
+            continue
         unit = units[columns] if np.size(getattr(leaf, name)) > 1 else units[columns[0]]
         value, bounds = getattr(leaf, name), getattr(leaf, f"{name}_bounds")
         setattr(leaf, name, convert(value, unit) if np.ndim(value) else float(convert(value, unit)))
@@ -122,6 +127,11 @@ def _lengths(kernel, columns):
         yield kernel, "periodicity", columns
     elif isinstance(kernel, _OF_DISTANCES) and kernel.hyperparameter_length_scale.fixed:
         yield kernel, "length_scale", columns
+    elif isinstance(kernel, LinearTransform):
+        # What is inside has the units of the combinations.
+        if kernel.hyperparameter_matrix.fixed:
+            yield kernel, "matrix", columns
+        return
     columns = columns[kernel.columns] if isinstance(kernel, Columns) else columns
     for part in kernel.get_params(deep=False).values():
         if isinstance(part, sklearn_kernels.Kernel):
@@ -199,31 +209,39 @@ def without_effect(trained, log_bounds, variances, X, deviation):
     Returns
     -------
     without_effect : dict
-        By the name of the hyperparameter, a dict of the position of a component to the positions of its columns.
+        By the name of the hyperparameter, a dict of the position of a component to the positions of its columns; there
+        are none for a linear combination.
     """
     found, seen_by = {}, []
     for kernel, variance in zip(trained[0], variances, strict=True):
-        seen_by += [(columns, np.sqrt(variance)) for columns in _columns_of(kernel, np.arange(X.shape[1]))]
+        seen_by += [(*each, np.sqrt(variance)) for each in _columns_of(kernel, np.arange(X.shape[1]), X)]
     # The hyperparameters of the likelihood come last.
-    for (columns, amplitude), *leaves in zip(seen_by, *map(named, (trained, *log_bounds)), strict=False):
+    for (columns, seen, amplitude), *leaves in zip(seen_by, *map(named, (trained, *log_bounds)), strict=False):
         (name, _, value), (*_, lower), (*_, upper) = leaves
         if name.endswith("length_scale"):
             at = np.flatnonzero(_reached(value, lower, upper)[1][1])
-            parts = {int(i): columns[[i]] if np.size(value) > 1 else columns for i in at}
-            change = {i: amplitude * X[:, part].std(0).max() / np.exp(np.ravel(value)[i]) for i, part in parts.items()}
-            found[name] = {i: part for i, part in parts.items() if change[i] < _NEXT_TO_NOTHING * deviation}
+            parts = {int(i): [i] if np.size(value) > 1 else slice(None) for i in at}
+            change = {i: amplitude * seen[:, own].std(0).max() / np.exp(np.ravel(value)[i]) for i, own in parts.items()}
+            idle = {i: columns[own] for i, own in parts.items() if change[i] < _NEXT_TO_NOTHING * deviation}
+            found[name] = {i: each[each >= 0] for i, each in idle.items()}
     return {name: parts for name, parts in found.items() if parts}
 
 
-def _columns_of(kernel, columns):
-    """For each hyperparameter of a kernel, in the order of `priors.named`, the columns that its part sees."""
+def _columns_of(kernel, columns, X):
+    """For each hyperparameter of a kernel, in the order of `priors.named`, the columns that its part sees, and these.
+
+    The position of a linear combination of columns is -1.
+    """
     for field in dataclasses.fields(kernel):
         part = getattr(kernel, field.name)
-        if isinstance(part, Kernel):
-            selects = isinstance(kernel, SelectedColumns)
-            yield from _columns_of(part, columns[list(kernel.columns)] if selects else columns)
+        if isinstance(part, Kernel) and isinstance(kernel, JaxLinearTransform):
+            # Its logarithm, as all hyperparameters here.
+            yield from _columns_of(part, np.full(kernel.matrix.shape[1], -1), X @ kernel.matrix)
+        elif isinstance(part, Kernel):
+            selected = list(kernel.columns) if isinstance(kernel, SelectedColumns) else slice(None)
+            yield from _columns_of(part, columns[selected], X[:, selected])
         elif field.name not in kernel.static:
-            yield columns
+            yield columns, X
 
 
 def _at_bounds(name, transform, may_vanish, passed, *leaves):
@@ -234,7 +252,9 @@ def _at_bounds(name, transform, may_vanish, passed, *leaves):
         for one in np.unique(bound[at_bound]):
             at = np.flatnonzero(at_bound & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
-            yield f"{name}{components} at its {side} bound {transform.from_raw(one, np):.6g}"
+            # The entries of a matrix have any sign: they are no logarithms.
+            bound_of = one if name.endswith("__matrix") else transform.from_raw(one, np)
+            yield f"{name}{components} at its {side} bound {bound_of:.6g}"
 
 
 def _reached(*leaves):

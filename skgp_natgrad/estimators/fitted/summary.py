@@ -10,12 +10,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
 from ..._backend.types import Floats
-from ...kernels import Columns
+from ...kernels import Columns, LinearTransform
 from ..rows import class_labels, encoding
 from . import attributes
 
-# A printed summary names this many columns of a factor.
-_LISTED = 8
+# A printed summary names this many columns of a factor, and so many directions.
+_LISTED, _LISTED_DIRECTIONS = 8, 4
+
+
+class Direction(NamedTuple):
+    """A linear combination of columns on which a kernel depends.
+
+    Attributes
+    ----------
+    length_scale : float
+        Along the direction, in standard deviations of the columns (of their scaled values).
+    loadings : dict of str to float
+        The weights of the scaled columns, largest first; their squares sum to one.
+    """
+
+    length_scale: float
+    loadings: dict[str, float]
 
 
 class Factor(NamedTuple):
@@ -29,11 +44,15 @@ class Factor(NamedTuple):
         What ``by_column`` holds: "length_scale" or "periodicity"; None if the kernel has neither.
     by_column : dict of str to float
         In the units of each column that the kernel sees.
+    directions : tuple of Direction
+        Of a `LinearTransform`, shortest lengthscale first; empty for other kernels. ``by_column`` then holds the
+        lengthscales along the single columns.
     """
 
     kernel: str
     quantity: str | None
     by_column: dict[str, float]
+    directions: tuple[Direction, ...] = ()
 
 
 class Term(NamedTuple):
@@ -73,7 +92,7 @@ class Summary(NamedTuple):
             owner = "" if term.latent is None else f"latent function {term.latent}: "
             form = " * ".join(factor.kernel for factor in term.factors) or "constant"
             lines.append(f"  {owner}{form}, amplitude {_number(term.amplitude)}")
-            lines += [f"    {_line(factor)}" for factor in term.factors if factor.by_column]
+            lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor)]
         return "\n".join(lines)
 
 
@@ -81,10 +100,21 @@ def _number(value):
     return ", ".join(f"{each:.4g}" for each in np.ravel(value))
 
 
-def _line(factor):
-    listed = [f"{name} {value:.4g}" for name, value in list(factor.by_column.items())[:_LISTED]]
-    more = len(factor.by_column) - len(listed)
-    return f"{factor.quantity}: {', '.join(listed)}" + (f", and {more} more" if more else "")
+def _lines(factor):
+    yield f"{factor.quantity}: {_listed(factor.by_column)}"
+    if factor.directions:
+        yield "directions:"
+    for each in factor.directions[:_LISTED_DIRECTIONS]:
+        yield f"  length_scale {each.length_scale:.4g}: {_listed(each.loadings)}"
+    more = len(factor.directions) - _LISTED_DIRECTIONS
+    if more > 0:
+        yield f"  and {more} more"
+
+
+def _listed(by_column):
+    listed = [f"{name} {value:.4g}" for name, value in list(by_column.items())[:_LISTED]]
+    more = len(by_column) - len(listed)
+    return ", ".join(listed) + (f", and {more} more" if more else "")
 
 
 def terms_of(kernel, names, units, points, scale, latent=None):
@@ -123,6 +153,10 @@ def _summands(kernel, columns=None):
     if isinstance(kernel, Columns):
         selected = list(kernel.columns) if np.ndim(kernel.columns) else [kernel.columns]
         return _summands(kernel.kernel, np.asarray(selected) if columns is None else columns[selected])
+    if isinstance(kernel, LinearTransform):
+        matrix = np.asarray(kernel.matrix, dtype=float)
+        products = _summands(kernel.kernel)
+        return [[(_combined(each, matrix, own), columns) for each, own in product] for product in products]
     if isinstance(kernel, sklearn_kernels.Sum):
         return _summands(kernel.k1, columns) + _summands(kernel.k2, columns)
     if isinstance(kernel, sklearn_kernels.Product):
@@ -133,6 +167,13 @@ def _summands(kernel, columns=None):
         if len(found) == 1:
             return [[(each**kernel.exponent, own) for each, own in found[0]]]
     return [[(kernel, columns)]]
+
+
+def _combined(kernel, matrix, own):
+    """A kernel of some of the combinations that a matrix makes, or of all; a constant stays as it is."""
+    if isinstance(_base(kernel), sklearn_kernels.ConstantKernel):
+        return kernel
+    return LinearTransform(kernel, matrix if own is None else matrix[:, own])
 
 
 def _base(kernel):
@@ -150,11 +191,15 @@ def _form(kernel):
         return f"{_form(kernel.k1)} * {_form(kernel.k2)}"
     if isinstance(kernel, Columns):
         return _form(kernel.kernel)
+    if isinstance(kernel, LinearTransform):
+        return f"{_form(kernel.kernel)} of linear combinations"
     return type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
 
 
 def _factor(kernel, names, units):
     form, kernel = _form(kernel), _base(kernel)
+    if isinstance(kernel, LinearTransform):
+        return _of_directions(form, kernel, names, units)
     # A periodic kernel's lengthscale has no unit.
     quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
     if quantity is None:
@@ -163,6 +208,28 @@ def _factor(kernel, names, units):
     for name, value in zip(names, getattr(kernel, quantity) * units, strict=True):
         shortest[name] = min(float(value), shortest.get(name, np.inf))
     return Factor(form, quantity, shortest)
+
+
+def _of_directions(form, kernel, names, units):
+    """The factor of a kernel of linear combinations."""
+    inner = _base(kernel.kernel)
+    if not hasattr(inner, "length_scale") or hasattr(inner, "periodicity"):
+        return Factor(form, None, {})
+    rates = kernel.matrix / np.asarray(inner.length_scale, dtype=float)
+    norms = np.sqrt((rates**2).sum(0))
+    directions = []
+    for k in np.argsort(-norms, kind="stable"):
+        loadings = rates[:, k] / (norms[k] or 1.0)
+        order = np.argsort(-np.abs(loadings), kind="stable")
+        directions.append(Direction(_inverse(norms[k]), {names[i]: float(loadings[i]) for i in order}))
+    by_column = {}
+    for name, rate, unit in zip(names, np.sqrt((rates**2).sum(1)), units, strict=True):
+        by_column[name] = min(_inverse(rate) * unit, by_column.get(name, np.inf))
+    return Factor(form, "length_scale", by_column, tuple(directions))
+
+
+def _inverse(rate):
+    return float(1.0 / rate) if rate > 0.0 else np.inf
 
 
 class Interpretation:
@@ -181,6 +248,7 @@ class Interpretation:
                 likelihood has a link, in the units of `predict_latent`); and ``factors``, whose ``by_column`` holds the
                 ``length_scale`` (or periodicity) of each column in its own units. With ``normalize_X="quantile"`` a
                 lengthscale is valid near the median of the column. That of a category is the shortest of its levels.
+                A kernel of linear combinations of columns has ``directions``, with their lengthscales and ``loadings``.
             ``prior_mean``
                 Of the latent functions, in the same units.
             ``noise``

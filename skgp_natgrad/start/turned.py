@@ -1,0 +1,208 @@
+"""Directions instead of columns: a view of a table, turned by what a first kernel has learned.
+
+With f the posterior mean under the first kernel, the eigenvectors of the mean of grad f (grad f)^T over rows are the
+linear combinations of columns along which the function changes (active subspaces, Constantine 2015; Radhakrishnan,
+Beaglehole, Pandit and Belkin 2024 for feature machines). The kernel is fitted again with a lengthscale for each
+eigenvector: a full matrix of lengthscales (Vivarelli and Williams 1998) of which the evidence sets only the scales.
+Held-out rows decide whether it predicts better, and there are further rounds while it does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from sklearn.gaussian_process.kernels import Sum
+
+from .._backend.rows import filled_up
+from ..kernels import LinearTransform
+from . import evidence
+from .candidates import matern52
+from .refinement import Candidate
+from .splits import Split
+from .view import View
+
+# Numbers of columns for which directions are tried: two columns have few, and very many columns too many.
+COLUMNS = 3, 60
+# Each round must raise the density of held-out rows by so many nats; most rounds.
+CLEARLY, _ROUNDS = 0.01, 3
+# The smallest deviation of a direction, as a share of the largest.
+_FLAT = 1e-6
+# With a smaller share of the squared outer products beside the diagonal, the directions are the columns.
+_OFF_DIAGONAL = 0.01
+
+
+class TurnedView(View):
+    """A view whose columns are linear combinations of those of another one.
+
+    Parameters
+    ----------
+    base : View
+    outer : ndarray of shape (D, D)
+        The mean outer product of gradients in the columns of ``base``, filled up as these are.
+
+    Attributes
+    ----------
+    base : View
+    matrix : ndarray of shape (D, R)
+        The weights of the combinations: eigenvectors of ``outer`` among the columns that vary, those of the largest
+        eigenvalues first.
+    """
+
+    def __init__(self, base, outer):
+        self.base, self.noises, varies = base, base.noises, np.flatnonzero(base.varies)
+        vectors = np.linalg.eigh(outer[np.ix_(varies, varies)])[1][:, ::-1]
+        self.matrix = np.zeros((len(base.longest), len(varies)))
+        # Their signs are arbitrary: the largest loading is positive.
+        self.matrix[varies] = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(len(varies))])
+        deviation = self._combined(base.table.X).std(0)
+        # Columns may depend on one another.
+        kept = deviation > _FLAT * deviation.max()
+        self.matrix, deviation = self.matrix[:, kept], deviation[kept]
+        self.width, n_columns = len(deviation), len(base.longest)
+        longest, of_base = np.sqrt(self.width) * deviation, base.longest[: base.width]
+        shortest, tried_longest = base.limits[0] / of_base.min(), base.limits[1] / of_base.max()
+        self.limits = shortest * longest.min(), tried_longest * longest.max()
+        self.longest = filled_up(longest, n_columns, value=self.limits[1])
+        self.varies = np.arange(n_columns) < self.width
+        self.table = self.turn(base.table)
+
+    def _combined(self, X):
+        # Not by a matrix product, so that equal rows stay equal to the bit.
+        return sum(column[:, None] * weights for column, weights in zip(X.T, self.matrix, strict=True))
+
+    def turn(self, table):
+        """A table of the base view in the columns of this one."""
+        return table._replace(X=filled_up(self._combined(table.X), len(self.longest), 1, value=0.0))
+
+    @property
+    def given(self):
+        """The table in the columns given; a kernel of `to_sklearn` combines them itself."""
+        return self.base.given
+
+    def to_sklearn(self, make, log_kernel):
+        """The kernel of scikit-learn with these logarithms, on linear combinations of the columns given."""
+        matrix = np.stack([self.base._own_columns(each) for each in self.matrix.T], axis=1)
+        return _on_combinations(super().to_sklearn(make, log_kernel), matrix)
+
+    def _own_columns(self, values):
+        # Along each axis, if there are any.
+        return values[(slice(self.width),) * np.ndim(values)]
+
+
+def _on_combinations(kernel, matrix):
+    """A kernel of `candidates`, a sum of constants times kernels, with each of these on linear combinations."""
+    if isinstance(kernel, Sum):
+        return _on_combinations(kernel.k1, matrix) + _on_combinations(kernel.k2, matrix)
+    if isinstance(kernel.k2, LinearTransform):
+        return kernel.k1 * LinearTransform(kernel.k2.kernel, matrix @ kernel.k2.matrix)
+    return kernel.k1 * LinearTransform(kernel.k2, matrix)
+
+
+class Mixed(NamedTuple):
+    """A kernel of `candidates` on combinations of its columns, each of which is at first one of the columns.
+
+    Its hyperparameters are those of the kernel, and the matrices. Their prior (`view.weak_prior`) keeps them near one.
+    """
+
+    make: object
+
+    def __call__(self, length_scale, bounds):
+        return _on_combinations(self.make(length_scale, bounds), np.eye(len(length_scale)))
+
+
+def mixed(view, candidate):
+    """The candidate as `Mixed`: its matrices are trained by gradients, from the hyperparameters found without them."""
+    at, make = candidate.best[0].hyperparameters, Mixed(candidate.make)
+    leaves, structure = jax.tree.flatten(view.start(make, view.longest, at.noise, candidate.tie)[0])
+    found = iter(jax.tree.leaves(at))
+    leaves = [leaf if np.ndim(leaf) == 2 else next(found) for leaf in leaves]
+    best = candidate.best[0]._replace(hyperparameters=jax.tree.unflatten(structure, leaves))
+    return candidate._replace(make=make, best=(best,))
+
+
+def first(view, parts, candidate, n_iterations, compared):
+    """Matern 5/2 on the best directions, if they predict held-out rows clearly better than the columns.
+
+    Parameters
+    ----------
+    view : View
+    parts : list of Split
+        One split of its rows.
+    candidate : Candidate
+        The best Matern 5/2 in ``view``, with the density by which it is compared.
+    n_iterations : int
+    compared : callable
+        Takes a view and a candidate; returns it with the density by which it is compared.
+
+    Returns
+    -------
+    view : TurnedView or None
+    parts : list of Split
+    candidate : Candidate
+    """
+    best = None, parts, candidate
+    if not COLUMNS[0] <= view.n_columns <= COLUMNS[1]:
+        return best
+    for _ in range(_ROUNDS):
+        found = _turned(view, parts, *best, n_iterations)
+        if found is None:
+            return best
+        found = *found[:2], compared(found[0], found[2])
+        if not found[2].density > best[2].density + CLEARLY:
+            return best
+        best = found
+    return best
+
+
+def _turned(base, base_parts, view, parts, candidate, n_iterations):
+    """The next round: a view turned by what a candidate in a view has learned, its parts, and its candidate."""
+    at = candidate.best[0].hyperparameters
+    outer = _outer(at, view or base, parts[0].rows)
+    if outer is None or not _beside_diagonal(outer) > _OFF_DIAGONAL:
+        return None
+    turned = TurnedView(base, outer)
+    parts = [Split(turned.turn(part.rows), turned.turn(part.others)) for part in base_parts]
+    kernel = _along(at.kernel, view or base, turned)
+    _, bounds, prior = turned.start(matern52, turned.longest, at.noise, np.inf)
+    best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, n_iterations, prior)
+    density = evidence.held_out_density(best.hyperparameters, *parts[0])
+    return turned, parts, Candidate(matern52, np.inf, (best,), density)
+
+
+def again(view, candidate, rows):
+    """The candidate in a view that is turned by what it learns from more rows of the base view; and that view."""
+    at = candidate.best[0].hyperparameters
+    outer = _outer(at, view, view.turn(rows))
+    if outer is None:
+        return view, candidate
+    turned = TurnedView(view.base, outer)
+    best = candidate.best[0]._replace(hyperparameters=at._replace(kernel=_along(at.kernel, view, turned)))
+    return turned, candidate._replace(best=(best,))
+
+
+def _outer(hyperparameters, view, rows):
+    """The mean outer product of gradients at rows of a view, in the columns of its base; None if there is none."""
+    outer = evidence.outer_product_of_slopes(hyperparameters, rows)
+    if outer is None or not np.all(np.isfinite(outer)):
+        return None
+    return view.matrix @ outer[: view.width, : view.width] @ view.matrix.T if isinstance(view, TurnedView) else outer
+
+
+def _beside_diagonal(outer):
+    """The share of the squared entries beside the diagonal; zero for a constant function."""
+    squares = outer**2
+    return 1.0 - np.trace(squares) / squares.sum() if squares.sum() > 0.0 else 0.0
+
+
+def _along(kernel, view, turned):
+    """The kernel of logarithms of a view, its lengthscales along the directions of another view of the same base."""
+    matrix = view.matrix if isinstance(view, TurnedView) else np.eye(len(view.longest))
+    squares = (turned.matrix.T @ matrix) ** 2
+
+    def along(logs):
+        rates = squares @ np.exp(-2.0 * logs[: matrix.shape[1]])
+        return np.log(np.clip(filled_up(rates**-0.5, len(logs), value=np.inf), *turned.limits))
+
+    return jax.tree.map(lambda logs: along(logs) if np.ndim(logs) else logs, kernel)
