@@ -7,12 +7,14 @@ Kernels are given as expressions of :mod:`sklearn.gaussian_process.kernels` and 
 from .algebra import amplitudes
 from .base import Kernel, register
 from .columns import Columns
+from .coregionalization import Coregionalization
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 from .laplacian import Laplacian
 from .stationary import scaled_squared_distance, squared_distance
 
 __all__ = [
     "Columns",
+    "Coregionalization",
     "Kernel",
     "KernelSpec",
     "Laplacian",
@@ -25,4 +27,4 @@ __all__ = [
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-Columns.__module__ = Laplacian.__module__ = __name__
+Columns.__module__ = Coregionalization.__module__ = Laplacian.__module__ = __name__
