@@ -30,6 +30,7 @@ from .prediction.quantiles import cumulative, quantiles
 from .solve import exact_mean
 from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
+from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
 from .start.inducing_points import METHODS as INDUCING_INITS
@@ -67,6 +68,7 @@ __all__ = [
     "Batch",
     "Calibration",
     "Constants",
+    "Correlated",
     "Dispersion",
     "Gaussian",
     "LongTable",
@@ -93,6 +95,7 @@ __all__ = [
     "choose_kernel",
     "complete",
     "condition",
+    "correlated",
     "covariance",
     "cumulative",
     "dispersed",

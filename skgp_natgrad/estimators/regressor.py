@@ -13,7 +13,9 @@ from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
+from .fitted.between_outputs import BetweenOutputs
 from .fitted.left_out import LeftOutRows
+from .fitting import coregionalized
 from .predictions import prior
 from .predictions.moments import TargetMoments
 from .rows import numbers
@@ -21,7 +23,7 @@ from .rows import numbers
 
 @suggesting
 @documented
-class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArguments, BaseNGDSVGP):
+class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixin, RegressorArguments, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
@@ -33,6 +35,9 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
         Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
+    output_covariance_, output_correlation_ : ndarray of shape (n_outputs, n_outputs)
+        Prior covariance of the outputs at one place, without noise, in the units of y, and their correlation; with
+        ``output_kernel``.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 
@@ -176,6 +181,11 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
         (True, True)
         """
         return self._learn(X, y, sample_weight, streams=True, offset=offset, alpha=alpha, trials=trials)
+
+    def _fit(self, X, types, targets, streams, hooks):
+        if isinstance(self.output_kernel, str) and self.output_kernel == "independent":
+            return super()._fit(X, types, targets, streams, hooks)
+        return coregionalized.fit(self, X, types, targets, hooks, super(NGDSVGPRegressor, type(self))._fit)
 
     def _rows_of(self, X, y, sample_weight, streams, **known):
         return numbers.checked(self, X, y, sample_weight, known, streams)

@@ -185,7 +185,7 @@ class Coregionalization(sklearn_kernels.Kernel):
         """Derivatives (P, P, n_dims) of B in the logarithms of the angles, and then of the deviations."""
         angle, n_outputs = self._angles(), self.n_outputs
         each = np.arange(n_outputs)
-        u, rest = _loadings(angle, np)
+        u, _ = _loadings(angle, np)
         of_angle = np.zeros((n_outputs, n_outputs, n_outputs, self.rank))
         for r in range(self.rank):
             slope = u / np.tan(angle[:, r : r + 1])

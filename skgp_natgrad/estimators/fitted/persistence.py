@@ -28,9 +28,11 @@ from ..rows.encoding import Encoding
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 13
+FORMAT = 14
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
+# That of correlated outputs; None without them.
+_OF_OUTPUTS = "_output_scale"
 # Fields of `svgp.Previous` that are records of arrays.
 _RECORDS = ("q", "masks")
 # Those of `svgp.Neighbours`.
@@ -54,7 +56,7 @@ def plain(state):
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
         state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
-        state |= {name: dict(state[name]._asdict()) for name in _SCALES}
+        state |= {name: dict(state[name]._asdict()) for name in _scales(state)}
         if state["encoding_"] is not None:
             state["encoding_"] = dict(state["encoding_"]._asdict())
     return state
@@ -99,8 +101,12 @@ def restored(cls, state):
         state["encoding_"] = Encoding(**state["encoding_"])
     state["_rows"] = None if state["_rows"] is None else svgp.Table(**state["_rows"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
-    state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
+    state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _scales(state)}
     return state
+
+
+def _scales(state):
+    return _SCALES if state.get(_OF_OUTPUTS) is None else (*_SCALES, _OF_OUTPUTS)
 
 
 def _n_columns(fields):
