@@ -351,5 +351,6 @@ def test_one_column_and_streams_are_refused(table):
     found = NGDSVGPRegressor(output_kernel="coregionalization")
     with pytest.raises(ValueError, match="needs a y of several columns"):
         found.fit(X, np.nan_to_num(Y[:, 0]))
-    with pytest.raises(AttributeError, match="no partial_fit with output_kernel='coregionalization'"):
+    with pytest.raises(AttributeError) as caught:
         found.partial_fit(X, np.nan_to_num(Y))
+    assert "no partial_fit with output_kernel='coregionalization'" in str(caught.value.__cause__ or caught.value)

@@ -15,7 +15,6 @@ from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.between_outputs import BetweenOutputs
 from .fitted.left_out import LeftOutRows
-from .fitting import coregionalized
 from .predictions import prior
 from .predictions.moments import TargetMoments
 from .rows import numbers
@@ -181,11 +180,6 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         (True, True)
         """
         return self._learn(X, y, sample_weight, streams=True, offset=offset, alpha=alpha, trials=trials)
-
-    def _fit(self, X, types, targets, streams, hooks):
-        if isinstance(self.output_kernel, str) and self.output_kernel == "independent":
-            return super()._fit(X, types, targets, streams, hooks)
-        return coregionalized.fit(self, X, types, targets, hooks, super(NGDSVGPRegressor, type(self))._fit)
 
     def _rows_of(self, X, y, sample_weight, streams, **known):
         return numbers.checked(self, X, y, sample_weight, known, streams)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import numpy as np
 
@@ -17,20 +18,15 @@ from ..rows import encoding, outputs
 from .preparation import prepare
 
 
-def fit(learner, X, types, targets, hooks, fit_one):
-    """Fit an estimator to several outputs as to one, and set its fitted attributes; return the `Outcome`.
+def fit_of(estimator):
+    """The function that fits an estimator to its rows: its own, or that of correlated outputs."""
+    given = getattr(estimator, "output_kernel", "independent")
+    is_own = isinstance(given, str) and given == "independent"
+    return estimator._fit if is_own else functools.partial(_fit, estimator)
 
-    Parameters
-    ----------
-    learner : NGDSVGPRegressor
-    X : ndarray of shape (N, D)
-    types : list of numpy.dtype
-    targets : Targets
-        With several columns.
-    hooks : Hooks
-    fit_one : callable
-        The fit of a single output.
-    """
+
+def _fit(learner, X, types, targets, streams, hooks):
+    """Fit an estimator to several outputs as to one, and set its fitted attributes; return the `Outcome`."""
     given = constructor.read(learner)
     between = Coregionalization() if isinstance(given.output_kernel, str) else given.output_kernel
     _check(learner, X, targets, between)
@@ -52,7 +48,7 @@ def fit(learner, X, types, targets, hooks, fit_one):
     one.encoding_, one.n_features_in_ = None, X.shape[1] + 1
     rows, targets, seen = outputs.stacked_targets(targets, X, scale)
     targets = targets._replace(attributes=targets.attributes | kept)
-    outcome = fit_one(one, rows, [*types, np.dtype(int)], targets, False, hooks)
+    outcome = one._fit(rows, [*types, np.dtype(int)], targets, streams, hooks)
     fitted = vars(one).items()
     vars(learner).update({name: value for name, value in fitted if name not in constructor.values(learner)})
     learner._places = _of_all(learner._places, seen)
