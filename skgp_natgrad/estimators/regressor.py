@@ -34,9 +34,10 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
-    output_covariance_, output_correlation_ : ndarray of shape (n_outputs, n_outputs)
-        Prior covariance of the outputs at one place, without noise, in the units of y, and their correlation; with
-        ``output_kernel``.
+    output_covariance_ : ndarray of shape (n_outputs, n_outputs)
+        Prior covariance of the outputs at one place, without noise, in the units of y; with ``output_kernel``.
+    output_correlation_ : ndarray of shape (n_outputs, n_outputs)
+        The same as correlations.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 

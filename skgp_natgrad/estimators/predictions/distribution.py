@@ -154,10 +154,8 @@ class TargetDistribution(TargetRows):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------
@@ -200,10 +198,8 @@ class TargetDistribution(TargetRows):
             Probabilities of the quantiles, strictly between 0 and 1.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------
