@@ -274,7 +274,7 @@ def test_correlations_and_a_noise_for_each_output_are_found(fits):
 
 def test_units_of_y_do_not_matter(fits, correlated):
     X, _, seen = correlated
-    other = NGDSVGPRegressor(**fits["coregionalization"].get_params()).fit(X, 3.0 * seen - 7.0)
+    other = NGDSVGPRegressor(**fits["coregionalization"].get_params(deep=False)).fit(X, 3.0 * seen - 7.0)
     found, expected = (each.predict(X, return_std=True) for each in (other, fits["coregionalization"]))
     assert_allclose(found[0], 3.0 * expected[0] - 7.0, rtol=1e-3, atol=0.1)
     assert_allclose(found[1], 3.0 * expected[1], rtol=1e-3)
@@ -301,7 +301,7 @@ def test_saved_scored_and_cleared_by_another_fit(fits, correlated):
 @pytest.mark.parametrize("options", [{"solver": "ngd", "max_iter": 300, "n_inducing": 60}, {"n_inducing": 80}])
 def test_fewer_points_and_training_by_steps(options, fits, correlated):
     X, _, seen = correlated
-    arguments = fits["coregionalization"].get_params() | options
+    arguments = fits["coregionalization"].get_params(deep=False) | options
     found = NGDSVGPRegressor(**arguments).fit(X, seen)
     assert found.inducing_points_.shape == (options["n_inducing"], 3)
     assert found.output_correlation_[0, 2] < -0.6

@@ -251,10 +251,8 @@ class TargetMoments(TargetDistribution):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------
