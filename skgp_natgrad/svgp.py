@@ -30,6 +30,7 @@ from .prediction.quantiles import cumulative, quantiles
 from .solve import exact_mean
 from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
+from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
 from .start.from_rows import with_best_q
@@ -69,6 +70,7 @@ __all__ = [
     "Batch",
     "Calibration",
     "Constants",
+    "Correlated",
     "Dispersion",
     "Gaussian",
     "LongTable",
@@ -95,6 +97,7 @@ __all__ = [
     "choose_kernel",
     "complete",
     "condition",
+    "correlated",
     "covariance",
     "cumulative",
     "dispersed",

@@ -120,6 +120,7 @@ OWN = {
         "mean_function": ["linear"],
         "calibrate": [True],
         "n_neighbors": [0],
+        "output_kernel": ["coregionalization"],
     },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],

@@ -23,7 +23,7 @@ from .fitted import attributes, persistence
 from .fitted.evidence import Evidence
 from .fitted.outcome import judge
 from .fitted.summary import Interpretation
-from .fitting import between_chunks
+from .fitting import between_chunks, coregionalized
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
 from .rows import encoding, inputs
@@ -159,7 +159,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):
             rows = learner._rows_of(X, y, sample_weight, streams, **known)
-            outcome = learner._fit(*rows, streams, hooks)
+            outcome = coregionalized.fit_of(learner)(*rows, streams, hooks)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.
         self.__dict__ = vars(learner) | hooks.while_fitting()

@@ -12,6 +12,7 @@ from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
+from .fitted.between_outputs import BetweenOutputs
 from .fitted.left_out import LeftOutRows
 from .predictions import prior
 from .predictions.moments import TargetMoments
@@ -20,7 +21,7 @@ from .rows import numbers
 
 @suggesting
 @documented
-class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArguments, BaseNGDSVGP):
+class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixin, RegressorArguments, BaseNGDSVGP):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
@@ -33,6 +34,10 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, RegressorMixin, RegressorArgu
         are a mixture of normals.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
+    output_covariance_ : ndarray of shape (n_outputs, n_outputs)
+        Prior covariance of the outputs at one place, without noise, in the units of y; with ``output_kernel``.
+    output_correlation_ : ndarray of shape (n_outputs, n_outputs)
+        The same as correlations.
     mean_function_ : callable, list of regressors or None
         The function, or the regressor fitted to each output.
 

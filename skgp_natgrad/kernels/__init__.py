@@ -8,6 +8,7 @@ class of your own.
 from .algebra import amplitudes
 from .base import Kernel, register
 from .columns import Columns
+from .coregionalization import Coregionalization
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 from .laplacian import Laplacian
 from .linear_transform import LinearTransform
@@ -15,6 +16,7 @@ from .stationary import scaled_squared_distance, squared_distance
 
 __all__ = [
     "Columns",
+    "Coregionalization",
     "Kernel",
     "KernelSpec",
     "Laplacian",
@@ -28,4 +30,5 @@ __all__ = [
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-Columns.__module__ = Laplacian.__module__ = LinearTransform.__module__ = __name__
+for _kernel in (Columns, Coregionalization, Laplacian, LinearTransform):
+    _kernel.__module__ = __name__

@@ -43,9 +43,10 @@ class Kernel:
     A subclass declares its fields by annotation, names those that are part of
     the structure (not trained, compiled in) in ``static``, and defines
     ``__call__`` and ``diag``. ``per_column`` names the fields that may have one
-    value for each column of X; by default all may. Hyperparameters are positive,
-    and trained as logarithms; those that ``signed`` names have any sign and shape,
-    and the JAX kernel holds their exponentials.
+    value for each column of X; by default all may. ``sized`` names those whose
+    number of values `structure` checks instead. Hyperparameters are positive, and
+    trained as logarithms; those that ``signed`` names have any sign and shape, and
+    the JAX kernel holds their exponentials.
 
     A static field may hold a number, a string, or a tuple of these. A subclass
     refuses unknown values in ``__post_init__``.
@@ -72,6 +73,7 @@ class Kernel:
     static: ClassVar[tuple[str, ...]] = ()
     signed: ClassVar[tuple[str, ...]] = ()
     per_column: ClassVar[tuple[str, ...] | None] = None
+    sized: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -13,11 +13,13 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 from .algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from .base import Inputs, Kernel, known, register, registered
 from .columns import Columns, SelectedColumns
+from .coregionalization import Coregionalization, JaxCoregionalization
 from .laplacian import JaxLaplacian, Laplacian
 from .linear_transform import JaxLinearTransform, LinearTransform
 from .stationary import RBF, ExpSineSquared, Matern, RationalQuadratic
 
 register(Columns, SelectedColumns)
+register(Coregionalization, JaxCoregionalization)
 register(Laplacian, JaxLaplacian)
 register(LinearTransform, JaxLinearTransform)
 register(sklearn_kernels.ConstantKernel, Constant)
@@ -98,7 +100,7 @@ def _convert(kernel, inputs):
             parts = _exponentials(kernel, field.name)
         else:
             per_column = jax_class.per_column is None or field.name in jax_class.per_column
-            parts = _parameter(kernel, field.name, inputs, per_column)
+            parts = _parameter(kernel, field.name, None if field.name in jax_class.sized else inputs, per_column)
         for column, part in zip(columns, parts, strict=True):
             column.append(part)
     return KernelSpec(*(jax_class(*column) for column in columns))
@@ -124,7 +126,7 @@ def _unsupported(kernel):
 
 
 def _parameter(kernel, name, inputs, per_column):
-    """Value, lower and upper bound of one hyperparameter, as float arrays."""
+    """Value, lower and upper bound of one hyperparameter, as float arrays; without ``inputs`` of any size."""
     given = f"{type(kernel).__name__}({name}={getattr(kernel, name)!r})"
     try:
         value = np.asarray(getattr(kernel, name), dtype=float)
@@ -132,6 +134,18 @@ def _parameter(kernel, name, inputs, per_column):
         raise ValueError(
             f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}; it must be a number."
         ) from None
+    if inputs is not None:
+        _check_size(value, given, inputs, per_column)
+    if not (np.all(np.isfinite(value)) and np.all(value >= 0)):
+        raise ValueError(f"kernel contains {type(kernel).__name__}({name}={value}): must be positive and finite.")
+    parameter = getattr(kernel, f"hyperparameter_{name}")
+    if parameter.fixed:
+        return value, value, value
+    return value, *_checked_bounds(kernel, parameter, value)
+
+
+def _check_size(value, given, inputs, per_column):
+    """Refuse more values than one for all columns, or one for each if there may be one ``per_column``."""
     if not per_column and value.size > 1:
         raise ValueError(
             f"kernel contains {given}, which takes one number for all columns; give one number, or use a kernel with a "
@@ -142,12 +156,6 @@ def _parameter(kernel, name, inputs, per_column):
             f"kernel contains {given}: {value.size} values for {inputs.description}; give one value, or one for each "
             "column."
         )
-    if not (np.all(np.isfinite(value)) and np.all(value >= 0)):
-        raise ValueError(f"kernel contains {type(kernel).__name__}({name}={value}): must be positive and finite.")
-    parameter = getattr(kernel, f"hyperparameter_{name}")
-    if parameter.fixed:
-        return value, value, value
-    return value, *_checked_bounds(kernel, parameter, value)
 
 
 def _exponentials(kernel, name):

@@ -47,7 +47,10 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Hyperparameters(NamedTuple):
-    """The logarithms of a kernel's hyperparameters, and of the noise variance of all targets."""
+    """The logarithms of a kernel's hyperparameters, and of the noise variance of all targets.
+
+    If rows of several outputs are one table, whose last column of X is the output, the noise is one for each (P,).
+    """
 
     kernel: Kernel
     noise: np.ndarray
@@ -127,7 +130,12 @@ def _groups(*tables):
 
 def _noise(log_noise, rows):
     """The noise variance of one observation of each row."""
-    return np.exp(log_noise) if rows.known is None else np.exp(log_noise) + rows.known[0]
+    found = np.exp(log_noise) if np.ndim(log_noise) == 0 else np.exp(log_noise)[_outputs(rows)]
+    return found if rows.known is None else found + rows.known[0]
+
+
+def _outputs(rows):
+    return rows.X[:, -1].astype(int)
 
 
 def covariance_of_rows(kernel, X):
@@ -223,9 +231,11 @@ def _of_group(hyperparameters, rows):
     rest = linalg.blas.dsyrk(1.0, alpha, beta=-n_targets, c=inverse, lower=1, overwrite_c=1)
     rest[diagonal] = 0.0
     rest = np.pad(rest.T, (0, len(X) - n)) if n < len(X) else rest.T
-    of_noise = np.exp(hyperparameters.noise) * (own[:n] / rows.weight + missing / noise).sum()
+    of_noise = own[:n] / rows.weight + missing / noise
+    log_noise = hyperparameters.noise
+    of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
     gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
-    return found, Hyperparameters(gradient, np.asarray(of_noise))
+    return found, Hyperparameters(gradient, np.asarray(np.exp(log_noise) * of_each))
 
 
 def no_prior(x):

@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from ... import likelihoods, objectives
+from ...kernels import Coregionalization
 from ...likelihoods import Likelihood
 from ...svgp import refused_in_stream
 from . import checks, inert
@@ -80,6 +81,13 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y, and
         those of later calls of ``partial_fit``, which keep its hyperparameters.
         Correlations between rows (``return_cov``, :meth:`sample_y`) and gradients are those of the inducing points.
+    output_kernel : {"independent", "coregionalization"} or Coregionalization, default="independent"
+        Whether the latent functions of several columns of y share information, with ``likelihood="gaussian"``.
+        "coregionalization": each term of the kernel is multiplied by a covariance matrix between the outputs, low-rank
+        plus diagonal, which is found from the rows, and each output has a noise of its own. An object
+        :class:`~skgp_natgrad.kernels.Coregionalization` holds its rank, initial values and bounds. A well observed
+        output then helps to predict one that is missing in many rows (``missing_targets``). All observed values are
+        rows of one process, of which ``inducing_points_`` and ``kernel_`` are: their last column is the output.
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
         targets of the row are used, and a row without any target is left out.
@@ -89,6 +97,7 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
     calibrate: bool | Literal["auto"] = argument(default="auto", needs=(inert.deviations,))
     mean_function: Callable[[Any], Any] | RegressorMixin | Literal["linear"] | None = argument(default=None, check=None)
     n_neighbors: int | Literal["auto"] = argument(default="auto", least=0, needs=(inert.neighbours,))
+    output_kernel: Coregionalization | Literal["independent", "coregionalization"] = argument(default="independent")
     missing_targets: Literal["error", "ignore"] = argument(default="error")
 
 
@@ -188,6 +197,11 @@ def can_stream(estimator):
         raise AttributeError(
             f"{here} {given}: only what the inducing points have learned can be passed on to later rows. Use "
             "n_mean_inducing=0, basis='orthogonal', mean_solver='adam' and solver='ngd'."
+        )
+    if getattr(estimator, "output_kernel", "independent") != "independent":
+        raise AttributeError(
+            f"{here} output_kernel={estimator.output_kernel!r}: the kernel between outputs is found from all rows. Use "
+            "output_kernel='independent', or call fit with all rows."
         )
     if not _q_is_posterior(estimator.objective):
         raise AttributeError(

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
-from ...kernels import Columns, Laplacian, LinearTransform, from_sklearn
+from ...kernels import Columns, Coregionalization, Laplacian, LinearTransform, from_sklearn
 from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
 from ...kernels.linear_transform import JaxLinearTransform
@@ -45,7 +45,7 @@ def in_units_of_X(kernels, scale):
 
 
 def common_where_needed(scale, kernels):
-    """The scale of X, with one number for the columns that share a period or a fixed length.
+    """The scale of X, with one number for the columns that share a period or a fixed length, and none for outputs.
 
     Raises
     ------
@@ -54,7 +54,27 @@ def common_where_needed(scale, kernels):
     """
     found = checked_lengths(kernels, scale)
     units = [scale.scale[columns] for leaf, name, columns in found if np.size(getattr(leaf, name)) == 1]
-    return fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
+    scale = fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
+    outputs = [k for kernel in kernels for k in _outputs(kernel, np.arange(_n_columns(scale)))]
+    return with_numbers_kept(scale, outputs) if outputs else scale
+
+
+def with_numbers_kept(scale, columns):
+    """The scale of X that leaves some columns as they are.
+
+    Raises
+    ------
+    ValueError
+        If X is mapped to normal scores.
+    """
+    if isinstance(scale, NormalScores):
+        raise ValueError(
+            "kernel contains Coregionalization, which reads the number of an output; normalize_X='quantile' would "
+            "change it: use normalize_X=True or False."
+        )
+    offset, size = scale.offset.copy(), scale.scale.copy()
+    offset[columns], size[columns] = 0.0, 1.0
+    return scale._replace(offset=offset, scale=size)
 
 
 def checked_lengths(kernels, scale):
@@ -136,6 +156,16 @@ def _lengths(kernel, columns):
     for part in kernel.get_params(deep=False).values():
         if isinstance(part, sklearn_kernels.Kernel):
             yield from _lengths(part, np.atleast_1d(columns))
+
+
+def _outputs(kernel, columns):
+    """The columns that `Coregionalization` reads in a kernel."""
+    if isinstance(kernel, Coregionalization):
+        yield from columns
+    columns = columns[kernel.columns] if isinstance(kernel, Columns) else columns
+    for part in kernel.get_params(deep=False).values():
+        if isinstance(part, sklearn_kernels.Kernel):
+            yield from _outputs(part, np.atleast_1d(columns))
 
 
 # Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.

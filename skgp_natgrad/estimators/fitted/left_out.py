@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
 from ..._backend.types import Floats
-from ..rows import training_table
+from ..rows import outputs, training_table
 from .evidence import plan_of
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -64,4 +64,6 @@ class LeftOutRows:
         log_scale = np.log(self._y_scale.scale)[:, None]
         log_density = -0.5 * (_LOG_2PI + np.log(variance) + error**2 / variance) - log_scale
         scaled = (each * self._y_scale.scale[:, None] for each in (error, np.sqrt(variance)))
+        if outputs.of(self) is not None:
+            return LeaveOneOut(*outputs.left_out((*scaled, log_density), outputs.of(self)))
         return LeaveOneOut(*map(self._by_row, (*scaled, log_density)))

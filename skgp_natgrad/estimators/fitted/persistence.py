@@ -31,6 +31,8 @@ from .attributes import calibration_of
 FORMAT = 14
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
+# That of correlated outputs; None without them.
+_OF_OUTPUTS = "_output_scale"
 # Those of `svgp.Neighbours`.
 _OF_NEIGHBOURS = ("X", "y", "noise", "n_neighbours")
 
@@ -52,7 +54,7 @@ def plain(state):
         if state.get("_neighbours") is not None:
             state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
         state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
-        state |= {name: dict(state[name]._asdict()) for name in _SCALES}
+        state |= {name: dict(state[name]._asdict()) for name in _scales(state)}
         if state["encoding_"] is not None:
             state["encoding_"] = dict(state["encoding_"]._asdict())
     return state
@@ -99,7 +101,7 @@ def restored(cls, state):
         state["encoding_"] = Encoding(**state["encoding_"])
     state["_rows"] = None if state["_rows"] is None else svgp.Table(**state["_rows"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
-    state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _SCALES}
+    state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _scales(state)}
     return state
 
 
@@ -130,6 +132,10 @@ def _matrix(kind, size, rows):
     A = np.zeros((len(rows), size, size), rows.dtype)
     A[:, np.tri(size, dtype=bool)] = rows
     return A if kind == "lower" else np.stack(list(map(in_place.mirrored, A)))
+
+
+def _scales(state):
+    return _SCALES if state.get(_OF_OUTPUTS) is None else (*_SCALES, _OF_OUTPUTS)
 
 
 def _n_columns(fields):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import svgp
 from ..._backend.types import Floats
 from ...kernels import Columns, LinearTransform
-from ..rows import class_labels, encoding
+from ..rows import class_labels, encoding, outputs
 from . import attributes
 
 # A printed summary names this many columns of a factor, and so many directions.
@@ -81,6 +81,7 @@ class Summary(NamedTuple):
     noise: float | Floats | None
     likelihood: str
     varies: bool = False
+    output_correlation: Floats | None = None
 
     def __repr__(self):
         # Its variance is on the model's own scale, and the noise is in the units of y.
@@ -93,6 +94,9 @@ class Summary(NamedTuple):
             form = " * ".join(factor.kernel for factor in term.factors) or "constant"
             lines.append(f"  {owner}{form}, amplitude {_number(term.amplitude)}")
             lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor)]
+        if self.output_correlation is not None:
+            rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in self.output_correlation[:_LISTED])
+            lines.append(f"  correlation of outputs: {rows}")
         return "\n".join(lines)
 
 
@@ -117,7 +121,7 @@ def _listed(by_column):
     return ", ".join(listed) + (f", and {more} more" if more else "")
 
 
-def terms_of(kernel, names, units, points, scale, latent=None):
+def terms_of(kernel, names, units, points, scale, latent=None, n_outputs=None):
     """The `Term` of each summand of a kernel.
 
     Parameters
@@ -133,6 +137,8 @@ def terms_of(kernel, names, units, points, scale, latent=None):
     scale : float or ndarray of shape (n_latent,)
         What one unit of the latent functions is.
     latent : int, optional
+    n_outputs : int, optional
+        Of correlated outputs, for each of which ``points`` has as many rows.
     """
     terms = []
     for product in _summands(kernel):
@@ -143,7 +149,8 @@ def terms_of(kernel, names, units, points, scale, latent=None):
             if not isinstance(_base(each), sklearn_kernels.ConstantKernel):
                 columns = np.arange(len(names)) if columns is None else np.asarray(columns)
                 factors.append(_factor(each, [names[i] for i in columns], units[columns]))
-        amplitude = scale * np.sqrt(np.mean(variance))
+        variance = np.mean(variance) if n_outputs is None else np.reshape(variance, (n_outputs, -1)).mean(1)
+        amplitude = scale * np.sqrt(variance)
         terms.append(Term(latent, float(amplitude) if np.ndim(amplitude) == 0 else amplitude, tuple(factors)))
     return terms
 
@@ -258,6 +265,8 @@ class Interpretation:
             ``varies``
                 Whether predictions multiply the noise and the latent standard deviation by a factor that varies with X
                 (``calibrate``).
+            ``output_correlation``
+                Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
 
         Examples
         --------
@@ -272,22 +281,26 @@ class Interpretation:
         (True, True)
         """
         check_is_fitted(self, "_posterior")
-        points, names = self._points(), encoding.shown_names(self)
+        points, names, of_outputs = self._points(), encoding.shown_names(self), outputs.of(self)
+        n_outputs = None if of_outputs is None else len(of_outputs.scale)
+        if n_outputs is not None:
+            points, names = outputs.stacked(points[:, :-1], n_outputs), [*names, "output"]
         middle = np.zeros((1, points.shape[1]))
         units = (self._x_scale.backward(middle + 0.5) - self._x_scale.backward(middle - 0.5))[0]
-        offset, scale = self.likelihood_.latent_units(self._y_scale.offset, self._y_scale.scale)
-        scale = np.broadcast_to(scale, len(self._posterior.alpha))
+        offset, scale = self.likelihood_.latent_units(*(of_outputs or self._y_scale)[:2])
+        scale = np.broadcast_to(scale, n_outputs or len(self._posterior.alpha))
         kernels = attributes.model_of(self).kernels
         shared = len(kernels) == 1
-        alike = np.all(scale == scale[0])
+        alike = n_outputs is None and np.all(scale == scale[0])
         terms = []
         for k, kernel in enumerate(kernels):
             of_term = (scale[0] if alike else scale) if shared else scale[k]
-            terms += terms_of(kernel, names, units, points, of_term, None if shared else k)
+            terms += terms_of(kernel, names, units, points, of_term, None if shared else k, n_outputs)
         varies = getattr(self, "_dispersion", None) is not None
         prior_mean = class_labels.by_class(self, self._posterior.prior_mean[:, 0])
         prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
-        return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies)
+        correlation = None if of_outputs is None else self.output_correlation_
+        return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies, correlation)
 
     def _points(self):
         """The inducing points in the units of the model."""
@@ -299,7 +312,7 @@ class Interpretation:
         if not hasattr(likelihood, "noise_variance"):
             return None
         variance = np.asarray(likelihood.noise_variance(), dtype=float)
-        return _plain(np.sqrt(np.ravel(variance)) * self._y_scale.scale)
+        return _plain(np.sqrt(np.ravel(variance)) * (outputs.of(self) or self._y_scale).scale)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -319,7 +332,8 @@ class Interpretation:
         else:
             relevance = of_columns.relevance(gradients, np.cov(points.T, bias=True))
         total = relevance.sum()
-        # A constant function depends on no column.
+        # The last column of correlated outputs is their number. A constant function depends on no column.
+        relevance = relevance[: self.n_features_in_]
         return relevance / total if total > 0.0 else np.full(len(relevance), 1.0 / len(relevance))
 
 

@@ -9,8 +9,9 @@ from ... import svgp
 from ..._backend.types import ArrayLike, Floats, PerRow, Seed
 from ..arguments import checks
 from ..fitted import attributes
-from ..rows import inputs, numbers
+from ..rows import inputs, numbers, outputs
 from ..rows.mean_function import with_mean_function
+from ..rows.outputs import over_outputs
 from ..rows.training_table import latent_offset
 from .by_blocks import by_blocks
 from .latent import LatentDistribution
@@ -88,6 +89,7 @@ class TargetDistribution(TargetRows):
 
     @by_blocks("y", "offset", "alpha", "trials")
     @with_mean_function
+    @over_outputs(outputs.log_density)
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -140,6 +142,7 @@ class TargetDistribution(TargetRows):
 
     @by_blocks("y", "offset", "alpha", "trials")
     @with_mean_function
+    @over_outputs(outputs.by_row)
     def predict_cdf(
         self, X: ArrayLike, y: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -151,10 +154,8 @@ class TargetDistribution(TargetRows):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------
@@ -183,6 +184,7 @@ class TargetDistribution(TargetRows):
 
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
+    @over_outputs(outputs.affine)
     def predict_quantiles(
         self, X: ArrayLike, q: ArrayLike, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> Floats:
@@ -196,10 +198,8 @@ class TargetDistribution(TargetRows):
             Probabilities of the quantiles, strictly between 0 and 1.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------
@@ -284,6 +284,7 @@ class TargetDistribution(TargetRows):
 
     @before_fit
     @with_mean_function
+    @over_outputs(outputs.affine)
     def sample_y(
         self,
         X: ArrayLike,

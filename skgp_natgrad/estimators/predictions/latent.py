@@ -10,7 +10,8 @@ from ... import svgp
 from ..._backend import memory
 from ..._backend.types import ArrayLike, Floats
 from ..fitted import attributes
-from ..rows import class_labels
+from ..rows import class_labels, outputs
+from ..rows.outputs import over_outputs
 from .by_blocks import by_blocks
 from .export import Exportable
 
@@ -34,6 +35,7 @@ class LatentDistribution(Exportable):
     ) -> Floats | tuple[Floats, Floats]: ...
 
     @by_blocks()
+    @over_outputs(outputs.affine, outputs.linear)
     def predict_latent(
         self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
     ) -> Floats | tuple[Floats, Floats]:

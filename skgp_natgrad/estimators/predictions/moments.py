@@ -12,9 +12,10 @@ from sklearn.metrics import r2_score
 from ... import svgp
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
-from ..rows import inputs, mean_function
+from ..rows import inputs, mean_function, outputs
 from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
+from ..rows.outputs import over_outputs
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
 from .prior import before_fit
@@ -82,6 +83,7 @@ class TargetMoments(TargetDistribution):
     @before_fit
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
+    @over_outputs(outputs.affine, outputs.linear)
     def predict(
         self,
         X: ArrayLike,
@@ -191,6 +193,7 @@ class TargetMoments(TargetDistribution):
 
     @by_blocks("offset", "alpha", "trials")
     @with_mean_function
+    @over_outputs(outputs.slopes, outputs.slopes)
     def predict_gradient(
         self,
         X: ArrayLike,
@@ -263,10 +266,8 @@ class TargetMoments(TargetDistribution):
         sample_weight : array-like of shape (n_samples,), default=None
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
-        alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`.
-        trials : int or array-like of shape (n_samples[, n_outputs]), default=None
-            Numbers of trials, as in `fit`; one without it.
+        alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
+            Known variances of the noise, or numbers of trials, as in `fit`.
 
         Returns
         -------

@@ -16,10 +16,10 @@ from ..rows import inputs
 
 
 def is_given(estimator) -> bool:
-    """Whether an estimator says all of its prior: one kernel, and a mean function that is not fitted to y."""
+    """Whether an estimator says all of its prior: one kernel of independent outputs, no mean function fitted to y."""
     mean = estimator.mean_function
     is_known = mean is None or (callable(mean) and not hasattr(mean, "fit"))
-    return isinstance(estimator.kernel, Kernel) and is_known
+    return isinstance(estimator.kernel, Kernel) and is_known and estimator.output_kernel == "independent"
 
 
 def before_fit(method):

@@ -76,7 +76,7 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         default_likelihood=_DEFAULT,
         n_classes=0,
         scale=estimator.normalize_y,
-        attributes={"_single_output": single, "mean_function_": known_mean},
+        attributes={"_single_output": single, "mean_function_": known_mean, "_output_scale": None},
         offset=offset,
         known=known_of_fit(likelihood, known, columns),
         may_lack=goes_on,
