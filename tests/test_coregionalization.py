@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, WhiteKernel
 
-from skgp_natgrad import NGDSVGPRegressor, kernels, metrics, svgp
+from skgp_natgrad import NGDSVGPRegressor, kernels, metrics, predictive_distribution, svgp
 from skgp_natgrad.kernels import Columns, Coregionalization
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start import coregionalization, evidence
@@ -354,3 +354,15 @@ def test_one_column_and_streams_are_refused(table):
     with pytest.raises(AttributeError) as caught:
         found.partial_fit(X, np.nan_to_num(Y))
     assert "no partial_fit with output_kernel='coregionalization'" in str(caught.value.__cause__ or caught.value)
+
+
+def test_their_distribution_is_that_of_predictions(fits, correlated):
+    X, model = correlated[0], fits["coregionalization"]
+    found = predictive_distribution(model, X[:9])
+    assert found.shape == (9, 3)
+    assert_allclose(found.mean(), model.predict(X[:9]))
+    quantiles = model.predict_quantiles(X[:9], [0.3])[..., 0]
+    assert_allclose(found.quantile([0.3])[..., 0], quantiles)
+    each = np.stack([found._cdf_at(quantiles[:, k], np.arange(9), k) for k in range(3)], axis=1)
+    assert_allclose(each, 0.3, atol=1e-9)
+    assert_allclose(found.cdf(quantiles), 0.3, atol=1e-9)

@@ -68,8 +68,10 @@ class OfRegressor(PredictiveDistribution):
         self._mixed = likelihood if likelihood.mixed else None
         self._may_lack = getattr(regressor, "missing_targets", "error") == "ignore"
         n_rows = len(_rows.rows_of("X", X)) if _rows.is_file_like(X) else _num_samples(X)
-        single = getattr(regressor, "_single_output", True)
-        self.shape = (n_rows,) if single else (n_rows, len(regressor._y_scale.scale))
+        scale = getattr(regressor, "_output_scale", None)
+        if scale is None and not getattr(regressor, "_single_output", True):
+            scale = regressor._y_scale
+        self.shape = (n_rows,) if scale is None else (n_rows, len(scale.scale))
 
     def _ask(self, method, *arguments):
         return getattr(self._regressor, method)(self._X, *arguments, **self._known)

@@ -30,6 +30,7 @@ from .plan import Plan
 from .sizes import EVIDENCE_ROWS
 from .splits import merged
 
+# Iterations of L-BFGS.
 _ITERATIONS = 100
 # The first loadings: at most so long, so that each output keeps something of its own, and none of them zero, where the
 # evidence has a saddle.

@@ -136,11 +136,10 @@ def best_kernels(
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
-    index = _best_view(firsts, further)
+    index, further = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    further = further if index == 0 else []
     ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
     ranked = [(view, each) for each in ranked]
     if not is_small and few is None and not tables[0].per_target:
@@ -227,9 +226,11 @@ def _others(view):
 
 
 def _best_view(firsts, further):
-    """Position of the view with the best candidate; ``further`` belong to the first, which keeps distances in X."""
+    """Position of the view with the best candidate, and its ``further`` ones: the first, which keeps distances in X."""
     index = int(np.argmax([first.density for first in firsts]))
-    return 0 if any(each.density > firsts[index].density for each in further) else index
+    if any(each.density > firsts[index].density for each in further):
+        index = 0
+    return index, further if index == 0 else []
 
 
 def _ranked(view, parts, firsts, compared, few, n_iterations, further):

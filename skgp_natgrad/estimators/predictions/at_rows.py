@@ -9,6 +9,7 @@ import numpy as np
 from ... import svgp
 from ...likelihoods import Likelihood
 from ...start.scale import Scale
+from ..rows import outputs
 from ..rows.mean_function import with_mean_function
 
 # Beyond it squares overflow, and every distribution function is zero or one.
@@ -41,6 +42,12 @@ class AtRows(NamedTuple):
 @with_mean_function
 def at_rows(regressor, X, offset=None, *, alpha=None, trials=None):
     """The distribution that a fitted regressor predicts at the rows of ``X``; see its methods for the arguments."""
+    scale = outputs.of(regressor)
+    if scale is not None:
+        given = {name: each for name, each in (("offset", offset), ("alpha", alpha)) if each is not None}
+        found = at_rows(*outputs.as_one(regressor, X, given), **given)
+        parts = (each if each is None else each.reshape(len(scale.scale), -1) for each in found[2:])
+        return AtRows(scale, found.likelihood, *parts)
     X = regressor._check_rows(X)
     known = regressor._known(X, offset, alpha=alpha, trials=trials)
     return AtRows(regressor._y_scale, *regressor._distribution_at(X, **known))

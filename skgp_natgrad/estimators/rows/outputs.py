@@ -58,6 +58,13 @@ def of_one(estimator):
     return found
 
 
+def as_one(estimator, X, options):
+    """The estimator as that of one target, its rows (x, p), and in ``options`` what is known of these rows."""
+    rows, scale = encoding.further_rows(estimator, X), of(estimator)
+    options |= _of_rows(estimator, options, rows, scale)
+    return of_one(estimator), stacked(rows, len(scale.scale))
+
+
 def over_outputs(*back):
     """Decorate a method of predictions, which for correlated outputs is called for one at rows (x, p).
 
@@ -76,12 +83,12 @@ def over_outputs(*back):
                 return method(self, X, *arguments, **options)
             given = signature(method).bind(self, X, *arguments, **options)
             given.apply_defaults()
-            rows, n_outputs = encoding.further_rows(self, X), len(scale.scale)
             options = dict(list(given.arguments.items())[2:])
-            options |= _of_rows(self, options, rows, scale)
-            found = method(of_one(self), stacked(rows, n_outputs), **options)
+            one, rows = as_one(self, X, options)
+            found = method(one, rows, **options)
             found = found if isinstance(found, tuple) else (found,)
-            shaped = (each.reshape(n_outputs, len(rows), *each.shape[1:]) for each in found)
+            shape = len(scale.scale), len(rows) // len(scale.scale)
+            shaped = (each.reshape(*shape, *each.shape[1:]) for each in found)
             values = [convert(each, scale) for convert, each in zip(back, shaped, strict=False)]
             return tuple(values) if len(values) > 1 else values[0]
 
