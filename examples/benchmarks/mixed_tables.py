@@ -56,6 +56,7 @@ TABLES = {
     "churn": Mixed("modeldata", "wa_churn", "churn"),
     "titanic": Mixed("Stat2Data", "Titanic", "Survived", None, ("Name", "SexCode")),
     "chile": Mixed("carData", "Chile", "vote"),
+    "hmda": Mixed("AER", "HMDA", "deny"),
     "hpc": Mixed("modeldata", "hpc_data", "class"),
 }
 _LIBRARIES = {"lightgbm": "lightgbm", "catboost": "catboost"}
