@@ -92,8 +92,8 @@ def test_a_kernel_that_names_the_column_of_outputs_keeps_their_numbers(table):
     X, Y, _ = table
     p, n = np.nonzero(~np.isnan(Y.T))
     rows = np.column_stack([X[n], p])
-    kernel = Columns(RBF(0.8), [0, 1]) * Columns(Coregionalization.from_factors(W, KAPPA), 2)
-    found = NGDSVGPRegressor(kernel, random_state=0).fit(rows, Y[n, p])
+    kernel = Columns(RBF(0.8, "fixed"), [0, 1]) * Columns(Coregionalization.from_factors(W, KAPPA, **FIXED), 2)
+    found = NGDSVGPRegressor(kernel, likelihood=Gaussian(0.1, "fixed"), random_state=0).fit(rows, Y[n, p])
     assert_array_equal(found._x_scale.forward(rows)[:, 2], p)
     with pytest.raises(ValueError, match="normalize_X='quantile' would change it"):
         NGDSVGPRegressor(kernel, normalize_X="quantile").fit(rows, Y[n, p])
@@ -242,7 +242,7 @@ def correlated():
 
 @pytest.fixture(scope="module")
 def fits(correlated):
-    options = {"kernel": 1.0 * RBF(), "missing_targets": "ignore", "random_state": 0}
+    options = {"kernel": 1.0 * RBF(), "missing_targets": "ignore", "calibrate": False, "random_state": 0}
     names = ("independent", "coregionalization")
     return {name: NGDSVGPRegressor(output_kernel=name, **options).fit(correlated[0], correlated[2]) for name in names}
 

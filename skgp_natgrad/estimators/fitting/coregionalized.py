@@ -38,7 +38,7 @@ def _fit(learner, X, types, targets, streams, hooks):
     (kernel,) = in_units_of_X((found.kernel,), Scale(np.append(x.offset, 0.0), np.append(x.scale, 1.0)))
     bounds = start.plan.likelihood.variance_bounds
     one = _with(alone, kernel=kernel, likelihood=Gaussian(found.noise, bounds), n_restarts_optimizer=0)
-    one = _with(one, normalize_y=False, missing_targets="error", n_neighbors=learner.n_neighbors)
+    one = _with(one, normalize_y=False, missing_targets="error")
     if not isinstance(learner.inducing_init, str):
         one.inducing_init = outputs.stacked(np.asarray(learner.inducing_init, float), len(scale.scale))
     # What the fitted estimator knows of X and y as given; the fit itself sees a table of numbers.
