@@ -159,7 +159,7 @@ def test_quantiles_of_the_wide_part_invert_its_distribution():
 
 def with_a_wide_part(rng):
     X = rng.uniform(-2.0, 2.0, size=(300, 1))
-    y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=300) + 4.0 * (rng.uniform(size=300) < 0.05)
+    y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=300) + 4.0 * rng.normal(size=300) * (rng.uniform(size=300) < 0.05)
     return NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
 
 

@@ -153,10 +153,10 @@ NOISES = {
 }
 
 
-def seen_of(rng, name, n, latent=0.01, width=0.0):
+def seen_of(rng, name, n, latent=0.01):
     error = NOISES[name].rvs(n, random_state=rng) + np.sqrt(latent) * rng.normal(size=n)
     ones = np.ones(n)
-    return errors_of.Seen(error, (1.0 + latent) * ones, 0.0 * ones, ones, ones, width), ones
+    return errors_of.Seen(error, (1.0 + latent) * ones, 0.0 * ones, ones, ones, 0.0), ones
 
 
 def density_under(found, errors, y, latent=0.01):
@@ -201,7 +201,7 @@ def test_other_errors_stay_as_they_are(rng, name, n):
 
 
 def test_few_rows_say_nothing(rng):
-    seen, noise = seen_of(rng, "uniform", 199)
+    seen, noise = seen_of(rng, "uniform", 99)
     assert mixture.better(seen, noise, errors_of.Errors())[0] is mixture.NONE
 
 
@@ -214,17 +214,37 @@ def test_each_em_step_raises_the_likelihood(rng):
     assert np.all(np.diff(likelihood) > 0.0)
 
 
-@pytest.mark.parametrize("width", [0.0, 0.5])
-def test_densities_of_components_are_those_of_scipy(rng, width):
-    seen, share = seen_of(rng, "exponential", 250, latent=0.3, width=width)
-    errors = errors_of.Errors(scale=0.2)
-    grid = mixture._Grid(seen, share / 1.3, errors, 0.4)
+def test_densities_of_components_are_those_of_scipy(rng):
+    seen, share = seen_of(rng, "exponential", 250, latent=0.3)
+    grid = mixture._Grid(seen, share / 1.3, errors_of.Errors(scale=0.2), 0.4)
     factor, k = np.exp(0.2), 3
     one = stats.norm(np.sqrt(factor) * grid.centres[k], np.sqrt(factor * (0.3 + 0.16)))
-    half = max(0.5 * width, 1e-5)
-    for which, density in ((k, one), (-1, stats.norm(0.0, np.sqrt(9.0 * 1.3)))):
-        expected = (density.cdf(seen.error + half) - density.cdf(seen.error - half)) / (2.0 * half)
-        np.testing.assert_allclose(grid.densities[:, which], expected, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(grid.densities[:, k], one.pdf(seen.error), rtol=1e-9, atol=1e-290)
+    wide = stats.norm(0.0, np.sqrt(9.0 * 1.3))
+    np.testing.assert_allclose(grid.densities[:, -1], wide.pdf(seen.error), rtol=1e-9)
+    weights = grid.weights(grid.starts[0], slice(None), [16])[0]
+    found, errors = grid.mixture(weights), grid.errors._replace(share=weights[-1], spread=grid.spread)
+    ys = np.linspace(-15.0, seen.error[0], 20_001)
+    below = np.trapezoid(density_under(found, errors, ys, latent=0.3), ys)
+    assert grid.below(weights)[0] == pytest.approx(below, abs=1e-6)
+
+
+def test_rounding_counts_as_flat_noise(rng):
+    """The errors that predict what was rounded are far too narrow for the numbers that it was rounded to."""
+    f = 4.0 * rng.normal(size=500)
+    error, ones = np.round(f) - f, np.ones(500)
+    seen = errors_of.Seen(error, ones / 12.0, 0.0 * ones, ones, ones, 1.0)
+    narrow = errors_of.best(seen)
+    assert seen._replace(width=0.0).density(narrow) < -0.2
+    found, errors = mixture.better(seen, 0.98 * ones / 12.0, narrow)
+    ys = np.linspace(-0.45, 0.45, 10)
+    factor = np.exp(errors.scale) / 12.0
+    each = stats.norm.pdf(
+        ys[:, None],
+        np.sqrt(0.98 * factor) * found.centres,
+        np.sqrt(factor * (0.02 + 0.98 * found.bandwidth**2)),
+    )
+    np.testing.assert_allclose(each @ found.weights, 1.0, atol=0.25)
 
 
 # -- whole fits ----------------------------------------------------------------------------------

@@ -209,10 +209,15 @@ def _apart(seen, errors):
 
 def _is_right(seen, errors):
     """Whether second moment and intervals are right, within what the number of rows allows."""
-    levels, n_rows = seen.levels, len(seen.error)
     off = max(_OFF, _CHANCE_OF_MOMENT * seen.error_of_moment(errors))
-    off_shares = np.maximum(_OFF_SHARE, _CHANCE * np.sqrt(levels * (1.0 - levels) / n_rows))
-    return abs(_excess(seen, errors)) <= off and bool(np.all(_apart(seen, errors) <= off_shares))
+    return abs(_excess(seen, errors)) <= off and covers(seen, seen.coverage(errors, seen.levels))
+
+
+def covers(seen, shares):
+    """Whether these shares of errors in the intervals of `Seen.levels` are right, within what the rows allow."""
+    levels = seen.levels
+    off = np.maximum(_OFF_SHARE, _CHANCE * np.sqrt(levels * (1.0 - levels) / len(seen.error)))
+    return bool(np.all(np.abs(shares - levels) <= off))
 
 
 def _cost(seen, errors):

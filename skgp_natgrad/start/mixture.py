@@ -4,8 +4,9 @@ The density of the noise is a sum of equal normals on an even grid (`prediction.
 the errors the likelihood is concave in the weights, and each EM step raises it (Laird 1978). Few steps from a smooth
 start leave the density smooth, many let it follow the errors (Richardson 1972, Lucy 1974). The start, normal or flat,
 the bandwidth and the number of steps are those of largest density of errors in folds that EM did not see. The mixture
-is used if it beats the `Errors` that were chosen before, by the same density, and makes the integral transform of the
-errors even: quantiles are then right, too.
+is used if it beats the `Errors` that were chosen before, by the same density, and if its central intervals hold as many
+of the errors as they should. Rounding counts as noise here: of rounded targets, too, the density is that
+of y itself, and not of what was rounded.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from scipy import special, stats
 from ..prediction.calibration import Average
 from ..prediction.dispersion import NORMAL_DF
 from ..prediction.errors import variance_share
+from .errors import Errors, covers
 
 # The fewest rows for a mixture, and the most that it is fitted to.
-_FEWEST, _ROWS = 200, 2000
+_FEWEST, _ROWS = 100, 1500
 # The check that comes first, of the integral transform: its bins, and the chance of an alarm without reason.
 _BINS, _CHANCE = 20, 1e-3
 # What is tried: bandwidths, numbers of EM steps, and folds.
-_BANDWIDTHS, _STEPS, _FOLDS = (0.1, 0.2, 0.4), (1, 4, 16, 64, 256), 5
+_BANDWIDTHS, _STEPS, _FOLDS = (0.025, 0.05, 0.1, 0.2, 0.4), (1, 4, 16, 64), 5
 # Centres are so many bandwidths apart, which leaves ripples of 1e-3, and reach up to so many deviations.
 _SPACING, _REACH = 1.5, 6.0
 # The variance of the wide part, as a multiple of that of the errors. It has the weight of one observation at least.
 _WIDE = 9.0
-# The least gain in density, in its standard errors and in nats; and what may remain of the unevenness that is more than
-# chance.
-_ERRORS, _WORTH, _EVENER = 2.0, 0.01, 0.25
+# The least gain in density, in its standard errors and in nats.
+_ERRORS, _WORTH = 2.0, 0.01
 _LEAST = np.finfo(float).tiny
 
 
@@ -69,34 +70,31 @@ def better(seen, noise, errors):
     errors : Errors
     """
     step = -(-len(noise) // _ROWS)
-    seen, noise = seen.some(_ROWS), noise[::step]
+    seen, noise = seen.some(_ROWS)._replace(width=0.0), noise[::step]
     if len(noise) < _FEWEST:
         return NONE, errors
-    by_chance, before = stats.chi2.isf(_CHANCE, _BINS - 1), _unevenness(seen, lambda bound: seen.below(errors, bound))
-    if before < by_chance:
+    if _unevenness(seen, seen.below(errors, seen.error)) < stats.chi2.isf(_CHANCE, _BINS - 1):
         return NONE, errors
-    normal = errors._replace(scale=float(errors.scale - np.log(variance_share(errors.df))), df=NORMAL_DF)
-    grids = [_Grid(seen, noise / seen.variance, normal, bandwidth) for bandwidth in _BANDWIDTHS]
+    # With its deviation that varies, and with that of the process alone.
+    varying = errors._replace(scale=float(errors.scale - np.log(variance_share(errors.df))), df=NORMAL_DF)
+    grids = [_Grid(seen, noise / seen.variance, normal, each) for normal in (varying, Errors()) for each in _BANDWIDTHS]
     tried = [each for grid in grids for start in grid.starts for each in _held_out(grid, start)]
-    density, grid, start, n_steps = max(tried, key=lambda each: np.average(each[0], weights=seen.weight))
-    gain = Average.of(density - seen.densities(errors), seen.weight, seen.n_each)
-    weights = grid.weights(start, slice(None), [n_steps])[0]
-    after = _unevenness(seen, lambda bound: grid.below(weights, bound))
-    if gain.mean > max(_ERRORS * gain.error, _WORTH) and after < max(_EVENER * before, by_chance):
-        return grid.mixture(weights), normal._replace(share=float(weights[-1]), spread=grid.spread)
+    for density, grid, start, n_steps in sorted(tried, key=lambda each: -np.average(each[0], weights=seen.weight)):
+        gain = Average.of(density - seen.densities(errors), seen.weight, seen.n_each)
+        if not gain.mean > max(_ERRORS * gain.error, _WORTH):
+            break
+        weights = grid.weights(start, slice(None), [n_steps])[0]
+        inside = np.abs(2.0 * grid.below(weights) - 1.0)
+        shares = np.array([np.average(inside <= level, weights=seen.weight) for level in seen.levels])
+        if covers(seen, shares):
+            return grid.mixture(weights), grid.errors._replace(share=float(weights[-1]), spread=grid.spread)
     return NONE, errors
 
 
-def _unevenness(seen, below):
-    """How uneven the integral transform of the errors is, by a distribution function: chi-squared if by chance.
-
-    A rounded error is spread over the transform of its rounding interval.
-    """
-    low, high = (below(seen.error + side * 0.5 * seen.width) for side in (-1.0, 1.0))
-    ends = np.linspace(0.0, 1.0, _BINS + 1)[:, None]
-    inside = np.clip((ends - low) / np.maximum(high - low, np.finfo(float).eps), 0.0, 1.0)
-    shares = np.diff(np.average(inside, axis=1, weights=seen.weight))
-    return len(low) * _BINS * np.sum((shares - 1.0 / _BINS) ** 2)
+def _unevenness(seen, transform):
+    """How uneven the integral transform of the errors (B,) is: a chi-squared variable if by chance."""
+    shares = np.histogram(transform, _BINS, (0.0, 1.0), weights=seen.weight)[0] / seen.weight.sum()
+    return len(transform) * _BINS * np.sum((shares - 1.0 / _BINS) ** 2)
 
 
 def _held_out(grid, start):
@@ -113,9 +111,9 @@ class _Grid:
     """Centres of one bandwidth, and the densities of the errors under each component, the last of them the wide one."""
 
     def __init__(self, seen, share, errors, bandwidth):
-        self.seen, self.share, self.bandwidth = seen, share, bandwidth
+        self.seen, self.share, self.errors, self.bandwidth = seen, share, errors, bandwidth
         self.squared = seen.squared_scale(errors)
-        self.spread = max(errors.spread, _WIDE) if errors.share else _WIDE
+        self.spread = max(errors.spread, _WIDE)
         reach = min(np.max(np.abs(seen.error) / np.sqrt(self.squared * share)), _REACH)
         n_each_side = int(np.ceil(reach / (_SPACING * bandwidth)))
         self.centres = _SPACING * bandwidth * np.arange(-n_each_side, n_each_side + 1)
@@ -151,12 +149,12 @@ class _Grid:
         """The densities of the errors under components that are moved so that the mean is zero."""
         return self._densities(self.centres - weights[:-1] @ self.centres / weights[:-1].sum())
 
-    def below(self, weights, bound):
-        """The probability of an error below each bound."""
+    def below(self, weights):
+        """The probability of less than each error."""
         mixture = self.mixture(weights)
         centre, scale = self._components(mixture.centres)
         of_all = np.append((1.0 - weights[-1]) * mixture.weights, weights[-1])
-        return special.ndtr((bound[:, None] - centre) / scale) @ of_all
+        return special.ndtr((self.seen.error[:, None] - centre) / scale) @ of_all
 
     def _components(self, centres):
         """Centres and deviations of the components of each error, the wide one last: (B, K + 1) each."""
@@ -167,11 +165,7 @@ class _Grid:
         return centre, scale
 
     def _densities(self, centres):
-        """The densities of the errors under each component (B, K + 1); of rounded ones, means over their intervals."""
-        width, (centre, scale) = self.seen.width, self._components(centres)
-        away = np.abs(self.seen.error[:, None] - centre)
-        if not width:
-            return np.maximum(np.exp(-0.5 * (away / scale) ** 2) / (np.sqrt(2.0 * np.pi) * scale), _LEAST)
-        # In the lower tail, where the distribution function has more digits.
-        near, far = (special.ndtr((side * 0.5 * width - away) / scale) for side in (1.0, -1.0))
-        return np.maximum((near - far) / width, _LEAST)
+        """The densities of the errors under each component: (B, K + 1)."""
+        centre, scale = self._components(centres)
+        away = (self.seen.error[:, None] - centre) / scale
+        return np.maximum(np.exp(-0.5 * away**2) / (np.sqrt(2.0 * np.pi) * scale), _LEAST)

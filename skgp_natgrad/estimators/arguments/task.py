@@ -62,7 +62,7 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         Whether to correct the predicted standard deviation, with ``likelihood="gaussian"``. Each row is predicted from
         all others. If the size of these errors varies with X, or their tails are heavy, a second process multiplies the
         variances of y and of the latent function, and the errors are Student-t. If they have light tails or are skew,
-        as with uniform noise, the noise is a mixture of normals (from 200 rows). With fewer than 100 rows and the
+        as with uniform noise, the noise is a mixture of normals (from 100 rows). With fewer than 100 rows and the
         default kernel it is one factor, which allows for hyperparameters that so few rows do not determine. The mean
         and :meth:`score` do not change. "auto": with ``solver="evidence"``, unless the noise is "fixed". Not available
         with ``alpha``.
