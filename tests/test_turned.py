@@ -129,21 +129,17 @@ def test_columns_stay_where_directions_do_not_predict_better(rng):
     assert turned.first(*two, 15, None)[0] is None
 
 
-def test_more_rows_turn_again(rng):
-    """The lengthscales are those of the same metric along the new directions."""
+def test_the_lengthscales_of_the_next_round_are_those_of_the_same_metric(rng):
     view = View(table_of(rng, n_columns=3))
-    first = TurnedView(view, outer_of(rng, view))
-    at = first.start(rough_and_smooth, 0.4 * first.longest, np.log(0.1), np.inf)[0]
-    candidate = Candidate(rough_and_smooth, np.inf, (evidence.Best(at, 0.0),), 0.0)
-    other, found = turned.again(first, candidate, view.table)
-    outer = first.matrix @ evidence.outer_product_of_slopes(at, first.table)[:3, :3] @ first.matrix.T
-    assert_allclose(other.matrix, TurnedView(view, outer).matrix, atol=1e-12)
-    kernel = found.best[0].hyperparameters.kernel
-    for before, after in ((at.kernel.k1, kernel.k1), (at.kernel.k2, kernel.k2)):
-        metric = first.matrix @ np.diag(np.exp(-2.0 * before.k2.length_scale[:3])) @ first.matrix.T
-        along = np.diag(other.matrix.T @ metric @ other.matrix) ** -0.5
-        assert_allclose(np.exp(after.k2.length_scale[:3]), along, rtol=1e-9)
-        assert after.k1.constant_value == before.k1.constant_value
+    first, other = TurnedView(view, outer_of(rng, view)), TurnedView(view, outer_of(rng, view))
+    at = first.start(rough_and_smooth, rng.uniform(0.2, 0.6) * first.longest, np.log(0.1), np.inf)[0].kernel
+    for start, before in ((view, np.eye(8)[:, :3]), (first, first.matrix)):
+        found = turned._along(at, start, other)
+        for old, new in ((at.k1, found.k1), (at.k2, found.k2)):
+            metric = before @ np.diag(np.exp(-2.0 * old.k2.length_scale[:3])) @ before.T
+            along = np.diag(other.matrix.T @ metric @ other.matrix) ** -0.5
+            assert_allclose(np.exp(new.k2.length_scale[:3]), along, rtol=1e-6)
+            assert new.k1.constant_value == old.k1.constant_value
 
 
 @pytest.mark.parametrize("make", [matern52, rough_and_smooth])

@@ -145,8 +145,7 @@ def best_kernels(
     ranked = [(view, each) for each in ranked]
     if not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
-    samples = _samples(view, rows, of_labels)
-    return index, _at_more_rows(ranked, samples, effort.final_iterations, judges)
+    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, judges)
 
 
 def _at_more_rows(ranked, samples, n_iterations, judges):
@@ -157,7 +156,7 @@ def _at_more_rows(ranked, samples, n_iterations, judges):
 
 
 def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
-    """The best kernels in their views; before them the best one on directions, if better, without and with mixing."""
+    """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
     other, parts, first = turned.first(view, parts, best, n_iterations, compared)
     if other is None:
@@ -166,7 +165,7 @@ def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
-    return [(other, found), *([(other, turned.mixed(other, found)), ranked[0]] if len(ranked) > 1 else [])]
+    return [(other, found), *(ranked if len(ranked) > 1 else [])]
 
 
 def _smooth_ones(views, rows, n_rows, effort):

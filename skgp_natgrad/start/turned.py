@@ -171,17 +171,6 @@ def _turned(base, base_parts, view, parts, candidate, n_iterations):
     return turned, parts, Candidate(matern52, np.inf, (best,), density)
 
 
-def again(view, candidate, rows):
-    """The candidate in a view that is turned by what it learns from more rows of the base view; and that view."""
-    at = candidate.best[0].hyperparameters
-    outer = _outer(at, view, view.turn(rows))
-    if outer is None:
-        return view, candidate
-    turned = TurnedView(view.base, outer)
-    best = candidate.best[0]._replace(hyperparameters=at._replace(kernel=_along(at.kernel, view, turned)))
-    return turned, candidate._replace(best=(best,))
-
-
 def _outer(hyperparameters, view, rows):
     """The mean outer product of gradients at rows of a view, in the columns of its base; None if there is none."""
     outer = evidence.outer_product_of_slopes(hyperparameters, rows)
