@@ -2,7 +2,6 @@
 
 import pickle
 
-import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -11,13 +10,11 @@ from sklearn.gaussian_process.kernels import Matern
 from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
-from skgp_natgrad._backend.flat import flat, rebuilt
-from skgp_natgrad._backend.repeated import groups
+from skgp_natgrad._backend.flat import flat
 from skgp_natgrad.kernels import LinearTransform
-from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, search, turned
+from skgp_natgrad.start import evidence, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
-from skgp_natgrad.start.refinement import Candidate
-from skgp_natgrad.start.splits import Shuffled, Split, in_random_order
+from skgp_natgrad.start.splits import Split
 from skgp_natgrad.start.turned import TurnedView
 from skgp_natgrad.start.view import View
 
@@ -141,73 +138,6 @@ def test_the_lengthscales_of_the_next_round_are_those_of_the_same_metric(rng):
             along = np.diag(other.matrix.T @ metric @ other.matrix) ** -0.5
             assert_allclose(np.exp(new.k2.length_scale[:3]), along, rtol=1e-6)
             assert new.k1.constant_value == old.k1.constant_value
-
-
-@pytest.mark.parametrize("make", [matern52, rough_and_smooth])
-def test_mixed_directions_start_as_they_are(rng, make):
-    """Their evidence has the gradient of finite differences, and so has the prior, which is narrow for the matrix."""
-    view = View(table_of(rng, n_columns=3))
-    other = TurnedView(view, outer_of(rng, view))
-    at = other.start(make, 0.4 * other.longest, np.log(0.1), np.inf)[0]
-    candidate = turned.mixed(other, Candidate(make, np.inf, (evidence.Best(at, 0.0),), 0.0))
-    start = candidate.best[0].hyperparameters
-    assert evidence.value(start, other.table) == pytest.approx(evidence.value(at, other.table), abs=1e-8)
-    x = flat(start)
-    x = x + 0.05 * rng.normal(size=len(x))
-    moved = rebuilt(x, start)
-    kernel = other.to_sklearn(candidate.make, moved.kernel)
-    assert_allclose(kernel(view.given.X), evidence.covariance_of_rows(moved.kernel, other.table.X), atol=1e-5)
-    _, _, prior = other.start(candidate.make, other.longest, 0.0, np.inf)
-    _, gradient = evidence.value_and_gradient(moved, other.table)
-    places = np.flatnonzero(np.abs(flat(gradient)) > 1e-6)
-    assert len(places) > 10
-    for function, slope in (
-        (lambda x: evidence.value(rebuilt(x, start), other.table), flat(gradient)),
-        (lambda x: prior(x)[0], prior(x)[1]),
-    ):
-        for i in places[:: len(places) // 8]:
-            step = 1e-5 * (np.arange(len(x)) == i)
-            assert slope[i] == pytest.approx((function(x + step) - function(x - step)) / 2e-5, rel=1e-5, abs=1e-6)
-    # The deviations of the prior: .1 for an entry, three for a logarithm.
-    curvature = [prior(x + e)[1] @ e - prior(x)[1] @ e for e in np.eye(len(x))]
-    is_entry = flat(jax.tree.map(lambda leaf: np.full(np.shape(leaf), float(np.ndim(leaf) == 2)), start)) > 0.0
-    assert_allclose(curvature, np.where(is_entry, -100.0, -1.0 / 9.0), rtol=1e-9)
-
-
-def test_matrices_are_trained_by_neighbours(rng):
-    """The gradient of the density of rows given their neighbours is that of finite differences."""
-    view = View(table_of(rng, n_rows=40, n_columns=3))
-    other = TurnedView(view, outer_of(rng, view))
-    at = other.start(matern52, 0.4 * other.longest, np.log(0.1), np.inf)[0]
-    candidate = turned.mixed(other, Candidate(matern52, np.inf, (evidence.Best(at, 0.0),), 0.0))
-    start = candidate.best[0].hyperparameters
-    judges = neighbours.Judges(np.arange(40), groups(view.table.X), False)
-    rows = by_neighbours.Rows.of(start, other.table, judges, 12)
-    value, gradient = by_neighbours.value_and_gradient(start, rows)
-    assert value == pytest.approx(by_neighbours.value_and_gradient(at, rows)[0], abs=1e-8)
-    x, slope = flat(start), flat(gradient)
-    entries = np.flatnonzero(np.abs(slope) > 1e-4)
-    assert len(entries) > 10
-    for i in entries[::3]:
-        step = 1e-5 * (np.arange(len(x)) == i)
-        ahead, behind = (by_neighbours.value_and_gradient(rebuilt(x + s, start), rows)[0] for s in (step, -step))
-        assert slope[i] == pytest.approx((ahead - behind) / 2e-5, abs=1e-6)
-
-
-@pytest.mark.slow
-def test_directions_in_the_search_by_neighbours(rng, monkeypatch):
-    fewer = {"_ROWS": 100, "_MORE_ROWS": 200, "_FEWEST_ROWS": 100, "_ITERATIONS": 3, "_MORE_ITERATIONS": 10}
-    for name, value in (fewer | {"_NEIGHBOURS_OF_JUDGES": 40, "_MORE_NEIGHBOURS_OF_JUDGES": 80}).items():
-        monkeypatch.setattr(dense, name, value)
-    view, parts, candidate = split_of(rng, *ridge_of(rng, 800), 120)
-    other, _, better = turned.first(view, parts, candidate, 15, lambda view, each: each)
-    rows = Shuffled(*in_random_order(view.table, np.random.RandomState(0)))
-    pairs = [(0, candidate), (1, better)]
-    index, found = dense.best_kernels([view, other], pairs, rows, 200, False, lambda view: [])
-    _, plain = dense.best_kernels([view], pairs[:1], rows, 200, False, lambda view: [])
-    assert index == 1
-    assert isinstance(found[0].kernel.k2, LinearTransform)
-    assert found[0].density > plain[0].density + turned.CLEARLY
 
 
 @pytest.mark.slow

@@ -201,28 +201,18 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
     def of_view(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
         more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
-        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in _others(view)]
+        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in makes]
         seasons = _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
         return [(index, each) for each in (firsts[index], *more, *others, *seasons)]
 
     of_views = threads.for_each(of_view, range(len(views)) if few_columns else [best])
     candidates = list(itertools.chain(*of_views))
-    parts = splits(views[best].table, rows, n_rows)
-    other, parts, first = turned.first(views[best], parts, firsts[best], effort.iterations, lambda view, each: each)
-    if other is not None:
-        found = [first, *(_like(other, parts, make, first, effort.iterations) for make in _others(other))]
-        views, candidates = [*views, other], candidates + [(len(views), each) for each in found]
 
     def evenly(view):
         return _samples(view, rows, of_labels)[1:]
 
-    index, found = dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
-    return (best if views[index] is other else index), found
-
-
-def _others(view):
-    """The kernels that start from the lengthscales of the first one."""
-    return [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+    return dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
 
 
 def _best_view(firsts, further):
