@@ -2,7 +2,6 @@
 
 import pickle
 
-import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -11,11 +10,10 @@ from sklearn.gaussian_process.kernels import Matern
 from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
-from skgp_natgrad._backend.flat import flat, rebuilt
+from skgp_natgrad._backend.flat import flat
 from skgp_natgrad.kernels import LinearTransform
 from skgp_natgrad.start import evidence, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
-from skgp_natgrad.start.refinement import Candidate
 from skgp_natgrad.start.splits import Split
 from skgp_natgrad.start.turned import TurnedView
 from skgp_natgrad.start.view import View
@@ -129,52 +127,17 @@ def test_columns_stay_where_directions_do_not_predict_better(rng):
     assert turned.first(*two, 15, None)[0] is None
 
 
-def test_more_rows_turn_again(rng):
-    """The lengthscales are those of the same metric along the new directions."""
+def test_the_lengthscales_of_the_next_round_are_those_of_the_same_metric(rng):
     view = View(table_of(rng, n_columns=3))
-    first = TurnedView(view, outer_of(rng, view))
-    at = first.start(rough_and_smooth, 0.4 * first.longest, np.log(0.1), np.inf)[0]
-    candidate = Candidate(rough_and_smooth, np.inf, (evidence.Best(at, 0.0),), 0.0)
-    other, found = turned.again(first, candidate, view.table)
-    outer = first.matrix @ evidence.outer_product_of_slopes(at, first.table)[:3, :3] @ first.matrix.T
-    assert_allclose(other.matrix, TurnedView(view, outer).matrix, atol=1e-12)
-    kernel = found.best[0].hyperparameters.kernel
-    for before, after in ((at.kernel.k1, kernel.k1), (at.kernel.k2, kernel.k2)):
-        metric = first.matrix @ np.diag(np.exp(-2.0 * before.k2.length_scale[:3])) @ first.matrix.T
-        along = np.diag(other.matrix.T @ metric @ other.matrix) ** -0.5
-        assert_allclose(np.exp(after.k2.length_scale[:3]), along, rtol=1e-9)
-        assert after.k1.constant_value == before.k1.constant_value
-
-
-@pytest.mark.parametrize("make", [matern52, rough_and_smooth])
-def test_mixed_directions_start_as_they_are(rng, make):
-    """Their evidence has the gradient of finite differences, and so has the prior, which is narrow for the matrix."""
-    view = View(table_of(rng, n_columns=3))
-    other = TurnedView(view, outer_of(rng, view))
-    at = other.start(make, 0.4 * other.longest, np.log(0.1), np.inf)[0]
-    candidate = turned.mixed(other, Candidate(make, np.inf, (evidence.Best(at, 0.0),), 0.0))
-    start = candidate.best[0].hyperparameters
-    assert evidence.value(start, other.table) == pytest.approx(evidence.value(at, other.table), abs=1e-8)
-    x = flat(start)
-    x = x + 0.05 * rng.normal(size=len(x))
-    moved = rebuilt(x, start)
-    kernel = other.to_sklearn(candidate.make, moved.kernel)
-    assert_allclose(kernel(view.given.X), evidence.covariance_of_rows(moved.kernel, other.table.X), atol=1e-5)
-    _, _, prior = other.start(candidate.make, other.longest, 0.0, np.inf)
-    _, gradient = evidence.value_and_gradient(moved, other.table)
-    places = np.flatnonzero(np.abs(flat(gradient)) > 1e-6)
-    assert len(places) > 10
-    for function, slope in (
-        (lambda x: evidence.value(rebuilt(x, start), other.table), flat(gradient)),
-        (lambda x: prior(x)[0], prior(x)[1]),
-    ):
-        for i in places[:: len(places) // 8]:
-            step = 1e-5 * (np.arange(len(x)) == i)
-            assert slope[i] == pytest.approx((function(x + step) - function(x - step)) / 2e-5, rel=1e-5, abs=1e-6)
-    # The deviations of the prior: .1 for an entry, three for a logarithm.
-    curvature = [prior(x + e)[1] @ e - prior(x)[1] @ e for e in np.eye(len(x))]
-    is_entry = flat(jax.tree.map(lambda leaf: np.full(np.shape(leaf), float(np.ndim(leaf) == 2)), start)) > 0.0
-    assert_allclose(curvature, np.where(is_entry, -100.0, -1.0 / 9.0), rtol=1e-9)
+    first, other = TurnedView(view, outer_of(rng, view)), TurnedView(view, outer_of(rng, view))
+    at = first.start(rough_and_smooth, rng.uniform(0.2, 0.6) * first.longest, np.log(0.1), np.inf)[0].kernel
+    for start, before in ((view, np.eye(8)[:, :3]), (first, first.matrix)):
+        found = turned._along(at, start, other)
+        for old, new in ((at.k1, found.k1), (at.k2, found.k2)):
+            metric = before @ np.diag(np.exp(-2.0 * old.k2.length_scale[:3])) @ before.T
+            along = np.diag(other.matrix.T @ metric @ other.matrix) ** -0.5
+            assert_allclose(np.exp(new.k2.length_scale[:3]), along, rtol=1e-6)
+            assert new.k1.constant_value == old.k1.constant_value
 
 
 @pytest.mark.slow

@@ -125,8 +125,8 @@ def _pull_back(kernel, x, X, cotangents):
 def _starts(start):
     """The start, and others with shorter lengthscales and less noise: few rows take fast variation for noise."""
     for shorter, less in itertools.product(np.log(_SHORTER), np.log(_LESS_NOISE)):
-        # Among a kernel's hyperparameters only the lengthscales are vectors.
-        kernel = jax.tree.map(lambda leaf, by=shorter: leaf + by * (np.ndim(leaf) == 1), start.kernel)
+        # Among a kernel's hyperparameters only the lengthscales are arrays.
+        kernel = jax.tree.map(lambda leaf, by=shorter: leaf + by * (np.ndim(leaf) > 0), start.kernel)
         yield Hyperparameters(kernel, start.noise + less)
 
 

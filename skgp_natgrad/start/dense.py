@@ -18,7 +18,6 @@ from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
 from .candidates import matern52
 from .refinement import Candidate, Found, densities_by_neighbours
-from .turned import CLEARLY, TurnedView, mixed
 from .view import View
 
 # This search is for more different rows than these: of 2000 the evidence sees half, in a third of the time.
@@ -96,8 +95,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
     ranked = _best_first(threads.for_each(tried, candidates))
     kept = _with_smooth(ranked, _BEST_OF_LABELS if of_labels else _BEST)
-    turned = [each._replace(candidate=mixed(*each[1:3])) for each in kept if isinstance(each.view, TurnedView)]
-    ways = [(on_more_rows, each) for each in [*kept, *turned]]
+    ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
         # For labels the evidence is only that of a regression, so it is not used; their judges stay the same.
         ways += [(as_it_is, each) for each in kept]
@@ -135,8 +133,7 @@ def _some(judges):
 
 
 def _best_first(tried):
-    """The largest densities first; directions must be clearly better than columns."""
-    return sorted(tried, key=lambda each: CLEARLY * isinstance(each.view, TurnedView) - each.densities.mean)
+    return sorted(tried, key=lambda each: -each.densities.mean)
 
 
 def _trained(view, candidate, judges, n_iterations):

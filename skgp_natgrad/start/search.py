@@ -144,8 +144,7 @@ def best_kernels(
     ranked = [(view, each) for each in ranked]
     if not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
-    samples = _samples(view, rows, of_labels)
-    return index, _at_more_rows(ranked, samples, effort.final_iterations, judges)
+    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, judges)
 
 
 def _at_more_rows(ranked, samples, n_iterations, judges):
@@ -156,7 +155,7 @@ def _at_more_rows(ranked, samples, n_iterations, judges):
 
 
 def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
-    """The best kernels in their views; before them the best one on directions, if better, without and with mixing."""
+    """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
     other, parts, first = turned.first(view, parts, best, n_iterations, compared)
     if other is None:
@@ -165,7 +164,7 @@ def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
-    return [(other, found), *([(other, turned.mixed(other, found)), ranked[0]] if len(ranked) > 1 else [])]
+    return [(other, found), *(ranked if len(ranked) > 1 else [])]
 
 
 def _smooth_ones(views, rows, n_rows, effort):
@@ -201,28 +200,18 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
     def of_view(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
         more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
-        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in _others(view)]
+        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in makes]
         seasons = _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
         return [(index, each) for each in (firsts[index], *more, *others, *seasons)]
 
     of_views = threads.for_each(of_view, range(len(views)) if few_columns else [best])
     candidates = list(itertools.chain(*of_views))
-    parts = splits(views[best].table, rows, n_rows)
-    other, parts, first = turned.first(views[best], parts, firsts[best], effort.iterations, lambda view, each: each)
-    if other is not None:
-        found = [first, *(_like(other, parts, make, first, effort.iterations) for make in _others(other))]
-        views, candidates = [*views, other], candidates + [(len(views), each) for each in found]
 
     def evenly(view):
         return _samples(view, rows, of_labels)[1:]
 
-    index, found = dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
-    return (best if views[index] is other else index), found
-
-
-def _others(view):
-    """The kernels that start from the lengthscales of the first one."""
-    return [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+    return dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
 
 
 def _best_view(firsts, further):

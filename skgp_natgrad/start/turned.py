@@ -9,8 +9,6 @@ Held-out rows decide whether it predicts better, and there are further rounds wh
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import numpy as np
 from sklearn.gaussian_process.kernels import Sum
@@ -87,39 +85,14 @@ class TurnedView(View):
         return _on_combinations(super().to_sklearn(make, log_kernel), matrix)
 
     def _own_columns(self, values):
-        # Along each axis, if there are any.
-        return values[(slice(self.width),) * np.ndim(values)]
+        return values[: self.width] if np.ndim(values) else values
 
 
 def _on_combinations(kernel, matrix):
     """A kernel of `candidates`, a sum of constants times kernels, with each of these on linear combinations."""
     if isinstance(kernel, Sum):
         return _on_combinations(kernel.k1, matrix) + _on_combinations(kernel.k2, matrix)
-    if isinstance(kernel.k2, LinearTransform):
-        return kernel.k1 * LinearTransform(kernel.k2.kernel, matrix @ kernel.k2.matrix)
     return kernel.k1 * LinearTransform(kernel.k2, matrix)
-
-
-class Mixed(NamedTuple):
-    """A kernel of `candidates` on combinations of its columns, each of which is at first one of the columns.
-
-    Its hyperparameters are those of the kernel, and the matrices. Their prior (`view.weak_prior`) keeps them near one.
-    """
-
-    make: object
-
-    def __call__(self, length_scale, bounds):
-        return _on_combinations(self.make(length_scale, bounds), np.eye(len(length_scale)))
-
-
-def mixed(view, candidate):
-    """The candidate as `Mixed`: its matrices are trained by gradients, from the hyperparameters found without them."""
-    at, make = candidate.best[0].hyperparameters, Mixed(candidate.make)
-    leaves, structure = jax.tree.flatten(view.start(make, view.longest, at.noise, candidate.tie)[0])
-    found = iter(jax.tree.leaves(at))
-    leaves = [leaf if np.ndim(leaf) == 2 else next(found) for leaf in leaves]
-    best = candidate.best[0]._replace(hyperparameters=jax.tree.unflatten(structure, leaves))
-    return candidate._replace(make=make, best=(best,))
 
 
 def first(view, parts, candidate, n_iterations, compared):
@@ -169,17 +142,6 @@ def _turned(base, base_parts, view, parts, candidate, n_iterations):
     best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, n_iterations, prior)
     density = evidence.held_out_density(best.hyperparameters, *parts[0])
     return turned, parts, Candidate(matern52, np.inf, (best,), density)
-
-
-def again(view, candidate, rows):
-    """The candidate in a view that is turned by what it learns from more rows of the base view; and that view."""
-    at = candidate.best[0].hyperparameters
-    outer = _outer(at, view, view.turn(rows))
-    if outer is None:
-        return view, candidate
-    turned = TurnedView(view.base, outer)
-    best = candidate.best[0]._replace(hyperparameters=at._replace(kernel=_along(at.kernel, view, turned)))
-    return turned, candidate._replace(best=(best,))
 
 
 def _outer(hyperparameters, view, rows):

@@ -128,9 +128,8 @@ def _logarithms(kernel, n_columns):
 
 # A weak prior on the hyperparameters of the default kernel, under which the evidence is maximised.
 
-# Standard deviation of the logarithms. The prior is weak: it only fixes what the rows do not determine. That of the
-# entries of a matrix is not: there are many of them, and they stay near those of the centre.
-_DEVIATION, _OF_MATRICES = 3.0, 0.1
+# Standard deviation of the logarithms. The prior is weak: it only fixes what the rows do not determine.
+_DEVIATION = 3.0
 
 
 def weak_prior(centre, varies, tie=np.inf):
@@ -150,22 +149,16 @@ def weak_prior(centre, varies, tie=np.inf):
         Takes all logarithms as a vector (`flat`); returns their log density up to a constant, and its gradient.
     """
     middle, groups = flat(centre), _lengthscales(centre, varies)
-    narrower = flat(jax.tree.map(lambda leaf: np.full(np.shape(leaf), _narrower(leaf)), centre))
 
     def log_prior(x):
-        far = narrower * (x - middle)
+        far = x - middle
         apart = np.zeros_like(far)
         for group in groups:
             apart[group] = far[group] - far[group].mean()
         value = -0.5 * (float(far @ far) / _DEVIATION**2 + float(apart @ apart) / tie**2)
-        return value, -narrower * far / _DEVIATION**2 - apart / tie**2
+        return value, -far / _DEVIATION**2 - apart / tie**2
 
     return log_prior
-
-
-def _narrower(leaf):
-    """The factor by which the prior of a hyperparameter is narrower than the weak one."""
-    return _DEVIATION / _OF_MATRICES if np.ndim(leaf) == 2 else 1.0
 
 
 def _lengthscales(tree, varies):
@@ -174,5 +167,5 @@ def _lengthscales(tree, varies):
         return []
     leaves = jax.tree.leaves(tree)
     ends = np.cumsum([np.size(leaf) for leaf in leaves], dtype=int)
-    starts = [end - np.size(leaf) for leaf, end in zip(leaves, ends, strict=True) if np.ndim(leaf) == 1]
+    starts = [end - np.size(leaf) for leaf, end in zip(leaves, ends, strict=True) if np.ndim(leaf)]
     return [start + np.flatnonzero(varies) for start in starts]
