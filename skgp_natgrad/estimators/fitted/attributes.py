@@ -12,7 +12,6 @@ from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
 from ...kernels import from_sklearn, to_sklearn, white
-from ...start import points_or_neighbours
 from ...start.normal_scores import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -104,7 +103,7 @@ def _neighbours(fit, result):
     """The rows from which others are predicted; in a stream those of earlier calls and the present ones."""
     if fit.neighbours is None:
         return result.neighbours
-    return points_or_neighbours.joined(fit.neighbours, result.state.parameters, result.constants, fit.table)
+    return svgp.joined(fit.neighbours, result, fit.table)
 
 
 def _kept_rows(fit):
