@@ -38,7 +38,7 @@ from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.left_out import leave_one_out
 from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
-from .start.points_or_neighbours import joined as joined_neighbours
+from .start.points_or_neighbours import joined
 from .start.routes import is_solved_at_once, route_of
 from .start.state import Previous, Result, of_training, previous_of, specification
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
@@ -111,7 +111,7 @@ __all__ = [
     "is_contradicted",
     "is_solved_at_once",
     "is_transformation",
-    "joined_neighbours",
+    "joined",
     "leave_one_out",
     "log_marginal_likelihood",
     "memory_of_draws",

@@ -13,7 +13,9 @@ from .._backend import memory, placement, processes
 from ..neighbours import Neighbours
 from ..solve import closed_form
 from ..solve.system import weights_of
+from ..training.long_table import AnyTable
 from . import errors, sizes
+from .state import Result
 
 # Inducing points of a model that predicts from neighbours, for everything else that needs a q.
 POINTS = 500
@@ -75,8 +77,9 @@ def solve(optimum, parameters, constants, table, plan, random_state):
     return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours)
 
 
-def joined(neighbours, parameters, constants, table):
-    """The `Neighbours` of a stream with its next rows."""
+def joined(neighbours: Neighbours, result: Result, table: AnyTable) -> Neighbours:
+    """The neighbours of a stream together with its next rows, under the noise and the prior mean of a `Result`."""
+    parameters, constants = result.state.parameters, result.constants
     return neighbours.joined(_neighbours(parameters, constants, table, neighbours.n_neighbours))
 
 

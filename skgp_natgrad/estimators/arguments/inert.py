@@ -92,6 +92,8 @@ def rate(fit, _):
     if "learning_rate" not in _solver(fit).step_sizes:
         return f"{_here(fit)} finds its step sizes"
     nothing = plan.settings.algorithm.optimizer is None and not plan.n_mean_inducing and _solver(fit).natural
+    if nothing and fit.neighbours is not None:
+        return "a stream that predicts from neighbors keeps its hyperparameters"
     return "optimizer=None updates nothing" if nothing else None
 
 

@@ -103,7 +103,7 @@ def _neighbours(fit, result):
     """The rows from which others are predicted; in a stream those of earlier calls and the present ones."""
     if fit.neighbours is None:
         return result.neighbours
-    return svgp.joined_neighbours(fit.neighbours, result.state.parameters, result.constants, fit.table)
+    return svgp.joined(fit.neighbours, result, fit.table)
 
 
 def _kept_rows(fit):

@@ -162,6 +162,8 @@ def _with_neighbours(estimator, plan, y_scale):
     reason = None
     if not svgp.SOLVERS[algorithm.solver].natural:
         reason = f"solver={algorithm.solver!r} moves the hyperparameters with q; use solver='ngd'"
+    elif processes.sharing(plan.n_devices) > 1:
+        reason = f"n_devices={plan.n_devices!r} shares the rows between processes; give n_devices=None"
     elif not np.array_equal(y_scale.offset, estimator._y_scale.offset):
         reason = "the earlier rows were forgotten"
     if reason is not None:
