@@ -1,5 +1,6 @@
 """Correlated outputs: against an exact process on stacked rows, written in NumPy, and against independent outputs."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from skgp_natgrad import NGDSVGPRegressor, kernels, metrics, predictive_distribu
 from skgp_natgrad.kernels import Columns, Coregionalization
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start import coregionalization, evidence
+from skgp_natgrad.start.scale import Scale
 
 W, KAPPA = np.array([[0.9, 0.3], [-0.7, 0.8], [0.4, 0.1]]), np.array([0.2, 0.1, 0.5])
 B = W @ W.T + np.diag(KAPPA)
@@ -25,6 +27,8 @@ GIVEN = {
     "missing_targets": "ignore",
     "random_state": 0,
 }
+
+X_OF_TWO = np.random.default_rng(0).normal(size=(20, 2))
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +99,7 @@ def test_a_kernel_that_names_the_column_of_outputs_keeps_their_numbers(table):
     kernel = Columns(RBF(0.8, "fixed"), [0, 1]) * Columns(Coregionalization.from_factors(W, KAPPA, **FIXED), 2)
     found = NGDSVGPRegressor(kernel, likelihood=Gaussian(0.1, "fixed"), random_state=0).fit(rows, Y[n, p])
     assert_array_equal(found._x_scale.forward(rows)[:, 2], p)
+    kernel.set_params(k1__kernel__length_scale_bounds=(1e-5, 1e5))
     with pytest.raises(ValueError, match="normalize_X='quantile' would change it"):
         NGDSVGPRegressor(kernel, normalize_X="quantile").fit(rows, Y[n, p])
 
@@ -366,3 +371,35 @@ def test_their_distribution_is_that_of_predictions(fits, correlated):
     each = np.stack([found._cdf_at(quantiles[:, k], np.arange(9), k) for k in range(3)], axis=1)
     assert_allclose(each, 0.3, atol=1e-9)
     assert_allclose(found.cdf(quantiles), 0.3, atol=1e-9)
+
+
+def test_the_density_of_rows_without_some_outputs_is_that_of_the_others(fits, correlated):
+    X = correlated[0][:9]
+    model = copy.copy(fits["coregionalization"])
+    model._output_scale = Scale(np.array([5.0, 0.0, -2.0]), np.array([1000.0, 0.1, 3.0]))
+    mean, std = model.predict(X, return_std=True)
+    y = np.full((9, 3), np.nan)
+    y[:, 0] = mean[:, 0] + std[:, 0]
+    assert_allclose(model.predict_log_density(X, y), norm.logpdf(y[:, 0], mean[:, 0], std[:, 0]), rtol=1e-4)
+
+
+def test_without_optimizer_the_kernel_stays(correlated):
+    X, _, seen = correlated
+    between = Coregionalization([1.0, 1.0, 1.0], [0.5, 0.7, 1.2])
+    model = NGDSVGPRegressor(1.0 * RBF(0.8), optimizer=None, output_kernel=between, missing_targets="ignore")
+    assert_allclose(model.fit(X, seen).output_correlation_, between.covariance, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: Coregionalization([1.0, 1.0], [1.0, 1.0])([[0], [5]]), "the number 5 of an output; there are 0 to 1"),
+        (lambda: Coregionalization([1.0, -1.0], [1.0, 1.0]).covariance, "must be positive"),
+        (lambda: Coregionalization([1.0, 1.0], [1.0, 1.0], rank=1.5).covariance, "rank=1.5 of Coregionalization"),
+        (lambda: Coregionalization.from_factors([[1.0], [2.0]], [-1.0, 1.0]), "one positive kappa"),
+        (lambda: NGDSVGPRegressor(output_kernel=Coregionalization(rank="2")).fit(X_OF_TWO, X_OF_TWO), "rank='2'"),
+    ],
+)
+def test_wrong_values_are_named(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, ClassVar, Self
 
 import jax
@@ -84,6 +85,11 @@ class Coregionalization(sklearn_kernels.Kernel):
     def from_factors(cls, W: ArrayLike, kappa: ArrayLike, **bounds: Any) -> Self:
         """Return the kernel of a given W (n_outputs, rank) and kappa (n_outputs,), positive."""
         W, kappa = np.asarray(W, float), np.asarray(kappa, float)
+        if W.ndim != 2 or kappa.shape != W.shape[:1] or not np.all(kappa > 0.0):
+            raise ValueError(
+                f"W has the shape {W.shape}, and kappa={kappa!r}: give W as (n_outputs, rank), and for each output one "
+                "positive kappa."
+            )
         variance = (W * W).sum(1) + kappa
         # The length of what remains of each row of (W, sqrt(kappa)) from each column on.
         rest = np.sqrt(variance[:, None] - np.cumsum(W * W, axis=1) + W * W)
@@ -123,7 +129,7 @@ class Coregionalization(sklearn_kernels.Kernel):
         Parameters
         ----------
         X : array-like of shape (N, 1)
-            Numbers of outputs from zero on; of another number it is the nearest output.
+            Numbers of outputs from zero on, up to rounding.
         Y : array-like of shape (M, 1), default=None
             If None, it is ``X``.
         eval_gradient : bool, default=False
@@ -168,6 +174,9 @@ class Coregionalization(sklearn_kernels.Kernel):
     def _angles(self):
         """The angles (n_outputs, rank)."""
         n_outputs, angle = self.n_outputs, np.asarray(self.angle, float)
+        check_rank(self)
+        if not np.all(np.asarray(self.deviation, float) > 0.0):
+            raise ValueError(f"deviation={self.deviation!r} must be positive, as standard deviations are.")
         if not (n_outputs and angle.shape == (n_outputs * self.rank,)):
             raise ValueError(
                 f"{self!r} has {np.size(self.deviation)} deviations and {angle.size} angles: give one deviation for "
@@ -179,7 +188,11 @@ class Coregionalization(sklearn_kernels.Kernel):
     def _outputs(self, X):
         X = np.atleast_2d(X)
         self.check(X.shape[1])
-        return np.clip(np.rint(X[:, 0]), 0, self.n_outputs - 1).astype(int)
+        found = np.rint(X[:, 0].astype(float))
+        wrong = found[~((found >= 0) & (found < self.n_outputs))]
+        if len(wrong):
+            raise ValueError(f"X holds the number {wrong[0]:g} of an output; there are 0 to {self.n_outputs - 1}.")
+        return found.astype(int)
 
     def _gradient(self, B):
         """Derivatives (P, P, n_dims) of B in the logarithms of the angles, and then of the deviations."""
@@ -201,6 +214,12 @@ class Coregionalization(sklearn_kernels.Kernel):
         parts = (of_angle.reshape(n_outputs, n_outputs, -1), self.hyperparameter_angle.fixed)
         parts = (parts, (of_deviation, self.hyperparameter_deviation.fixed))
         return np.concatenate([np.empty((n_outputs, n_outputs, 0)), *(part for part, fixed in parts if not fixed)], 2)
+
+
+def check_rank(between):
+    """Raise ValueError if the rank is not a whole number of at least one."""
+    if isinstance(between.rank, bool) or not isinstance(between.rank, numbers.Integral) or between.rank < 1:
+        raise ValueError(f"rank={between.rank!r} of Coregionalization must be a whole number of at least 1.")
 
 
 def _loadings(angle, xp):

@@ -101,7 +101,8 @@ class LinearTransform(sklearn_kernels.Kernel):
         n_inner = self.kernel.n_dims
         self.kernel.theta = theta[:n_inner]
         if not self.hyperparameter_matrix.fixed:
-            self.matrix = np.reshape(theta[n_inner:], np.shape(self.matrix))
+            # A copy: the caller may change theta.
+            self.matrix = np.array(theta[n_inner:], float).reshape(np.shape(self.matrix))
 
     @property
     def bounds(self) -> Floats:

@@ -128,8 +128,10 @@ class StudentT(LocationLikelihood):
         return 1.0 / jnp.sqrt(jnp.maximum(curvature, 1.0))
 
     def noise_variance(self):
+        # By NumPy where it can be: outside of a computation JAX has single precision.
+        xp = jnp if any(isinstance(each, jax.Array) for each in (self.scale, self.df)) else np
         finite = self.df > 2.0
-        return jnp.where(finite, self.scale**2 * self.df / jnp.where(finite, self.df - 2.0, 1.0), jnp.inf)
+        return xp.where(finite, self.scale**2 * self.df / xp.where(finite, self.df - 2.0, 1.0), np.inf)
 
     def conditional_cdf(self, f, y):
         return stdtr(self.df, (y - f) / self.scale)

@@ -97,6 +97,11 @@ class MixtureTotal(StudentTotal):
         super().__init__(df, share)
         self.weights, self.centres, self.bandwidth = weights, centres, bandwidth
 
+    @property
+    def second_moment(self):
+        """The variance of u (T, 1); one where the errors are Student-t."""
+        return self.bandwidth**2 + (self.weights * self.centres**2).sum(-1)[:, None]
+
     def _log_density_of_most(self, mean, var, y):
         z, deviation = self._standardised(mean, var, y, jnp)
         found = jax.scipy.special.logsumexp(norm.logpdf(z), b=self.weights[:, None, :], axis=-1)
@@ -104,9 +109,7 @@ class MixtureTotal(StudentTotal):
         return jnp.where(self.bandwidth < 1.0, found, super()._log_density_of_most(mean, var, y))
 
     def _variance_of_most(self, var):
-        # The variance of u; one where the errors are Student-t.
-        second = self.bandwidth**2 + (self.weights * self.centres**2).sum(-1)[:, None]
-        return super()._variance_of_most(var) + self.rows[1] * (second - 1.0)
+        return super()._variance_of_most(var) + self.rows[1] * (self.second_moment - 1.0)
 
     def _cdf_of_most(self, mean, var, y):
         z, _ = self._standardised(mean, var, y, np)

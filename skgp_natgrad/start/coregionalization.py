@@ -134,8 +134,10 @@ def correlated(plan: Plan, table: Table, between: Coregionalization, random_stat
         with np.errstate(divide="ignore"):
             logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.n_columns + 1)]
         start, *bounds = map(Hyperparameters, logs, noises)
-        best = evidence.maximise(start, bounds, merged(stacked(table)), _ITERATIONS)
-    found = best.hyperparameters if np.isfinite(best.evidence) else start
+        found = start
+        if plan.settings.algorithm.optimizer is not None:
+            best = evidence.maximise(start, bounds, merged(stacked(table)), _ITERATIONS)
+            found = best.hyperparameters if np.isfinite(best.evidence) else start
     kernel, noise = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.kernel)), np.exp(found.noise)
     common = np.exp(np.mean(np.log(noise)))
     ratio = np.sqrt(noise / common)

@@ -138,11 +138,12 @@ def recorded(arguments, likelihood, objective, normalize_y):
     record["n_inducing"] = None if isinstance(record["n_inducing"], str) else record["n_inducing"]
     record |= {name: same for name, same in _OF_AUTO.items() if record[name] == "auto"}
     record |= {"likelihood": likelihood, "objective": objective, "normalize_y": normalize_y}
-    # Classifiers have none. A frozen model is not copied: one is enough.
+    # Classifiers have none of both. A frozen model is not copied: one is enough.
     mean_function = arguments.get("mean_function")
     if isinstance(mean_function, BaseEstimator):
         mean_function = clone(mean_function)
-    return {**copy.deepcopy(record), "mean_function": mean_function}
+    outputs = copy.deepcopy(arguments.get("output_kernel"))
+    return {**copy.deepcopy(record), "mean_function": mean_function, "output_kernel": outputs}
 
 
 def continued(previous, plan, before, now, n_features, n_targets, streams):

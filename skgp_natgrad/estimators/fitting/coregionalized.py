@@ -10,6 +10,7 @@ import numpy as np
 from ... import svgp
 from ..._backend import processes
 from ...kernels import Coregionalization
+from ...kernels.coregionalization import check_rank
 from ...likelihoods import Gaussian
 from ...start.scale import Scale
 from ..arguments import constructor, reading
@@ -29,7 +30,7 @@ def _fit(learner, X, types, targets, streams, hooks):
     """Fit an estimator to several outputs as to one, and set its fitted attributes; return the `Outcome`."""
     given = constructor.read(learner)
     between = Coregionalization() if isinstance(given.output_kernel, str) else given.output_kernel
-    _check(learner, X, targets, between)
+    _check(learner, given, X, targets, between)
     alone = _with(learner, output_kernel="independent", normalize_X=bool(learner.normalize_X), n_neighbors=0)
     start = prepare(alone, X, types, targets, None, False, False)
     found = svgp.correlated(start.plan, start.table, between, start.random_state)
@@ -52,6 +53,7 @@ def _fit(learner, X, types, targets, streams, hooks):
     fitted = vars(one).items()
     vars(learner).update({name: value for name, value in fitted if name not in constructor.values(learner)})
     learner._places = _of_all(learner._places, seen)
+    learner._trained_with["output_kernel"] = copy.deepcopy(given.output_kernel)
     return outcome
 
 
@@ -76,6 +78,7 @@ _ALLOWED = {
     "warm_start": ((False,), "every fit starts anew"),
     "hyperparameter_prior": ((None,), "give bounds to the kernel instead"),
     "mean_function": ((None,), "subtract it from y beforehand"),
+    "callback": ((None,), "it would see the model of a single output"),
     "checkpoint": ((None,), "the fit cannot be continued from a file"),
     "normalize_X": (("auto", True, False), "normal scores would change the number of the output"),
     "normalize_y": ((True, False), "deviations between outputs are those of the standardised y"),
@@ -83,12 +86,12 @@ _ALLOWED = {
 }
 
 
-def _check(learner, X, targets, between):
+def _check(learner, given, X, targets, between):
     """Refuse what correlated outputs do not have; the message names the argument and the remedy."""
     here = f"output_kernel={learner.output_kernel!r}"
     for name, (allowed, why) in _ALLOWED.items():
-        value = getattr(learner, name)
-        if not any(value is each or (isinstance(value, str) and value == each) for each in allowed):
+        value = getattr(given, name, getattr(learner, name))
+        if not any(value is each or (type(value) in (int, str) and value == each) for each in allowed):
             shown = " or ".join(map(repr, allowed))
             raise ValueError(f"{here} needs {name}={shown}, not {value!r}: {why}. Or use output_kernel='independent'.")
     likelihood = reading.likelihood_with_noise(learner, targets.default_likelihood)
@@ -112,7 +115,8 @@ def _check(learner, X, targets, between):
 def _check_outputs(here, n_outputs, between):
     if n_outputs < 2:
         raise ValueError(f"{here} needs a y of several columns, and it has one; use output_kernel='independent'.")
-    if not 1 <= between.rank <= n_outputs:
+    check_rank(between)
+    if between.rank > n_outputs:
         raise ValueError(f"{here}: rank={between.rank!r} must be from 1 to {n_outputs}, the number of columns of y.")
     for name, n_values in (("deviation", n_outputs), ("angle", n_outputs * between.rank)):
         value = getattr(between, name)

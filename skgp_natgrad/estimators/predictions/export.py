@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import kernels, likelihoods
 from ...start.normal_scores import NormalScores
 from ..fitted import attributes
+from ..rows import outputs
 from ..rows.encoding import changing
 from . import skgp_predictor
 
@@ -30,7 +31,11 @@ _OF_SKLEARN = {
     "Product": ("k1", "k2"),
     "Exponentiation": ("kernel", "exponent"),
 }
-_OF_PACKAGE = {kernels.Columns: ("kernel", "columns"), kernels.Laplacian: ("length_scale",)}
+_OF_PACKAGE = {
+    kernels.Columns: ("kernel", "columns"),
+    kernels.Laplacian: ("length_scale",),
+    kernels.LinearTransform: ("kernel", "matrix"),
+}
 
 
 class Exportable:
@@ -40,7 +45,8 @@ class Exportable:
         """Write the fitted model for programs that predict by NumPy alone, without this package and JAX.
 
         Beside the file, ``skgp_predictor.py`` is written: a module whose ``load(path)`` returns a model with `predict`
-        and, of classifiers, ``predict_proba``. It takes arrays of numbers and predicts the same numbers up to rounding.
+        and, of classifiers, ``predict_proba``. It takes arrays of numbers, with columns in the order of the fit (it
+        knows no names), and predicts the same numbers up to rounding.
 
         Parameters
         ----------
@@ -53,9 +59,9 @@ class Exportable:
         Raises
         ------
         ValueError
-            If the model has a part that the module does not predict: a mean function, predictions from neighbours,
-            encoded columns of a data frame, a kernel of your own, or a likelihood other than "gaussian", "student_t",
-            "bernoulli" and "softmax".
+            If the model has a part that the module does not predict: correlated outputs, a mean function, predictions
+            from neighbours, encoded columns of a data frame, a kernel of your own, or a likelihood other than
+            "gaussian", "student_t", "bernoulli" and "softmax".
 
         Examples
         --------
@@ -106,12 +112,19 @@ def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[st
         arrays |= _named("y_scale", {"offset": estimator._y_scale.offset, "scale": estimator._y_scale.scale})
         arrays["noise"] = noise
         if model.dispersion is not None and return_std:
-            found = model.dispersion._asdict()
-            about["dispersion"] = _plain(found.pop("kernel"), estimator.n_features_in_)
-            posterior = _named("posterior", _of_process(found.pop("posterior"), False))
-            arrays |= _named("dispersion", {k: v for k, v in found.items() if v is not None} | posterior)
+            about["dispersion"] = _plain(model.dispersion.kernel, estimator.n_features_in_)
+            arrays |= _named("dispersion", _of_dispersion(model.dispersion))
         return about, arrays
     return _of_classes(estimator, model, about, arrays)
+
+
+def _of_dispersion(dispersion):
+    """The arrays that tell the variance of y from that of the latent functions."""
+    found = {name: getattr(dispersion, name) for name in ("df", "largest", "least", "share", "spread")}
+    if dispersion.weights is not None:
+        found["second_moment"] = dispersion.errors.second_moment
+    found = {name: each for name, each in found.items() if each is not None}
+    return found | _named("posterior", _of_process(dispersion.posterior, False))
 
 
 def _of_classes(estimator, model, about, arrays):
@@ -133,12 +146,14 @@ def _of_classes(estimator, model, about, arrays):
 def _check_parts(estimator):
     """Refuse what the predictor does not know."""
     reasons = {
+        "outputs": outputs.of(estimator) is not None,
         "mean_function": getattr(estimator, "mean_function_", None) is not None,
         "neighbours": getattr(estimator, "_neighbours", None) is not None,
         "encoding": changing(estimator) is not None,
         "likelihood": type(estimator.likelihood_) not in _LIKELIHOODS,
     }
     remedies = {
+        "outputs": "its outputs are correlated; fit with output_kernel='independent'",
         "mean_function": "its mean function is an object of its own; export the rest of a fit with mean_function=None",
         "neighbours": "each row is predicted from its nearest rows in the table; fit with n_neighbors=0",
         "encoding": "columns of the data frame are encoded; encode them beforehand, and fit to numbers",
@@ -189,6 +204,7 @@ def _plain(kernel, n_columns):
     if "columns" in values:
         columns = kernels.from_sklearn(kernel, n_columns).value.columns
         return {"name": name, "kernel": _plain(kernel.kernel, len(columns)), "columns": list(columns)}
+    n_columns = np.shape(values["matrix"])[1] if "matrix" in values else n_columns
     return {"name": name} | {
         key: _plain(value, n_columns) if isinstance(value, Kernel) else np.asarray(value, dtype=float).tolist()
         for key, value in values.items()

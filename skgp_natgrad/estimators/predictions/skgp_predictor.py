@@ -110,6 +110,8 @@ class Regressor(_Model):
         factor, seen = np.exp(process.moments(self._scaled(X), False)[0]), np.minimum(var, of["largest"])
         of_scale = 1.0 - 2.0 / of["df"]
         total = np.maximum(factor * (seen + noise) + (var - seen), of["least"] * of_scale) / of_scale
+        if "second_moment" in of:
+            total = total + factor * noise * (of["second_moment"] - 1.0)
         if "share" not in of:
             return total
         return (1.0 - of["share"]) * total + of["share"] * of["spread"] * (var + noise)
@@ -250,6 +252,7 @@ _COMPOSED = {
     "Product": lambda of, kernel, *rows: of(kernel["k1"], *rows) * of(kernel["k2"], *rows),
     "Exponentiation": lambda of, kernel, *rows: of(kernel["kernel"], *rows) ** kernel["exponent"],
     "Columns": lambda of, kernel, *rows: of(kernel["kernel"], *(each[:, kernel["columns"]] for each in rows)),
+    "LinearTransform": lambda of, kernel, *rows: of(kernel["kernel"], *(each @ kernel["matrix"] for each in rows)),
 }
 
 

@@ -71,8 +71,8 @@ def over_outputs(*back):
     Parameters
     ----------
     *back : callable
-        For each array that is returned: from values of rows (x, p), as an array (P, N, ...), and the `Scale` of the
-        outputs, to the units of y.
+        For each array that is returned: from values of rows (x, p), as an array (P, N, ...), the `Scale` of the
+        outputs, and which y are given (P, N), to the units of y.
     """
 
     def decorate(method):
@@ -86,11 +86,12 @@ def over_outputs(*back):
             options = dict(list(given.arguments.items())[2:])
             one, rows = as_one(self, X, options)
             found = method(one, rows, **options)
-            found = found if isinstance(found, tuple) else (found,)
+            found, kind = (found, type(found)) if isinstance(found, tuple) else ((found,), tuple)
             shape = len(scale.scale), len(rows) // len(scale.scale)
             shaped = (each.reshape(*shape, *each.shape[1:]) for each in found)
-            values = [convert(each, scale) for convert, each in zip(back, shaped, strict=False)]
-            return tuple(values) if len(values) > 1 else values[0]
+            seen = ~np.isnan(options["y"]).reshape(shape) if "y" in options else None
+            values = [convert(each, scale, seen) for convert, each in zip(back, shaped, strict=False)]
+            return kind(values) if len(values) > 1 else values[0]
 
         return called
 
@@ -129,17 +130,17 @@ def left_out(values, scale):
 # From values (P, N, ...) of standardised outputs to those of y.
 
 
-def by_row(values, scale):
+def by_row(values, scale, seen=None):
     """Values without a unit, (N, P, ...)."""
     return np.moveaxis(values, 0, 1)
 
 
-def affine(values, scale):
+def affine(values, scale, seen=None):
     """Values of y, (N, P, ...)."""
     return by_row(values * _like(scale.scale, values) + _like(scale.offset, values), scale)
 
 
-def linear(values, scale):
+def linear(values, scale, seen=None):
     """Deviations (N, P); or the covariances (N, N, P) of each output, of (P, N, P N)."""
     if values.ndim == 2:
         return by_row(values * scale.scale[:, None], scale)
@@ -149,14 +150,14 @@ def linear(values, scale):
     return np.moveaxis(own * _like(scale.scale**2, own), 0, -1)
 
 
-def slopes(values, scale):
+def slopes(values, scale, seen=None):
     """Derivatives (N, P, D), without that in the output's number."""
     return by_row((values * _like(scale.scale, values))[..., :-1], scale)
 
 
-def log_density(values, scale):
-    """The log density of all outputs (N,)."""
-    return (values - np.log(scale.scale)[:, None]).sum(0)
+def log_density(values, scale, seen):
+    """The log density (N,) of the outputs that are given."""
+    return (values - np.where(seen, np.log(scale.scale)[:, None], 0.0)).sum(0)
 
 
 def _like(numbers, values):
