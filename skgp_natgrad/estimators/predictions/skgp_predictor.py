@@ -20,6 +20,8 @@ import numpy as np
 FORMAT = 1
 # Numbers in a block of differences between rows and points.
 _BLOCK = 2**20
+# Rows of a triangular matrix, about, that are multiplied at once, without most of its zeros.
+_STRIP = 400
 # The smallest latent variance.
 _LEAST = float(np.finfo(float).tiny ** 0.5)
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -59,6 +61,7 @@ class _Model:
         self.about, self._arrays = about, arrays
         self.n_features_in_ = about["n_features"]
         self._latent = _Process(about["kernels"], _part(arrays, "posterior"))
+        self._of_x = _part(arrays, "x_scale")
 
     def _scaled(self, X):
         """Rows in the units of the kernels."""
@@ -67,19 +70,20 @@ class _Model:
             raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
         if not np.all(np.isfinite(X)):
             raise ValueError("X holds NaN or infinity; leave these rows out, or fill them in.")
-        X = _mapped(X, _part(self._arrays, "x_scale"))
+        X = _mapped(X, self._of_x)
         if not np.all(np.isfinite(X)):
             raise ValueError("X holds values so far from the training data that they overflow; leave these rows out.")
         return X
 
-    def _moments(self, X, with_variance=True):
-        if with_variance and not self._latent.has_variance:
-            raise ValueError("This model was exported without its variance; export it with return_std=True.")
-        return self._latent.moments(self._scaled(X), with_variance)
-
 
 class Regressor(_Model):
     """A regression: see `predict`."""
+
+    def __init__(self, about, arrays):
+        super().__init__(about, arrays)
+        self._dispersion = _part(arrays, "dispersion")
+        if self._dispersion:
+            self._log_factor = _Process([about["dispersion"]], _part(self._dispersion, "posterior"))
 
     def predict(self, X, return_std=False):
         """The mean of y at rows X (N, D), and on request its standard deviation, noise included.
@@ -96,18 +100,20 @@ class Regressor(_Model):
         """
         offset, scale = self._arrays["y_scale.offset"], self._arrays["y_scale.scale"]
         shaped = (lambda values: values[:, 0]) if self.about["single_output"] else (lambda values: values)
-        mean, var = self._moments(X, return_std)
+        if return_std and not self._latent.has_variance:
+            raise ValueError("This model was exported without its variance; export it with return_std=True.")
+        X = self._scaled(X)
+        mean, var = self._latent.moments(X, return_std)
         shown = shaped(mean.T * scale + offset)
         return (shown, shaped(np.sqrt(self._of_targets(var, X)).T * scale)) if return_std else shown
 
     def _of_targets(self, var, X):
-        """The variance of y (T, N), from that of the latent functions."""
-        noise, of = self._arrays["noise"], _part(self._arrays, "dispersion")
+        """The variance of y (T, N), from that of the latent functions, at rows in the units of the kernels."""
+        noise, of = self._arrays["noise"], self._dispersion
         if not of:
             return var + noise
         # The factor holds up to the largest variance of rows that were left out.
-        process = _Process([self.about["dispersion"]], _part(of, "posterior"))
-        factor, seen = np.exp(process.moments(self._scaled(X), False)[0]), np.minimum(var, of["largest"])
+        factor, seen = np.exp(self._log_factor.moments(X, False)[0]), np.minimum(var, of["largest"])
         of_scale = 1.0 - 2.0 / of["df"]
         total = np.maximum(factor * (seen + noise) + (var - seen), of["least"] * of_scale) / of_scale
         if "second_moment" in of:
@@ -131,7 +137,7 @@ class Classifier(_Model):
 
     def predict_proba(self, X):
         """The probability of each class at rows X (N, D): (N, C), in the order of ``classes_``."""
-        mean, var = self._moments(X)
+        mean, var = self._latent.moments(self._scaled(X), True)
         by_mean, by_deviation = self._arrays["calibration"]
         mean, var = by_mean * mean, by_deviation**2 * var
         if self.about["link"] == "softmax":
@@ -173,7 +179,9 @@ class _Process:
     """Latent functions: mean(x) = prior_mean + k_xz alpha + k_xg a, and var(x) = k_xx - |reduction k_zx|^2."""
 
     def __init__(self, kernels, arrays):
-        self._kernels, self._arrays = [_of_numbers(each) for each in kernels], arrays
+        self._arrays, self._n_points = arrays, len(arrays["Z"]) + len(arrays["Z_mean"])
+        self._with_Z, self._with_further = ([_covariance(k, arrays[of]) for k in kernels] for of in ("Z", "Z_mean"))
+        self._variances = [_variance(kernel) for kernel in kernels]
         if "triangle" in arrays:
             (n, size), mask = arrays["shape"], np.tri(arrays["shape"][1], dtype=bool)
             arrays["reduction"] = np.zeros((n, size, size))
@@ -185,28 +193,36 @@ class _Process:
 
     def moments(self, X, with_variance):
         """Mean and variance (K, N); the variance is None if it is not requested."""
-        n_points = len(self._arrays["Z"]) + len(self._arrays["Z_mean"])
-        size = max(_BLOCK // (n_points * X.shape[1]), 1)
+        size = max(_BLOCK // max(self._n_points, 1), 1)
         parts = [self._of_block(X[start : start + size], with_variance) for start in range(0, max(len(X), 1), size)]
+        if len(parts) == 1:
+            return parts[0]
         mean, var = zip(*parts, strict=True)
         return np.concatenate(mean, axis=1), np.concatenate(var, axis=1) if with_variance else None
 
     def _of_block(self, X, with_variance):
         of = self._arrays
-        K = [_covariance(kernel, X, of["Z"]) for kernel in self._kernels]
+        K = [_table(covariance(X), len(X), len(of["Z"])) for covariance in self._with_Z]
         mean = of["prior_mean"] + _product(of["alpha"], K)
         if len(of["Z_mean"]):
-            mean = mean + _product(of["a"], [_covariance(kernel, X, of["Z_mean"]) for kernel in self._kernels])
+            further = [_table(covariance(X), len(X), len(of["Z_mean"])) for covariance in self._with_further]
+            mean = mean + _product(of["a"], further)
         if not with_variance:
             return mean, None
-        prior, K = np.stack([_variance(kernel, X) for kernel in self._kernels]), np.stack(K).swapaxes(1, 2)
+        prior = np.stack([np.broadcast_to(variance(X), len(X)) for variance in self._variances])
+        K = np.stack(K).swapaxes(1, 2)
         if "reduction" in of:
-            var = np.maximum(prior - np.square(of["reduction"] @ K).sum(1), _LEAST)
+            var = np.maximum(prior - _squared_lengths(of["reduction"], K), _LEAST)
         else:
             A = of["whiten"] @ K
             own = np.square(of["root_S"].swapaxes(1, 2) @ A).sum(1)
             var = np.maximum(prior - np.square(A).sum(1), 0.0) + np.maximum(own, _LEAST)
         return mean, np.broadcast_to(var, mean.shape)
+
+
+def _table(K, n_rows, n_points):
+    """Covariances as a table: those of a constant kernel are one number."""
+    return K if np.ndim(K) else np.full((n_rows, n_points), K)
 
 
 def _product(weights, K):
@@ -216,80 +232,90 @@ def _product(weights, K):
     return np.stack([each @ weight for each, weight in zip(K, weights, strict=True)])
 
 
+def _squared_lengths(L, B):
+    """The sums of squares (J, B) of the columns of L B, for lower triangular ``L`` (J, M, M): by strips of rows."""
+    size, total = L.shape[1], 0.0
+    n_strips = 1 + size // _STRIP
+    for start, stop in ((size * i // n_strips, size * (i + 1) // n_strips) for i in range(n_strips)):
+        total = total + np.square(L[:, start:stop, :stop] @ B[:, :stop]).sum(1)
+    return total
+
+
 # -- kernels: dicts with the name and the hyperparameters of scikit-learn's class -----------------------
 
 
-def _of_numbers(kernel):
-    """The kernel with arrays in place of lists."""
-    kinds = {dict: _of_numbers, list: np.array}
-    return {name: kinds.get(type(value), lambda value: value)(value) for name, value in kernel.items()}
-
-
-def _covariance(kernel, X, Z):
-    """Covariances (B, M) of rows X (B, D) and Z (M, D)."""
+def _covariance(kernel, Z):
+    """The function of rows X (B, D) that gives their covariances (B, M), or one number, with the points Z (M, D)."""
     name = kernel["name"]
     if name == "ConstantKernel":
-        return np.full((len(X), len(Z)), kernel["constant_value"])
+        return lambda X: kernel["constant_value"]
     if name == "DotProduct":
-        return kernel["sigma_0"] ** 2 + X @ Z.T
-    if name in _COMPOSED:
-        return _COMPOSED[name](_covariance, kernel, X, Z)
-    return _STATIONARY[name](kernel, X, Z)
+        return lambda X: kernel["sigma_0"] ** 2 + X @ Z.T
+    if name not in _STATIONARY:
+        return _composed(_covariance, kernel, Z)
+    scale = np.ones(Z.shape[1]) * kernel["length_scale" if name != "ExpSineSquared" else "periodicity"]
+    points, of_distance = np.ascontiguousarray((Z / scale).T), _STATIONARY[name](kernel)
+    size = np.abs if name == "Laplacian" else np.square
+    return lambda X: of_distance(sum(size(x[:, None] - z) for x, z in zip((X / scale).T, points, strict=True)))
 
 
-def _variance(kernel, X):
-    """Variances (B,) at rows X (B, D)."""
+def _variance(kernel):
+    """The function of rows X (B, D) that gives their variances (B,), or one number."""
     name = kernel["name"]
     if name == "ConstantKernel":
-        return np.full(len(X), kernel["constant_value"])
+        return lambda X: kernel["constant_value"]
     if name == "DotProduct":
-        return kernel["sigma_0"] ** 2 + np.square(X).sum(1)
-    return _COMPOSED[name](_variance, kernel, X) if name in _COMPOSED else np.ones(len(X))
+        return lambda X: kernel["sigma_0"] ** 2 + np.square(X).sum(1)
+    return _composed(_variance, kernel) if name not in _STATIONARY else lambda X: 1.0
 
 
-_COMPOSED = {
-    "Sum": lambda of, kernel, *rows: of(kernel["k1"], *rows) + of(kernel["k2"], *rows),
-    "Product": lambda of, kernel, *rows: of(kernel["k1"], *rows) * of(kernel["k2"], *rows),
-    "Exponentiation": lambda of, kernel, *rows: of(kernel["kernel"], *rows) ** kernel["exponent"],
-    "Columns": lambda of, kernel, *rows: of(kernel["kernel"], *(each[:, kernel["columns"]] for each in rows)),
-    "LinearTransform": lambda of, kernel, *rows: of(kernel["kernel"], *(each @ kernel["matrix"] for each in rows)),
-}
+def _composed(of, kernel, *points):
+    """The function of rows for a kernel that is made of others, each the result of ``of``."""
+    if kernel["name"] == "Columns":
+        columns = kernel["columns"]
+        inside = of(kernel["kernel"], *(Z[:, columns] for Z in points))
+        return lambda X: inside(X[:, columns])
+    if kernel["name"] == "LinearTransform":
+        matrix = kernel["matrix"]
+        inside = of(kernel["kernel"], *(Z @ matrix for Z in points))
+        return lambda X: inside(X @ matrix)
+    combine = _COMPOSED[kernel["name"]]
+    parts = [of(kernel[name], *points) for name in ("k1", "k2", "kernel") if name in kernel]
+    return lambda X: combine(*(part(X) for part in parts), *([kernel["exponent"]] if "exponent" in kernel else []))
 
 
-def _square(X, Z, length_scale=1.0):
-    """Squared distances in lengthscales."""
-    difference = (X / length_scale)[:, None] - Z / length_scale
-    return np.einsum("bmd,bmd->bm", difference, difference)
+_COMPOSED = {"Sum": np.add, "Product": np.multiply, "Exponentiation": np.power}
 
 
-def _matern(kernel, X, Z):
-    square, nu = _square(X, Z, kernel["length_scale"]), kernel["nu"]
+def _matern(kernel):
+    nu = kernel["nu"]
     if nu == np.inf:
-        return np.exp(-0.5 * square)
-    r = np.sqrt(2.0 * nu * square)
-    return {0.5: 1.0, 1.5: 1.0 + r, 2.5: 1.0 + r + r * r / 3.0}[nu] * np.exp(-r)
+        return lambda square: np.exp(-0.5 * square)
+
+    def of_square(square):
+        r = np.sqrt(2.0 * nu * square)
+        return {0.5: lambda: 1.0, 1.5: lambda: 1.0 + r, 2.5: lambda: 1.0 + r + r * r / 3.0}[nu]() * np.exp(-r)
+
+    return of_square
 
 
-def _rational_quadratic(kernel, X, Z):
-    square = _square(X, Z, kernel["length_scale"])
-    return np.exp(-kernel["alpha"] * np.log1p(square / (2.0 * kernel["alpha"])))
+def _exp_sine_squared(kernel):
+    # Of the distance in periods.
+    return lambda square: np.exp(-2.0 * (np.sin(np.pi * np.sqrt(square)) / kernel["length_scale"]) ** 2)
 
 
-def _exp_sine_squared(kernel, X, Z):
-    sine = np.sin(np.pi * np.sqrt(_square(X, Z)) / kernel["periodicity"])
-    return np.exp(-2.0 * (sine / kernel["length_scale"]) ** 2)
+def _rational_quadratic(kernel):
+    alpha = kernel["alpha"]
+    return lambda square: np.exp(-alpha * np.log1p(square / (2.0 * alpha)))
 
 
-def _laplacian(kernel, X, Z):
-    return np.exp(-np.abs((X / kernel["length_scale"])[:, None] - Z / kernel["length_scale"]).sum(2))
-
-
+# Functions of squared distances in lengthscales, or of sums of absolute differences.
 _STATIONARY = {
-    "RBF": lambda kernel, X, Z: np.exp(-0.5 * _square(X, Z, kernel["length_scale"])),
+    "RBF": lambda kernel: lambda square: np.exp(-0.5 * square),
     "Matern": _matern,
     "RationalQuadratic": _rational_quadratic,
     "ExpSineSquared": _exp_sine_squared,
-    "Laplacian": _laplacian,
+    "Laplacian": lambda kernel: lambda distance: np.exp(-distance),
 }
 
 
