@@ -234,7 +234,7 @@ def test_rounding_counts_as_flat_noise(rng):
     f = 4.0 * rng.normal(size=500)
     error, ones = np.round(f) - f, np.ones(500)
     seen = errors_of.Seen(error, ones / 12.0, 0.0 * ones, ones, ones, 1.0)
-    narrow = errors_of.best(seen)
+    narrow = errors_of.Errors(scale=-3.0)
     assert seen._replace(width=0.0).density(narrow) < -0.2
     found, errors = mixture.better(seen, 0.98 * ones / 12.0, narrow)
     ys = np.linspace(-0.45, 0.45, 10)
@@ -245,6 +245,22 @@ def test_rounding_counts_as_flat_noise(rng):
         np.sqrt(factor * (0.02 + 0.98 * found.bandwidth**2)),
     )
     np.testing.assert_allclose(each @ found.weights, 1.0, atol=0.25)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "bandwidth", "follows"),
+    [(12.0**-0.5, 0.05, False), (0.7, 0.4, True), (3.0, 0.1, True), (3.0, 0.2, False)],
+)
+def test_a_mixture_does_not_follow_single_values(rng, deviation, bandwidth, follows):
+    """Errors of whole numbers around one mean are on a grid; normals at each of its points would have large densities.
+
+    The numbers below are standard deviations in widths of rounding.
+    """
+    error, ones = np.round(deviation * rng.normal(size=400)), np.ones(400)
+    seen = errors_of.Seen(error, deviation**2 * ones, 0.0 * ones, ones, ones, 1.0)
+    grid = mixture._Grid(seen, ones, errors_of.Errors(), bandwidth)
+    assert grid.follows_values(1.0) == follows
+    assert not grid.follows_values(0.0)
 
 
 # -- whole fits ----------------------------------------------------------------------------------

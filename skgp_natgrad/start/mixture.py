@@ -22,15 +22,17 @@ from ..prediction.errors import variance_share
 from .errors import Errors, covers
 
 # The fewest rows for a mixture, and the most that it is fitted to.
-_FEWEST, _ROWS = 100, 1500
+_FEWEST, _ROWS = 100, 1000
 # The check that comes first, of the integral transform: its bins, and the chance of an alarm without reason.
 _BINS, _CHANCE = 20, 1e-3
 # What is tried: bandwidths, numbers of EM steps, and folds.
-_BANDWIDTHS, _STEPS, _FOLDS = (0.025, 0.05, 0.1, 0.2, 0.4), (1, 4, 16, 64), 5
+_BANDWIDTHS, _STEPS, _FOLDS = (0.05, 0.1, 0.2, 0.4), (1, 4, 16, 64), 5
 # Centres are so many bandwidths apart, which leaves ripples of 1e-3, and reach up to so many deviations.
 _SPACING, _REACH = 1.5, 6.0
 # The variance of the wide part, as a multiple of that of the errors. It has the weight of one observation at least.
 _WIDE = 9.0
+# The largest deviation of the noise, in widths of rounding, if that alone is noise: its own is 12^-1/2.
+_ONE_VALUE = 0.35
 # The least gain in density, in its standard errors and in nats.
 _ERRORS, _WORTH = 2.0, 0.01
 _LEAST = np.finfo(float).tiny
@@ -69,18 +71,20 @@ def better(seen, noise, errors):
         `NONE` if it is no better.
     errors : Errors
     """
-    step = -(-len(noise) // _ROWS)
+    step, width = -(-len(noise) // _ROWS), seen.width
     seen, noise = seen.some(_ROWS)._replace(width=0.0), noise[::step]
     if len(noise) < _FEWEST:
         return NONE, errors
     if _unevenness(seen, seen.below(errors, seen.error)) < stats.chi2.isf(_CHANCE, _BINS - 1):
         return NONE, errors
-    # With its deviation that varies, and with that of the process alone.
-    varying = errors._replace(scale=float(errors.scale - np.log(variance_share(errors.df))), df=NORMAL_DF)
-    grids = [_Grid(seen, noise / seen.variance, normal, each) for normal in (varying, Errors()) for each in _BANDWIDTHS]
+    # With the deviation of the errors, which may vary, and with that of the process alone.
+    found = dict.fromkeys((_normal(errors), Errors()))
+    grids = [_Grid(seen, noise / seen.variance, normal, each) for normal in found for each in _BANDWIDTHS]
+    grids = [grid for grid in grids if not grid.follows_values(width)]
     tried = [each for grid in grids for start in grid.starts for each in _held_out(grid, start)]
+    before = seen.densities(errors)
     for density, grid, start, n_steps in sorted(tried, key=lambda each: -np.average(each[0], weights=seen.weight)):
-        gain = Average.of(density - seen.densities(errors), seen.weight, seen.n_each)
+        gain = Average.of(density - before, seen.weight, seen.n_each)
         if not gain.mean > max(_ERRORS * gain.error, _WORTH):
             break
         weights = grid.weights(start, slice(None), [n_steps])[0]
@@ -89,6 +93,13 @@ def better(seen, noise, errors):
         if covers(seen, shares):
             return grid.mixture(weights), grid.errors._replace(share=float(weights[-1]), spread=grid.spread)
     return NONE, errors
+
+
+def _normal(errors):
+    """Normal `Errors` of the same variance."""
+    if errors.df >= NORMAL_DF:
+        return errors
+    return errors._replace(scale=float(errors.scale - np.log(variance_share(errors.df))), df=NORMAL_DF)
 
 
 def _unevenness(seen, transform):
@@ -118,6 +129,11 @@ class _Grid:
         n_each_side = int(np.ceil(reach / (_SPACING * bandwidth)))
         self.centres = _SPACING * bandwidth * np.arange(-n_each_side, n_each_side + 1)
         self.densities = self._densities(self.centres)
+
+    def follows_values(self, width):
+        """Whether components are so narrow that each would stand for one of several values of a rounded target."""
+        deviation = np.median(np.sqrt(self.squared * self.share))
+        return deviation > _ONE_VALUE * width and self.bandwidth * deviation < 0.5 * width
 
     @property
     def starts(self):
