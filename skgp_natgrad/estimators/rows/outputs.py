@@ -64,8 +64,8 @@ def over_outputs(*back):
     Parameters
     ----------
     *back : callable
-        For each array that is returned: from values of rows (x, p), as an array (P, N, ...), and the `Scale` of the
-        outputs, to the units of y.
+        For each array that is returned: from values of rows (x, p), as an array (P, N, ...), the `Scale` of the
+        outputs, and the targets (P N,) or None, to the units of y.
     """
 
     def decorate(method):
@@ -82,7 +82,7 @@ def over_outputs(*back):
             found = method(of_one(self), stacked(rows, n_outputs), **options)
             found = found if isinstance(found, tuple) else (found,)
             shaped = (each.reshape(n_outputs, len(rows), *each.shape[1:]) for each in found)
-            values = [convert(each, scale) for convert, each in zip(back, shaped, strict=False)]
+            values = [convert(each, scale, options.get("y")) for convert, each in zip(back, shaped, strict=False)]
             return tuple(values) if len(values) > 1 else values[0]
 
         return called
@@ -122,17 +122,17 @@ def left_out(values, scale):
 # From values (P, N, ...) of standardised outputs to those of y.
 
 
-def by_row(values, scale):
+def by_row(values, scale, y=None):
     """Values without a unit, (N, P, ...)."""
     return np.moveaxis(values, 0, 1)
 
 
-def affine(values, scale):
+def affine(values, scale, y=None):
     """Values of y, (N, P, ...)."""
     return by_row(values * _like(scale.scale, values) + _like(scale.offset, values), scale)
 
 
-def linear(values, scale):
+def linear(values, scale, y=None):
     """Deviations (N, P); or the covariances (N, N, P) of each output, of (P, N, P N)."""
     if values.ndim == 2:
         return by_row(values * scale.scale[:, None], scale)
@@ -142,14 +142,14 @@ def linear(values, scale):
     return np.moveaxis(own * _like(scale.scale**2, own), 0, -1)
 
 
-def slopes(values, scale):
+def slopes(values, scale, y=None):
     """Derivatives (N, P, D), without that in the output's number."""
     return by_row((values * _like(scale.scale, values))[..., :-1], scale)
 
 
-def log_density(values, scale):
-    """The log density of all outputs (N,)."""
-    return (values - np.log(scale.scale)[:, None]).sum(0)
+def log_density(values, scale, y):
+    """The log density of all outputs (N,) that are not missing."""
+    return np.where(np.isnan(y.reshape(values.shape)), 0.0, values - np.log(scale.scale)[:, None]).sum(0)
 
 
 def _like(numbers, values):
