@@ -301,6 +301,7 @@ def test_saved_scored_and_cleared_by_another_fit(fits, correlated):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("options", [{"solver": "ngd", "max_iter": 300, "n_inducing": 60}, {"n_inducing": 80}])
 def test_fewer_points_and_training_by_steps(options, fits, correlated):
     X, _, seen = correlated
