@@ -8,6 +8,7 @@ and then all have the same one.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -19,10 +20,12 @@ from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
 from .._backend.device import computation
+from .._backend.flat import flat
 from .._backend.types import Floats, Seed
 from ..kernels import Columns, Coregionalization
 from ..kernels.base import Inputs
 from ..kernels.columns import positions
+from ..kernels.coregionalization import JaxCoregionalization
 from ..training.batches import Table
 from . import evidence, targets
 from .evidence import Hyperparameters
@@ -32,6 +35,9 @@ from .splits import merged
 
 # Iterations of L-BFGS.
 _ITERATIONS = 100
+# The prior deviation of an output's log noise from that of all, and the prior's exponent of the sine of an angle. With
+# next to no values of an output the evidence alone finds no noise and a perfect correlation.
+_SPREAD, _EXPONENT = 1.5, 1.0
 # The first loadings: at most so long, so that each output keeps something of its own, and none of them zero, where the
 # evidence has a saddle.
 _LONGEST, _LEAST = 0.9, 0.1
@@ -136,15 +142,38 @@ def correlated(plan: Plan, table: Table, between: Coregionalization, random_stat
         start, *bounds = map(Hyperparameters, logs, noises)
         found = start
         if plan.settings.algorithm.optimizer is not None:
-            best = evidence.maximise(start, bounds, merged(stacked(table)), _ITERATIONS)
+            best = evidence.maximise(start, bounds, merged(stacked(table)), _ITERATIONS, _log_prior(start))
             found = best.hyperparameters if np.isfinite(best.evidence) else start
     kernel, noise = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.kernel)), np.exp(found.noise)
     common = np.exp(np.mean(np.log(noise)))
     ratio = np.sqrt(noise / common)
     for each in _between(kernel):
-        bounds = (0.0, np.inf) if isinstance(each.deviation_bounds, str) else each.deviation_bounds
-        each.deviation = np.clip(each.deviation / ratio, *np.reshape(bounds, (-1, 2)).T)
+        # What follows has no such prior, and keeps them.
+        each.set_params(deviation=each.deviation / ratio, deviation_bounds="fixed", angle_bounds="fixed")
     return Correlated(kernel, float(common), ratio)
+
+
+def _log_prior(start):
+    """The log density of a weak prior and its slope: noises are alike, and each output has something of its own."""
+    is_angle, n_outputs = flat(jax.tree.map(_marks, start.kernel, is_leaf=_is_between)) > 0.0, len(start.noise)
+
+    def log_prior(x):
+        slope, apart, angle = np.zeros_like(x), x[-n_outputs:] - x[-n_outputs:].mean(), np.exp(x[:-n_outputs][is_angle])
+        slope[-n_outputs:] = -apart / _SPREAD**2
+        slope[:-n_outputs][is_angle] = _EXPONENT * angle / np.tan(angle)
+        return _EXPONENT * float(np.log(np.sin(angle)).sum()) - 0.5 * float((apart**2).sum()) / _SPREAD**2, slope
+
+    return log_prior
+
+
+def _is_between(part):
+    return isinstance(part, JaxCoregionalization)
+
+
+def _marks(part):
+    """Ones at the angles of a part of a kernel, zeros elsewhere."""
+    zeros = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf)), part)
+    return dataclasses.replace(zeros, angle=zeros.angle + 1.0) if _is_between(part) else zeros
 
 
 def _some_rows(table, random_state):
