@@ -564,3 +564,11 @@ def test_a_warning_of_new_levels_names_the_callers_line():
         with pytest.warns(UserWarning, match="This is said once") as told:
             predict(X.assign(**{"b": "new", "a": np.nan} if predict == model.predict_interval else {"b": "new"}))
         assert told[0].filename == __file__
+
+
+def test_infinity_is_no_level_and_a_date_names_its_column():
+    X = pd.DataFrame({"a": np.linspace(0.0, 1.0, 20), "b": [1.0, np.inf] * 10})
+    with pytest.raises(ValueError, match="column 1 of categories holds infinity"):
+        NGDSVGPRegressor(categorical_features=["b"]).fit(X, X["a"])
+    with pytest.raises(ValueError, match="in column 'day': a date has no unit"):
+        NGDSVGPRegressor().fit(X.assign(day=pd.Timestamp("2020-01-01")), X["a"])

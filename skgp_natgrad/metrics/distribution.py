@@ -17,8 +17,8 @@ from .proper_scores import crps_of_draws, crps_of_normal
 class PredictiveDistribution:
     """The predicted distribution of y at the rows of a table, as `predictive_distribution` finds it.
 
-    Each row has a distribution of its own. With several outputs these are the distributions of each output, and the
-    density is that of all of them.
+    Each row has a distribution of its own. With several outputs these are the distributions of each output, taken as
+    independent: the density is the product of all of them. Joint draws of correlated outputs are those of ``sample_y``.
 
     Attributes
     ----------
@@ -52,6 +52,9 @@ class PredictiveDistribution:
     _closed = False
     # Normal scores up to which `_at_scores` is exact.
     _reach = 8.0
+
+    def __repr__(self):
+        return f"<PredictiveDistribution ({type(self).__name__}) of shape {self.shape}>"
 
     def mean(self) -> Floats:
         """Mean of y.

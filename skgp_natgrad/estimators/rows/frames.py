@@ -95,6 +95,8 @@ def numbers_and_levels(X, categories, missing_inputs, estimator=None):
 
 def _levels(k, column):
     """The cells of a column as strings, or None where missing."""
+    if any(isinstance(cell, float) and math.isinf(cell) for cell in column):
+        raise ValueError(f"X: column {k} of categories holds infinity, which is no level; replace it by a value.")
     try:
         level = {cell: _level(cell) for cell in set(column)}
     except TypeError as error:

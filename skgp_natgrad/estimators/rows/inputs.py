@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import itertools
 import math
 import numbers
 from typing import NamedTuple
@@ -116,13 +117,15 @@ def _refuse_times(name, table):
         with contextlib.suppress(ValueError):
             # The first one tells: a list is made an array by its check.
             types = [np.asarray(table[:1]).dtype]
-    for kind in types:
+    columns = [f" in column {each!r}" for each in table.columns] if _is_frame(table) else itertools.repeat("")
+    for column, kind in zip(columns, types, strict=False):
         found = str(kind).lower()
         if found.startswith(_TIMES):
             is_length = found.startswith(_DURATIONS)
             what, instead = ("duration", "its days") if is_length else ("date", "the days since a fixed date")
             raise ValueError(
-                f"{name} has the type {kind}: a {what} has no unit of its own. Give numbers, for instance {instead}."
+                f"{name} has the type {kind}{column}: a {what} has no unit of its own. Give numbers, for instance "
+                f"{instead}."
             )
 
 
