@@ -14,7 +14,7 @@ from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.metrics import crps_samples
 from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion
 from skgp_natgrad.start import errors as errors_of
-from skgp_natgrad.start import mixture
+from skgp_natgrad.start import noise_mixture
 
 STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
 WEIGHTS, CENTRES, BANDWIDTH = np.array([0.6, 0.3, 0.1]), np.array([-0.6, 0.4, 2.4]), 0.3
@@ -171,8 +171,8 @@ def density_under(found, errors, y, latent=0.01):
 @pytest.mark.parametrize(("name", "n", "allowed"), [("uniform", 300, 0.04), ("uniform", 1500, 0.015)])
 def test_flat_noise_is_found(rng, name, n, allowed):
     """Against the density of flat noise and a normal latent error; normal errors are 0.13 nats below it."""
-    found, errors = mixture.better(*seen_of(rng, name, n), errors_of.Errors())
-    assert found is not mixture.NONE
+    found, errors = noise_mixture.better(*seen_of(rng, name, n), errors_of.Errors())
+    assert found is not noise_mixture.NONE
     assert found.weights.sum() == pytest.approx(1.0)
     assert found.weights @ found.centres == pytest.approx(0.0, abs=1e-12)
     ys = np.linspace(-5.0, 5.0, 4001)
@@ -186,7 +186,7 @@ def test_flat_noise_is_found(rng, name, n, allowed):
 
 def test_skew_noise_is_found(rng):
     seen, noise = seen_of(rng, "exponential", 800)
-    found, errors = mixture.better(seen, noise, errors_of.Errors())
+    found, errors = noise_mixture.better(seen, noise, errors_of.Errors())
     fresh = seen_of(rng, "exponential", 4000)[0].error
     of_normal = stats.norm.logpdf(fresh, 0.0, np.sqrt(1.01)).mean()
     assert np.log(density_under(found, errors, fresh)).mean() > of_normal + 0.2
@@ -197,17 +197,17 @@ def test_skew_noise_is_found(rng):
 def test_other_errors_stay_as_they_are(rng, name, n):
     seen, noise = seen_of(rng, name, n)
     errors = errors_of.Errors() if name == "normal" else errors_of.Errors(scale=np.log(0.6), df=5.0)
-    assert mixture.better(seen, noise, errors) == (mixture.NONE, errors)
+    assert noise_mixture.better(seen, noise, errors) == (noise_mixture.NONE, errors)
 
 
 def test_few_rows_say_nothing(rng):
     seen, noise = seen_of(rng, "uniform", 99)
-    assert mixture.better(seen, noise, errors_of.Errors())[0] is mixture.NONE
+    assert noise_mixture.better(seen, noise, errors_of.Errors())[0] is noise_mixture.NONE
 
 
 def test_each_em_step_raises_the_likelihood(rng):
     seen, share = seen_of(rng, "exponential", 300)
-    grid = mixture._Grid(seen, share / 1.01, errors_of.Errors(), 0.2)
+    grid = noise_mixture._Grid(seen, share / 1.01, errors_of.Errors(), 0.2)
     each = grid.weights(grid.starts[0], slice(None), range(1, 40))
     # With the one observation that the wide part is given.
     likelihood = [np.log(grid.densities @ weights).sum() + np.log(weights[-1]) for weights in each]
@@ -216,7 +216,7 @@ def test_each_em_step_raises_the_likelihood(rng):
 
 def test_densities_of_components_are_those_of_scipy(rng):
     seen, share = seen_of(rng, "exponential", 250, latent=0.3)
-    grid = mixture._Grid(seen, share / 1.3, errors_of.Errors(scale=0.2), 0.4)
+    grid = noise_mixture._Grid(seen, share / 1.3, errors_of.Errors(scale=0.2), 0.4)
     factor, k = np.exp(0.2), 3
     one = stats.norm(np.sqrt(factor) * grid.centres[k], np.sqrt(factor * (0.3 + 0.16)))
     np.testing.assert_allclose(grid.densities[:, k], one.pdf(seen.error), rtol=1e-9, atol=1e-290)
@@ -236,7 +236,7 @@ def test_rounding_counts_as_flat_noise(rng):
     seen = errors_of.Seen(error, ones / 12.0, 0.0 * ones, ones, ones, 1.0)
     narrow = errors_of.Errors(scale=-3.0)
     assert seen._replace(width=0.0).density(narrow) < -0.2
-    found, errors = mixture.better(seen, 0.98 * ones / 12.0, narrow)
+    found, errors = noise_mixture.better(seen, 0.98 * ones / 12.0, narrow)
     ys = np.linspace(-0.45, 0.45, 10)
     factor = np.exp(errors.scale) / 12.0
     each = stats.norm.pdf(
@@ -258,7 +258,7 @@ def test_a_mixture_does_not_follow_single_values(rng, deviation, bandwidth, foll
     """
     error, ones = np.round(deviation * rng.normal(size=400)), np.ones(400)
     seen = errors_of.Seen(error, deviation**2 * ones, 0.0 * ones, ones, ones, 1.0)
-    grid = mixture._Grid(seen, ones, errors_of.Errors(), bandwidth)
+    grid = noise_mixture._Grid(seen, ones, errors_of.Errors(), bandwidth)
     assert grid.follows_values(1.0) == follows
     assert not grid.follows_values(0.0)
 
@@ -295,7 +295,7 @@ def test_normal_noise_with_nothing_set(rng, monkeypatch):
     """The same to the bit as without the choice."""
     table = noisy(rng, "normal", 600)
     found = NGDSVGPRegressor(random_state=0).fit(*table)
-    monkeypatch.setattr(mixture, "better", lambda seen, noise, errors: (mixture.NONE, errors))
+    monkeypatch.setattr(noise_mixture, "better", lambda seen, noise, errors: (noise_mixture.NONE, errors))
     expected = NGDSVGPRegressor(random_state=0).fit(*table)
     assert found.plan_ == expected.plan_
     jax.tree.map(np.testing.assert_array_equal, found._posterior, expected._posterior)

@@ -30,7 +30,7 @@ from ..training.long_table import AnyTable
 from ..training.loop import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
-from . import mixture, sizes
+from . import noise_mixture, sizes
 from .candidates import matern12
 from .plan import Plan
 from .refinement import fitted_kernel
@@ -130,11 +130,11 @@ def fit(left_out, random_state):
     if left_out.leverage is not None and process.leverage is not None:
         for each, rows, k in zip(predicted, process.leverage, told, strict=True):
             each[some] += _unseen(left_out, rows, np.flatnonzero(some), k, floors[k])
-    found, mixtures = np.tile(_errors.Errors(), (len(seen), 1)), [mixture.NONE] * len(seen)
+    found, mixtures = np.tile(_errors.Errors(), (len(seen), 1)), [noise_mixture.NONE] * len(seen)
     for each, k in zip(predicted, told, strict=True):
         rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(each))
         of_target = _seen(left_out, each, k, rows, floors[k])
-        mixtures[k], found[k] = mixture.better(of_target, left_out.noise[k, rows], _errors.best(of_target))
+        mixtures[k], found[k] = noise_mixture.better(of_target, left_out.noise[k, rows], _errors.best(of_target))
     if np.all(found == _errors.Errors()):
         return None
     # The factor of a target without errors is one.
@@ -143,8 +143,8 @@ def fit(left_out, random_state):
 
 
 def _of_noise(mixtures):
-    """The fields of a `Dispersion` for the `Mixture` of each target, if any is one."""
-    if all(each is mixture.NONE for each in mixtures):
+    """The fields of a `Dispersion` for the `NoiseMixture` of each target, if any is one."""
+    if all(each is noise_mixture.NONE for each in mixtures):
         return {}
     n_components = max(len(each.weights) for each in mixtures)
     weights, centres = (

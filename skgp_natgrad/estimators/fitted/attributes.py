@@ -204,10 +204,13 @@ def _of_dispersion(dispersion):
     """The words of ``plan_`` for errors that do not have the likelihood's distribution."""
     if dispersion is None:
         return ""
-    each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in np.ravel(dispersion.df))
-    varies = "the deviation varies with X, " if np.any(dispersion.posterior.alpha) else ""
-    mixed = "" if dispersion.weights is None else "; the noise is a mixture of normals"
-    return f"; calibrated: {varies}errors are Student-t (degrees of freedom: {each}){mixed}"
+    is_mixture = np.zeros(len(dispersion.df), bool) if dispersion.weights is None else dispersion.bandwidth[:, 0] < 1.0
+    of_others = dispersion.df[~is_mixture].ravel()
+    each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in of_others)
+    varies = ["the deviation varies with X"] if np.any(dispersion.posterior.alpha) else []
+    errors = [f"errors are Student-t (degrees of freedom: {each})"] if len(of_others) else []
+    mixed = ["the noise is a mixture of normals"] if np.any(is_mixture) else []
+    return f"; calibrated: {', '.join([*varies, *errors, *mixed])}"
 
 
 def _form(kernel):

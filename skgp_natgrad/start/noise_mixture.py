@@ -38,7 +38,7 @@ _ERRORS, _WORTH = 2.0, 0.01
 _LEAST = np.finfo(float).tiny
 
 
-class Mixture(NamedTuple):
+class NoiseMixture(NamedTuple):
     """The distribution of the noise of one target: see `MixtureTotal`.
 
     Attributes
@@ -52,7 +52,7 @@ class Mixture(NamedTuple):
     bandwidth: float
 
 
-NONE = Mixture(np.ones(1), np.zeros(1), 1.0)
+NONE = NoiseMixture(np.ones(1), np.zeros(1), 1.0)
 
 
 def better(seen, noise, errors):
@@ -67,7 +67,7 @@ def better(seen, noise, errors):
 
     Returns
     -------
-    mixture : Mixture
+    mixture : NoiseMixture
         `NONE` if it is no better.
     errors : Errors
     """
@@ -156,10 +156,10 @@ class _Grid:
         return found
 
     def mixture(self, weights):
-        """The `Mixture` of these weights, whose mean is zero."""
+        """The `NoiseMixture` of these weights, whose mean is zero."""
         of_most = weights[:-1] / weights[:-1].sum()
         used = of_most > 0.0
-        return Mixture(of_most[used], self.centres[used] - of_most @ self.centres, self.bandwidth)
+        return NoiseMixture(of_most[used], self.centres[used] - of_most @ self.centres, self.bandwidth)
 
     def centred(self, weights):
         """The densities of the errors under components that are moved so that the mean is zero."""
