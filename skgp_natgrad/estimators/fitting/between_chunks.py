@@ -98,7 +98,7 @@ def _of_scikit_learn(hooks, models):
 
 def after_one_step(estimator, fit, hooks):
     """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
-    if fit.plan.route.trains:
+    if fit.plan.route.trains and not fit.plan.untrained:
         return
     if estimator.verbose and processes.is_first(fit.plan.n_devices):
         print(f"[{type(estimator).__name__}] ELBO per row {estimator.elbo_ / fit.weight:.4f}: {estimator.plan_}")

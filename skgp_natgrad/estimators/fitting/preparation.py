@@ -133,6 +133,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
+    plan = plan._replace(untrained=continuing.untrained(plan, table, previous)) if streams else plan
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told)
 
