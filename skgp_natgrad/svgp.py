@@ -27,7 +27,7 @@ from .prediction.left_out import accuracy
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
-from .solve import exact_mean
+from .solve import added_rows, exact_mean
 from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
@@ -258,11 +258,28 @@ def train(
     """
     random_state = check_random_state(random_state)
     with _device.computation(plan.device, plan.n_devices):
+        if plan.untrained:
+            return _with_few_rows(state, constants, table, plan)
         if not plan.route.trains:
             return _in_one_step(state, constants, table, plan, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
         result = of_training(trained, constants)
         return _with_mean(result, table, plan, random_state) if plan.settings.algorithm.solves_mean else result
+
+
+def _with_few_rows(state, constants, table, plan):
+    """The result of few more rows of a stream, for which the hyperparameters stay."""
+    with threads.single_threaded(len(constants.masks.Z)):
+        optimum = added_rows.solve(state.parameters, constants, table)
+    found = of_training(_solved(state, optimum, optimum.elbo), constants)
+    return found._replace(previous=found.previous._replace(untrained=plan.untrained))
+
+
+def _solved(state, optimum, bounds):
+    """The `loop.Result` of an `Optimum`, without steps."""
+    state = state._replace(q=optimum.q, parameters=optimum.parameters)
+    report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
+    return loop.Result(state, report, float(bounds[-1]), optimum.status, 0.0)
 
 
 def _in_one_step(state, constants, table, plan, random_state):
@@ -273,15 +290,12 @@ def _in_one_step(state, constants, table, plan, random_state):
         if other.n_inducing != plan.n_inducing:
             state, constants = init(other, table, random_state)
             return _in_one_step(state, constants, table, other, random_state)
-    state = state._replace(q=optimum.q, parameters=optimum.parameters)
-    bounds = optimum.elbo + float(constants.log_prior(state.parameters))
-    report = Report(bounds, np.ones_like(optimum.elbo), *np.zeros((2, len(optimum.elbo)), bool))
-    trained = loop.Result(state, report, float(bounds[-1]), optimum.status, 0.0)
-    found = of_training(trained, constants)
+    bounds = optimum.elbo + float(constants.log_prior(optimum.parameters))
+    found = of_training(_solved(state, optimum, bounds), constants)
     dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
     if optimum.means is not None:
-        parameters, constants = placement.with_means(optimum.means, state.parameters, found.constants)
-        found = found._replace(state=state._replace(parameters=parameters), constants=constants)
+        parameters, constants = placement.with_means(optimum.means, optimum.parameters, found.constants)
+        found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
     return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)

@@ -131,7 +131,8 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
         through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
         the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
-        trained. The scale of X stays that of the first call, whose rows should therefore be typical. The scale of y is
+        trained; with Gaussian noise, rows that weigh less than a hundredth of all before since then are added without
+        that. The scale of X stays that of the first call, whose rows should therefore be typical. The scale of y is
         changed if the new rows are more than twice as large, or less than a third. If they contradict the earlier rows,
         the earlier posterior is discarded, with a warning.
 

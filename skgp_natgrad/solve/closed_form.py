@@ -38,7 +38,7 @@ from .system import Means, gaussian_of, prior_of, sums_of, weights_of
 _RANGE = -4.0, 10.0
 # The variance of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Optimum(NamedTuple):
@@ -163,7 +163,7 @@ def _bound(sums, log_noise, noise, q, explained):
     In this form it is stationary at the best mean: an error e of the mean changes it by order e^2, not e / s^2.
     """
     fit = (sums.square - (explained * q.mean).sum(1)) / noise + (q.mean**2).sum(1)
-    normaliser = sums.weight * (_LOG_2PI + log_noise) + sums.log_widening
+    normaliser = sums.weight * (LOG_2PI + log_noise) + sums.log_widening
     each = normaliser - q.log_det_cov + fit + sums.residual / noise
     return -0.5 * each.sum()
 

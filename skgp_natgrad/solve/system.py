@@ -229,26 +229,26 @@ class Sums(NamedTuple):
         return self._replace(gram=gram, cross=cross, residual=self.residual * factor)
 
 
-def sums_of(parameters, prior, constants, table):
-    """The `Sums` over all rows of a table."""
+def sums_of(parameters, prior, constants, table, block_rows=BLOCK_ROWS):
+    """The `Sums` over all rows of a table, so many at a time."""
     n_targets, n_points = table.n_targets, len(prior.points)
     n_each = n_targets if table.per_target else 1
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     sums = Sums(*map(np.zeros, shapes))
     if in_place.pays(n_points, table.n_rows):
-        return _sums_in_place(sums, parameters, prior, constants, table)
+        return _sums_in_place(sums, parameters, prior, _blocks(parameters, constants, table, block_rows))
     where = placement.current()
     sums, shared = where.replicated(sums, now=True), where.replicated((parameters, prior))
-    for block in _blocks(parameters, constants, table):
+    for block in _blocks(parameters, constants, table, block_rows):
         # Wait for the device, since queued calls would keep their rows in memory.
         sums = _add_block(jax.block_until_ready(sums), *shared, *where.rows(block, (-2, -1, -1, -1)))
     return jax.tree.map(np.asarray, sums)
 
 
-def _blocks(parameters, constants, table):
+def _blocks(parameters, constants, table, block_rows):
     """X, y - prior_mean, weights and diagonals of W, filled up to blocks of one size."""
-    size = placement.current().block_size(table.n_rows, BLOCK_ROWS)
+    size = placement.current().block_size(table.n_rows, block_rows)
     for rows in table.blocks(size):
         y, *weights = weights_of(rows, parameters, table.per_target)
         block = (filled_up(each, size, 1, value=0.0) for each in (y - rows.prior_mean(constants), *weights))
@@ -298,9 +298,9 @@ def _of_rows(xp, residual, y, weight, relative):
     )
 
 
-def _sums_in_place(sums, parameters, prior, constants, table):
+def _sums_in_place(sums, parameters, prior, blocks):
     """The `Sums`, added up by NumPy in the arrays of ``sums``; XLA computes the covariances."""
-    for X, y, weight, relative in _blocks(parameters, constants, table):
+    for X, y, weight, relative in blocks:
         A, residual = whitened(parameters.log_kernels, prior, X)
         for h, gram in enumerate(sums.gram):
             in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])

@@ -51,6 +51,9 @@ class Plan(NamedTuple):
     calibrate : bool
         Whether predictions are calibrated: class probabilities, or with a Gaussian likelihood the standard deviation of
         y, by a `prediction.dispersion.Dispersion`.
+    untrained : float
+        The weight of a stream's rows since the last training, these included, if they are so few that the
+        hyperparameters stay and q follows in closed form; zero if they are trained.
     averages : few_rows.Open, optional
         The factor of the variances if the hyperparameters are averages for few rows.
     device : str
@@ -82,6 +85,7 @@ class Plan(NamedTuple):
     train_points: bool = True
     jitter: float = 1e-8
     calibrate: bool = False
+    untrained: float = 0.0
     averages: NamedTuple | None = None
     device: Device = "auto"
     n_devices: Devices = None

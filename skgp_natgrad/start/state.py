@@ -28,6 +28,9 @@ from . import inducing_points, placement, requirements
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
 # number of rows from which the prior variance is computed.
 _WIDEST, _SOME_ROWS = 4.0, 1000
+# The variance of a row that points may leave unexplained, as a share of the noise: the row then loses next to nothing.
+# If there are as many points as there may be, it also tells as little as the point that the others explain best, times:
+_LITTLE, _MORE = 0.01, 2.0
 # Smallest jitter: in single precision the covariances of rows with the points are no more precise than this.
 _LEAST_JITTER = {"float64": 0.0, "float32": 1e-6}
 
@@ -48,6 +51,8 @@ class Previous(NamedTuple):
     weight : float
         Sum of the weights of all rows so far.
     jitter : float
+    untrained : float
+        The part of this weight that came after the last training of the hyperparameters.
     """
 
     q: gaussian.Gaussian | None
@@ -57,6 +62,7 @@ class Previous(NamedTuple):
     prior_mean: np.ndarray
     weight: float
     jitter: float
+    untrained: float = 0.0
 
 
 def previous_of(state, constants):
@@ -102,13 +108,17 @@ def init(plan, table, random_state, previous=None, posterior=None):
         previous = previous._replace(q=q)
         _, parameters, _, masks, prior_mean, *_ = previous
     constants = _constants(plan, table, masks, prior_mean)
+    if plan.untrained:
+        # In the coordinates of the earlier q, which stays.
+        constants = constants._replace(jitter=previous.jitter)
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, constants, random_state)
     elif previous is not None and trains:
         requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
-    start = initial_state(q, parameters, constants, algorithm.of_steps) if trains else untrained_state(q, parameters)
-    return start, constants
+    if not trains or plan.untrained:
+        return untrained_state(q, parameters), constants
+    return initial_state(q, parameters, constants, algorithm.of_steps), constants
 
 
 def _without_further_points(previous):
@@ -196,21 +206,47 @@ def _differ(first, second):
 def _follow(plan, table, previous, constants, random_state):
     """The start for the next rows of a stream: q, the parameters and the constants."""
     parameters, n_inducing = previous.parameters, plan.n_inducing
-    log_kernels, Z_old = previous.whitened_by.log_kernels, previous.whitened_by.points.Z
+    log_kernels, Z_old, mask = previous.whitened_by.log_kernels, previous.whitened_by.points.Z, previous.masks.Z
+    whiten = [factorise_in_place(each, Z_old, mask, previous.jitter).inverse * mask for each in log_kernels]
     kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]
-    if n_inducing is None or isinstance(plan.inducing_init, str):
+    if plan.untrained:
+        Z = _for_few_rows(plan, table, previous, whiten, Z)
+    elif n_inducing is None or isinstance(plan.inducing_init, str):
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
     requirements.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
-    mask = previous.masks.Z
-    whiten = [factorise_in_place(each, Z_old, mask, previous.jitter).inverse * mask for each in log_kernels]
-    past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z)
-    q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
+    past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z, plan.likelihood.conjugate)
+    q = previous.q
+    if not plan.untrained:
+        q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
     constants = constants._replace(masks=masks, past=past, weight=constants.weight + previous.weight)
     return q, parameters._replace(points=points), constants
+
+
+def _for_few_rows(plan, table, previous, whiten, Z):
+    """The old points ``Z`` (M, D); or the best of these and a few rows, if a row tells more than some old point."""
+    if plan.n_inducing is not None and not isinstance(plan.inducing_init, str):
+        return Z
+    X, parameters, Z_old = table.sample.X, previous.parameters, previous.whitened_by.points.Z
+    now = map(kernels.to_sklearn, plan.kernels, jax.tree.map(np.exp, parameters.log_kernels))
+    little = _LITTLE * np.exp(np.min(parameters.raw_likelihood.variance))
+    is_full = plan.n_inducing is not None and len(Z) >= plan.n_inducing
+
+    def tells_more(kernel, A):
+        # The diagonal of the inverse covariance is one over the variance of each point given the others.
+        least = _MORE / np.square(A[:, : len(Z)]).sum(0).max() if is_full else 0.0
+        unexplained = kernel.diag(X) - np.square(A @ kernel(Z_old, X)).sum(0)
+        return unexplained.max() > max(little, least)
+
+    if not any(map(tells_more, now, whiten)):
+        return Z
+    both = inducing_points.distinct_rows(np.concatenate([Z, X]))
+    if plan.n_inducing is None or len(both) <= plan.n_inducing:
+        return both
+    return inducing_points.thinned(both, common_kernel(plan, parameters), plan.n_inducing)
 
 
 # Initial values and bounds of the hyperparameters of kernels and likelihood together.

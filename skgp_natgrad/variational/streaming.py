@@ -70,17 +70,20 @@ class ProjectedPast(NamedTuple):
     constant: jax.Array
 
 
-def of_posterior(Z_old, whiten, q, Z):
+def of_posterior(Z_old, whiten, q, Z, is_concave=False):
     """Return the `PastPosterior` of the data that led from the prior to ``q``, for points starting at ``Z``; in NumPy.
 
     If a likelihood is not log-concave T may have negative eigenvalues, and under
     another kernel the result might not be a Gaussian. They are set to zero, with the
-    mean of q held; for a log-concave likelihood this removes only rounding.
+    mean of q held. If it ``is_concave`` this would remove only rounding, in the time of an eigendecomposition.
     """
-    values, vectors = _spectrum(q)
-    T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
-    nat1 = q.mean + np.einsum("kij,kj->ki", T, q.mean)
-    constant = 0.5 * (np.log1p(values).sum() - (nat1 * q.mean).sum())
+    if is_concave:
+        T, nat1, log_det = q.precision - np.eye(q.mean.shape[-1]), q.nat1, -q.log_det_cov.sum()
+    else:
+        values, vectors = _spectrum(q)
+        T = (vectors * values[:, None, :]) @ np.swapaxes(vectors, -1, -2)
+        nat1, log_det = q.mean + np.einsum("kij,kj->ki", T, q.mean), np.log1p(values).sum()
+    constant = 0.5 * (log_det - (nat1 * q.mean).sum())
     goes_on = np.ones((len(Z), len(Z_old)), bool)
     for column, old in zip(Z.T, Z_old.T, strict=True):
         goes_on &= column[:, None] == old

@@ -165,6 +165,7 @@ def _restored_previous(fields, state):
         fields["prior_mean"],
         fields["weight"],
         fields["jitter"],
+        fields["untrained"],
     )
 
 

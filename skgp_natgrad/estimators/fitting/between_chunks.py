@@ -114,7 +114,7 @@ class Clock:
 
 def after_one_step(estimator, fit, hooks, clock):
     """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
-    if fit.plan.route.trains:
+    if fit.plan.route.trains and not fit.plan.untrained:
         return
     if estimator.verbose and processes.is_first(fit.plan.n_devices):
         clock.lap("the rest")

@@ -203,6 +203,8 @@ def _going_on(trained, start, lower, upper, started):
     return np.where(stated, start, np.clip(trained, lower, upper))
 
 
+# Rows of a stream that weigh less than this share of all since the last training do not train hyperparameters again.
+_FEW = 0.01
 # y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
 _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
 # Fewer rows do not show that y has shrunk or become another function, or how far X reaches; and the share of rows that
@@ -264,6 +266,26 @@ def _with_units(plan, rows, scales, previous, posterior, random_state):
     before, scales = scales.y, scales._replace(y=y)
     previous = svgp.forgotten(plan, training_table.scaled(rows, scales, *units), rescaled, latents)
     return scales, previous, [_of_forgetting(sizes, before, forgets)]
+
+
+def untrained(plan, table, previous):
+    """The weight of a stream's rows since the last training, if so few more need none: `svgp.Plan`; else zero.
+
+    Parameters
+    ----------
+    plan : Plan
+    table : Table
+        The new rows.
+    previous : Previous
+        As the stream goes on from it.
+    """
+    algorithm, weight = plan.settings.algorithm, previous.untrained + table.total_weight
+    in_closed_form = plan.likelihood.conjugate and plan.objective.closed_form and algorithm.basis == "orthogonal"
+    is_default = algorithm.solver == "ngd" and plan.hyperparameter_prior is None and plan.n_devices is None
+    now, before = (jax.tree.leaves(each[:2]) for each in (previous.parameters, previous.whitened_by))
+    same = all(map(np.array_equal, now, before))
+    few = isinstance(table, svgp.Table) and weight <= _FEW * previous.weight
+    return weight if few and same and in_closed_form and is_default else 0.0
 
 
 class _Size(NamedTuple):

@@ -136,7 +136,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan = plan if n_processes == 1 else agreed(plan)
     posterior = estimator._posterior if streams else None
-    plan, neighbours, lost = _with_neighbours(estimator, plan, scales.y) if streams else (plan, None, [])
+    plan, neighbours, lost = _of_stream(estimator, plan, table, previous, scales.y) if streams else (plan, None, [])
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told + lost, neighbours)
 
@@ -151,11 +151,12 @@ def _check_weighed(estimator, plan, targets):
         )
 
 
-def _with_neighbours(estimator, plan, y_scale):
+def _of_stream(estimator, plan, table, previous, y_scale):
     """The plan of a stream, the neighbours that its rows join, and warnings.
 
     Neighbours and points share the hyperparameters, which steps would fit to the points: so they stay.
     """
+    plan = plan._replace(untrained=continuing.untrained(plan, table, previous))
     before, algorithm = getattr(estimator, "_neighbours", None), plan.settings.algorithm
     if before is None or estimator.n_neighbors == 0:
         return plan, None, []

@@ -1,0 +1,55 @@
+"""Few more rows of a stream under Gaussian noise: hyperparameters stay, and the model is the exact process of all."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.start import state
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-3.0, 3.0, size=(150, 2))
+Y = np.sin(X).sum(1) + 0.2 * RNG.normal(size=150)
+NEW = RNG.uniform(-4.0, 4.0, size=(6, 2))
+OF_NEW = np.sin(NEW).sum(1) + 0.2 * RNG.normal(size=6)
+AS_GIVEN = {"normalize_X": False, "normalize_y": False, "calibrate": False, "random_state": 0}
+
+
+def exact(model, rows, y):
+    """scikit-learn's process with the hyperparameters of the model, whose prior mean is zero."""
+    noise = float(model.likelihood_.variance)
+    return GaussianProcessRegressor(model.kernel_, alpha=noise, optimizer=None).fit(rows, y)
+
+
+@pytest.mark.parametrize("kernel", [ConstantKernel() * RBF([1.0, 1.0]), Matern(nu=0.5)], ids=str)
+@pytest.mark.parametrize(("little", "rtol"), [(0.0, 1e-5), (state._LITTLE, 1e-3)])
+def test_a_row_more_gives_the_exact_process(kernel, little, rtol, monkeypatch):
+    """With a point at every row; one that the others explain but for little of its noise needs none."""
+    monkeypatch.setattr(state, "_LITTLE", little)
+    model = NGDSVGPRegressor(kernel, **AS_GIVEN).fit(X, Y)
+    theta, at = model.kernel_.theta, RNG.normal(size=(30, 2))
+    model.partial_fit(NEW[:1], OF_NEW[:1])
+    assert_array_equal(model.kernel_.theta, theta)
+    before, after = exact(model, X, Y), exact(model, np.concatenate([X, NEW[:1]]), np.append(Y, OF_NEW[:1]))
+    expected, deviation = after.predict(at, return_std=True)
+    found, found_deviation = model.predict_latent(at, return_std=True)
+    assert_allclose(found, expected, rtol=rtol, atol=rtol)
+    assert_allclose(found_deviation, deviation, rtol=10.0 * rtol)
+    # The log density of the new row given the others.
+    gain = after.log_marginal_likelihood_value_ - before.log_marginal_likelihood_value_
+    assert model.elbo_ == pytest.approx(gain, abs=1e-3 + 10.0 * rtol)
+
+
+def test_rows_that_weigh_more_than_a_hundredth_train_again():
+    model = NGDSVGPRegressor(RBF(), max_iter=30, **AS_GIVEN).fit(X, Y)
+    theta, n_iter = model.kernel_.theta, []
+    for i in range(3):
+        model.partial_fit(NEW[i : i + 1], OF_NEW[i : i + 1])
+        n_iter.append(model.n_iter_)
+    # 1 of 150; 2 of 151, which train; and 1 of 152.
+    assert n_iter == [1, 30, 1]
+    assert np.all(model.kernel_.theta != theta)
