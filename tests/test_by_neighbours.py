@@ -116,6 +116,7 @@ def test_a_start_without_an_inverse_on_all_rows_gives_way(rng, monkeypatch):
     assert not np.array_equal(asked[0], asked[1])
 
 
+@pytest.mark.slow
 def test_it_sees_a_table_as_dense_as_it_is(rng):
     """Some hundred rows take for noise what the neighbours in the whole table predict."""
     X = rng.uniform(-1.0, 1.0, size=(4000, 2))
@@ -165,6 +166,7 @@ def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, mon
     assert chosen.k1.constant_value > 3.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_labels", [False, True])
 def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):
     """Weights that sum to one are as good as weights of one."""

@@ -361,6 +361,7 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     assert np.abs(model.predict_proba(X) - before).max() < 0.2
 
 
+@pytest.mark.slow
 def test_further_points_of_labels_are_solved_for(rng):
     """Numbers of points ask for steps of an optimizer, but for the means of labels on further points."""
     X = rng.normal(size=(150, 2))

@@ -397,7 +397,7 @@ def test_without_optimizer_the_kernel_stays(correlated):
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: Coregionalization([1.0, 1.0], [1.0, 1.0])([[0], [5]]), "the number 5 of an output; there are 0 to 1"),
+        (lambda: Coregionalization([1.0, 1.0], [1.0, 1.0])([[0], [np.nan]]), "numbers of outputs that are not finite"),
         (lambda: Coregionalization([1.0, -1.0], [1.0, 1.0]).covariance, "must be positive"),
         (lambda: Coregionalization([1.0, 1.0], [1.0, 1.0], rank=1.5).covariance, "rank=1.5 of Coregionalization"),
         (lambda: Coregionalization.from_factors([[1.0], [2.0]], [-1.0, 1.0]), "one positive kappa"),

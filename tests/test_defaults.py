@@ -376,6 +376,7 @@ def test_a_cavity_times_the_label_is_the_posterior(likelihood, rng, x64):
             assert together == pytest.approx(mean[k, i], rel=10.0 * rel, abs=rel)
 
 
+@pytest.mark.slow
 def test_cavities_are_fits_without_the_row(rng, x64):
     """Also where few points leave much of the variance, of which no label says anything."""
     X = rng.uniform(-4, 4, size=(150, 1))

@@ -359,6 +359,7 @@ def test_rounded_targets_have_a_deviation_by_default(draw):
     assert 0.9 < covered < 0.985
 
 
+@pytest.mark.slow
 def test_a_few_large_errors_are_in_the_deviation():
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 10.0, size=(4300, 1))
@@ -381,6 +382,7 @@ def test_counts_and_labels_are_told(draw, message):
         NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
 
 
+@pytest.mark.slow
 def test_many_zeros_are_told_and_other_numbers_are_not(rng):
     X = rng.normal(size=(200, 2))
     with pytest.warns(UserWarning, match="zero in most rows and positive in the others. Use likelihood='tweedie'"):
@@ -394,6 +396,7 @@ def test_many_zeros_are_told_and_other_numbers_are_not(rng):
 # -- noise without signal ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_noise_is_not_interpolated(seed):
     """A kernel that is so short that every row is explained by itself predicts others as the constant does."""

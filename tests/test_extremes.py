@@ -83,6 +83,7 @@ def test_far_offsets_cost_only_digits(usual):
     assert_allclose(check_classifier(X + 1e6, **GIVEN), proba, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_units_hardly_matter_to_the_search_for_a_kernel():
     first = NGDSVGPRegressor(random_state=0).fit(X, Y).predict(X)
     for table, shift, unit in ((X * [1e-12, 1.0, 1e12], 0.0, 1e12), (X + 1e6, -1e6, 1.0)):

@@ -326,6 +326,7 @@ def test_importances_are_those_of_the_columns(fitted):
     assert_allclose(found, np.array(each) / np.sum(each), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_importances_do_not_depend_on_how_a_category_is_written():
     """Two levels as 0 and 1, or as two columns, whose derivatives are half as large."""
     flag = RNG.random(N) < 0.5
@@ -387,6 +388,7 @@ def test_displays_and_scikit_learns_inspection_take_the_frame(fitted):
     assert found.importances_mean[0] > found.importances_mean[2]
 
 
+@pytest.mark.slow
 def test_kernels_on_columns_by_the_names_of_the_frame():
     kernel = 1.0 * Columns(RBF([9.0, 0.5], [(1e-2, 1e2), (1e-3, 1e3)]), ["age", "city"]) + Columns(RBF(2.0), "income")
     model = NGDSVGPRegressor(kernel, random_state=0).fit(FRAME, Y)
@@ -430,6 +432,7 @@ def test_a_model_of_a_frame_is_saved_and_loaded(estimator, fitted, tmp_path):
         assert each.encoding_.names == model.encoding_.names
 
 
+@pytest.mark.slow
 @first_of_all_the_regressor
 def test_streams_and_warm_starts_keep_the_encoding(estimator):
     y = TARGETS[estimator]
@@ -448,6 +451,7 @@ def test_streams_and_warm_starts_keep_the_encoding(estimator):
         model.set_params(max_categories=5).fit(FRAME, y)
 
 
+@pytest.mark.slow
 def test_cross_validation_and_a_mean_function(fitted):
     found = cross_val_predict(NGDSVGPRegressor(**FAST), FRAME, Y, cv=3)
     assert np.corrcoef(found, Y)[0, 1] > 0.8

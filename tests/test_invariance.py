@@ -128,6 +128,7 @@ def test_the_mean_and_the_deviation():
     assert_allclose(std, moments[1], atol=ATOL)
 
 
+@pytest.mark.slow
 def test_everything_by_class_is_in_the_order_of_the_labels():
     """The model has its classes in an order of its own, which no method shows."""
     X, y = problem(120, 4, 3)

@@ -142,6 +142,7 @@ def test_counts_and_labels_have_the_bound_of_the_best_q(likelihood, table):
     assert_allclose(stepped.log_marginal_likelihood(kernel.theta), stepped.elbo_, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_it_says_what_it_needs(table):
     X, y = table
     with pytest.raises(NotFittedError):

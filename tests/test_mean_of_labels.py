@@ -107,6 +107,7 @@ def test_a_classifier_that_tells_nothing_has_no_weight(plain):
     assert_allclose(found.predict_proba(NEW), plain.predict_proba(NEW), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_process_that_tells_nothing_leaves_the_classifier_alone():
     found = classifier(FOREST, BLIND).fit(X, Y)
     assert density(found) > -log_loss(Y_NEW, found.mean_function_.predict_proba(NEW)) - 0.01
@@ -148,6 +149,7 @@ def test_every_part_has_rows_of_each_label_and_rare_labels_are_in_none():
         assert np.ptp(counts) <= 1
 
 
+@pytest.mark.slow
 def test_rare_classes_and_rows_without_weight():
     """A class of two rows is too rare to be left out; a class of one is known to the classifier of all rows alone."""
     rows = np.vstack([X, [[9.0, 9.0], [9.1, 9.0], [-9.0, 9.0], [0.0, 0.0]]])

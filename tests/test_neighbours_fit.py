@@ -206,6 +206,7 @@ def test_other_units_and_further_rows_are_those_of_one_table(rng):
         assert np.allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_where_neighbours_have_no_effect_a_number_is_warned_of(rng):
     X, y, _ = table(rng)
     with pytest.warns(UserWarning, match=r"Without effect here: n_neighbors=10 \(solver='ngd'"):

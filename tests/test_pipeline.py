@@ -169,6 +169,7 @@ def test_bad_class_weights_are_named(class_weight, message, rng):
         classifier(class_weight=class_weight).fit(rng.normal(size=(20, 1)), np.arange(20) % 2)
 
 
+@pytest.mark.slow
 def test_a_class_that_is_not_there_may_have_a_weight(rng):
     X, y = rng.normal(size=(200, 1)), np.arange(200) % 2
     given = classifier(class_weight={0: 1.0, 1: 3.0, 2: 5.0}).fit(X, y)

@@ -146,11 +146,13 @@ def wiggly(seed=0):
     return X, np.sin(5.0 * X[:, 0]) + NOISE * rng.normal(size=300), T, np.sin(5.0 * T[:, 0])
 
 
+@pytest.mark.slow
 def test_a_wiggly_function_is_no_noise():
     alone = error(regressor(1.0 * RBF(3.0), n_restarts_optimizer=0), wiggly())
     assert error(regressor(1.0 * RBF(3.0)), wiggly()) < 0.7 * NOISE < 0.6 < alone
 
 
+@pytest.mark.slow
 def test_bounds_hold_for_all_starts_and_fixed_values_stay():
     X, y, _, _ = season(5.0)
     kernel = 1.0 * ExpSineSquared(1.0, 7.0, periodicity_bounds=(6.0, 9.0)) + ConstantKernel(0.3, "fixed")
@@ -240,6 +242,7 @@ IN_YEARS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", IN_YEARS)
 def test_periods_and_fixed_lengths_are_in_the_units_of_x(kernel):
     table = monthly()

@@ -10,6 +10,7 @@ from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian
 
 
+@pytest.mark.slow
 def test_steps_start_from_the_noise_of_the_evidence_and_what_points_leave_unexplained():
     """With the default noise, a function's values take thousands of steps to be told from noise."""
     rng = np.random.default_rng(0)

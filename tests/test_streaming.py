@@ -625,6 +625,7 @@ def test_other_likelihoods_are_followed(likelihood, factor):
     assert model.score(*held_out) > 0.9
 
 
+@pytest.mark.slow
 def test_one_outlier_or_a_constant_part_changes_no_units():
     parts, _ = sized_parts([1.0])
     (X, y), wild = parts[0], parts[0][1].copy()
@@ -636,6 +637,7 @@ def test_one_outlier_or_a_constant_part_changes_no_units():
         assert_array_equal(model._y_scale.scale, scale.scale)
 
 
+@pytest.mark.slow
 def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
     """What multiplies the variance has no units."""
     rng = np.random.default_rng(0)

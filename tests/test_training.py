@@ -395,6 +395,7 @@ def test_a_missing_gpu_is_named(table):
         NGDSVGPRegressor(device="gpu").fit(*table)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_tiny_tables(n):

@@ -14,6 +14,7 @@ from skgp_natgrad.likelihoods import StudentT
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
+@pytest.mark.slow
 def test_the_row_at_which_a_kernel_overflows_is_named(rng):
     X = rng.normal(size=(60, 2))
     model = NGDSVGPRegressor(DotProduct() + RBF(), n_inducing=10, max_iter=10).fit(X, X[:, 0])
@@ -27,6 +28,7 @@ def test_the_row_at_which_a_kernel_overflows_is_named(rng):
     np.testing.assert_allclose(model.predict(far[rest], return_std=True), model.predict(X[rest], return_std=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [-5.0, 1e6, 1e-9])
 def test_the_deviation_of_a_constant_is_in_its_own_units(value, rng):
     X = rng.normal(size=(30, 1))
@@ -51,6 +53,7 @@ def test_repeated_names_of_columns_are_named(rng):
         NGDSVGPRegressor().fit(X, X["age"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
 def test_the_largest_numbers_have_a_distribution_function(likelihood, rng):
     X = rng.normal(size=(30, 1))

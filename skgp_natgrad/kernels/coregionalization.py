@@ -129,7 +129,7 @@ class Coregionalization(sklearn_kernels.Kernel):
         Parameters
         ----------
         X : array-like of shape (N, 1)
-            Numbers of outputs from zero on, up to rounding.
+            Numbers of outputs from zero on; of another number it is the nearest output.
         Y : array-like of shape (M, 1), default=None
             If None, it is ``X``.
         eval_gradient : bool, default=False
@@ -189,10 +189,9 @@ class Coregionalization(sklearn_kernels.Kernel):
         X = np.atleast_2d(X)
         self.check(X.shape[1])
         found = np.rint(X[:, 0].astype(float))
-        wrong = found[~((found >= 0) & (found < self.n_outputs))]
-        if len(wrong):
-            raise ValueError(f"X holds the number {wrong[0]:g} of an output; there are 0 to {self.n_outputs - 1}.")
-        return found.astype(int)
+        if not np.all(np.isfinite(found)):
+            raise ValueError("X holds numbers of outputs that are not finite; leave out such rows.")
+        return np.clip(found, 0, self.n_outputs - 1).astype(int)
 
     def _gradient(self, B):
         """Derivatives (P, P, n_dims) of B in the logarithms of the angles, and then of the deviations."""
