@@ -7,6 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.start import state
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -23,6 +24,20 @@ def exact(model, rows, y):
     """scikit-learn's process with the hyperparameters of the model, whose prior mean is zero."""
     noise = float(model.likelihood_.variance)
     return GaussianProcessRegressor(model.kernel_, alpha=noise, optimizer=None).fit(rows, y)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-7, 1e-10])
+def test_a_row_more_is_exact_with_little_noise(noise):
+    """Up to N k / s^2 of 1e12, with a kernel whose covariance has an inverse."""
+    likelihood = Gaussian(noise, "fixed")
+    model = NGDSVGPRegressor(Matern(1.0, "fixed", nu=0.5), likelihood=likelihood, jitter=1e-13, **AS_GIVEN)
+    model.fit(X, np.sin(X).sum(1)).partial_fit(NEW[:1], np.sin(NEW[:1]).sum(1))
+    assert model._warm_state.untrained == 1.0
+    rows, at = np.concatenate([X, NEW[:1]]), RNG.normal(size=(30, 2))
+    expected, deviation = exact(model, rows, np.sin(rows).sum(1)).predict(at, return_std=True)
+    found, found_deviation = model.predict_latent(at, return_std=True)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(found_deviation, deviation, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kernel", [ConstantKernel() * RBF([1.0, 1.0]), Matern(nu=0.5)], ids=str)

@@ -147,7 +147,7 @@ def test_the_default_kernel_of_a_dense_table(rng):
     assert 0.8 < np.sqrt(np.mean(((y[3000:] - mean) / std) ** 2)) < 1.25
     labels = NGDSVGPClassifier(random_state=0).fit(X[:3000], f[:3000] > 0.0)
     # A Matern 5/2 kernel of the right lengthscale has .907.
-    assert labels.score(X[3000:], f[3000:] > 0.0) > 0.89
+    assert labels.score(X[3000:], f[3000:] > 0.0) > 0.9
 
 
 @pytest.mark.parametrize("by_neighbours", [True, False])
