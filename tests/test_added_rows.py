@@ -59,6 +59,7 @@ def test_a_row_more_gives_the_exact_process(kernel, little, rtol, monkeypatch):
     assert model.elbo_ == pytest.approx(gain, abs=1e-3 + 10.0 * rtol)
 
 
+@pytest.mark.slow
 def test_rows_that_weigh_more_than_a_hundredth_train_again():
     model = NGDSVGPRegressor(RBF(), max_iter=30, **AS_GIVEN).fit(X, Y)
     theta, n_iter = model.kernel_.theta, []

@@ -72,6 +72,7 @@ def test_every_file_has_a_floor():
     assert {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in all_files()} <= set(FLOORS)
 
 
+@pytest.mark.slow
 def test_imports_point_downwards():
     for path in all_files():
         for other in imported_files(path):
@@ -89,6 +90,7 @@ def test_pictures_show_folders_that_exist():
             assert {room.removesuffix(".py") for room in rooms} == {floor.split("/")[-1] for floor in FLOORS[1:]}
 
 
+@pytest.mark.slow
 def test_imports_make_no_circle():
     graph = {path: set(imported_files(path)) - {path} for path in all_files()}
     # A package's own names are imported by its __init__ alone.

@@ -61,6 +61,7 @@ def test_the_place_of_a_value_that_is_not_finite_is_named(estimator, bad, fitted
         fitted[estimator].predict(spoiled(X, (0, 0), bad))
 
 
+@pytest.mark.slow
 @each_estimator
 def test_strings_and_missing_cells_are_named(estimator, fitted):
     y, red = targets(estimator), spoiled(X, (3, 1), "red")
@@ -237,6 +238,7 @@ def test_a_refused_fit_changes_nothing(estimator, warm_start, fitted):
         fresh.predict(X)
 
 
+@pytest.mark.slow
 def test_names_of_columns_are_forgotten_by_the_next_fit():
     model = NGDSVGPRegressor(RBF(), **OPTIONS).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
     assert list(model.feature_names_in_) == ["a", "b"]
@@ -274,6 +276,7 @@ def test_masked_values_are_refused(estimator, fitted):
     assert_array_equal(fitted[estimator].predict(nothing_masked), fitted[estimator].predict(X))
 
 
+@pytest.mark.slow
 def test_masked_values_beside_a_prediction(fitted):
     """They are refused, or missing targets, in memory and beside an X that is read by slices."""
     model, masked = (
@@ -339,6 +342,7 @@ def test_a_file_of_complex_numbers_is_refused_however_long(fitted, monkeypatch):
         fitted[NGDSVGPRegressor].predict(InFile(X + 1j))
 
 
+@pytest.mark.slow
 def test_labels_that_are_missing_have_a_place():
     y = np.where(Y > 0, "None", "b").astype(object)
     assert list(NGDSVGPClassifier(**OPTIONS).fit(X, y).classes_) == ["None", "b"]
@@ -364,6 +368,7 @@ def test_points_in_a_data_frame_have_the_columns_of_X():
     model.set_params(inducing_init=frame[:5]).fit(frame, Y)
 
 
+@pytest.mark.slow
 def test_targets_whose_squares_are_nothing_are_refused():
     with pytest.raises(ValueError, match="whose variance underflows; rescale y"):
         NGDSVGPRegressor(**OPTIONS).fit(X, Y * 1e-160)
@@ -571,6 +576,7 @@ def test_without_meminfo_all_physical_memory_counts(tmp_path, monkeypatch):
 # -- arguments without effect -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -597,12 +603,14 @@ def test_arguments_without_effect_are_named_in_one_warning(options, named):
     assert warning.filename == __file__
 
 
+@pytest.mark.slow
 def test_calibration_beside_known_noise_is_named():
     X = np.linspace(0, 1, 12)[:, None]
     with pytest.warns(UserWarning, match=r"Without effect here: calibrate=True \(alpha says"):
         NGDSVGPRegressor(RBF(), calibrate=True).fit(X, X[:, 0], alpha=np.full(12, 0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -620,6 +628,7 @@ def test_arguments_with_an_effect_are_not_named(options):
         NGDSVGPRegressor(n_inducing=3, max_iter=2, **options).fit(X, X[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "left_out"),
     [

@@ -80,6 +80,7 @@ def test_gradients_equal_plain_autodiff(basis, rng):
         assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [sk.Matern(0.9), 0.7 * sk.RBF([0.5, 2.0, 1.1]) + 1.3 * kernels.Laplacian(1.5)])
 @pytest.mark.usefixtures("x64")
 def test_values_of_mean_only_points_some_at_a_time(kernel, rng, monkeypatch):
@@ -123,6 +124,7 @@ def test_a_basis_with_its_mean_only_points_some_at_a_time(basis, dtype, rng, mon
         assert_allclose(ours / scale, theirs / scale, atol=1e-11 if dtype == "float64" else 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", ["orthogonal", "hybrid"])
 @pytest.mark.usefixtures("x64")
 def test_without_mean_only_points_a_basis_is_the_coupled_one(basis, rng):
@@ -131,6 +133,7 @@ def test_without_mean_only_points_a_basis_is_the_coupled_one(basis, rng):
     assert_allclose(bound(basis, parameters, q, batch, constants), want, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_natural_gradients_of_hybrid_are_those_of_orthogonal(rng):
     """Appendix C.2 and C.3: the same process takes the same natural gradient step in both bases."""

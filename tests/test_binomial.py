@@ -63,6 +63,7 @@ def _logit_of(classifier):
     return special.logit(link(latent[0][:, None] + latent[1][:, None] * z) @ stats.norm.pdf(z) * (z[1] - z[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["probit", "logit"])
 @pytest.mark.usefixtures("x64")
 def test_expectations_and_predictions_given_trials_are_those_of_scipy(link, rng):
@@ -115,6 +116,7 @@ def test_predictions_are_of_one_trial_or_of_as_many_as_given(fitted):
     assert np.all(draws.max(1) <= trials)
 
 
+@pytest.mark.slow
 def test_what_is_no_count_of_successes_is_named(fitted):
     reg = NGDSVGPRegressor(likelihood="binomial", **OPTIONS)
     first = np.flatnonzero(SUCCESSES > 1)[0]

@@ -59,6 +59,7 @@ def test_components_are_told():
     assert message.startswith("Training ended with likelihood__variance[0, 1] at its ")
 
 
+@pytest.mark.slow
 def test_bounds_that_nobody_set_are_not_told(monkeypatch):
     ends = []
     monkeypatch.setattr(hyperparameters, "warn_at_bounds", lambda *arguments: ends.append(arguments))
@@ -106,6 +107,7 @@ def test_nothing_is_told_of_what_is_not_at_a_bound(own):
     assert told(NGDSVGPRegressor, **own) is None
 
 
+@pytest.mark.slow
 def test_without_noise_the_default_likelihood_ends_at_its_lower_bound_and_tells_it_in_the_plan():
     """A table of a function's values: its noise is nothing, and that is no failure of the training."""
     y = np.sin(X[:, 0])
@@ -140,6 +142,7 @@ def warned(call):
     return [str(each.message) for each in caught if "bound" in str(each.message)]
 
 
+@pytest.mark.slow
 def test_a_column_without_effect_is_named_once_in_a_cross_validation(with_an_irrelevant_column):
     table, y = with_an_irrelevant_column
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0], (1e-2, 1e3)) + ConstantKernel(0.1, "fixed")

@@ -88,6 +88,7 @@ def test_equal_rows_are_no_neighbours(rng):
     assert not np.any(near // 2 == np.arange(40)[:, None] // 2)
 
 
+@pytest.mark.slow
 def test_a_row_with_fewer_neighbours_than_others(rng):
     """What is missing says nothing: the density is that of the neighbours that are there."""
     X = rng.normal(size=(12, 2))
@@ -98,6 +99,7 @@ def test_a_row_with_fewer_neighbours_than_others(rng):
     assert found[1] == pytest.approx(found[0], abs=1e-10)
 
 
+@pytest.mark.slow
 def test_a_start_without_an_inverse_on_all_rows_gives_way(rng, monkeypatch):
     view = view_of(rng, 150)
     start, bounds, prior = start_of(view, matern52)
@@ -150,6 +152,7 @@ def test_the_default_kernel_of_a_dense_table(rng):
     assert labels.score(X[3000:], f[3000:] > 0.0) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_neighbours", [True, False])
 def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, monkeypatch, by_neighbours):
     """Neighbours, or a solution, choose among kernels of labels; their scale is that which predicts labels best."""

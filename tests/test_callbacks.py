@@ -80,6 +80,7 @@ def test_each_chunk_is_a_task_with_a_fitted_model():
     assert not {"_callback_fit_ctx", "_skl_callbacks_to_teardown"} & set(vars(model))
 
 
+@pytest.mark.slow
 def test_a_callback_ends_training():
     model = regressor().set_callbacks(Recorder(stop_at=0)).fit(X, Y)
     assert model.n_iter_ == 20
@@ -172,6 +173,7 @@ def test_a_fitted_model_is_saved_without_callbacks_and_a_copy_keeps_them():
     assert clone(model)._skl_callbacks is model._skl_callbacks
 
 
+@pytest.mark.slow
 def test_warnings_point_to_the_call_of_fit():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -202,6 +204,7 @@ def test_a_callback_ends_training_by_any_truth(stop):
     assert regressor(callback=lambda n_iter, model: 1).fit(X, Y).n_iter_ == 50
 
 
+@pytest.mark.slow
 def test_class_probabilities_are_calibrated_for_callbacks_that_ask(monkeypatch):
     """None for one that does not look; for others as if training had ended there; the fit is the same for all."""
     rng = np.random.default_rng(1)

@@ -32,6 +32,7 @@ def fitted():
     return NGDSVGPRegressor(KERNEL, likelihood=Censored(-0.5, 1.2), **OPTIONS).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_scores_of_limits_in_single_precision_are_those_in_double(fitted):
     """A limit may have no single precision number: beside an interval without width its rounded value is outside."""
     single = np.where(np.float32(-0.5) < Y, np.minimum(Y, 1.2), -0.5).astype(np.float32)
@@ -99,6 +100,7 @@ def test_probabilities_far_beyond_a_limit_have_their_digits():
     assert_allclose(log_mass[0], special.log_ndtr([-40.0, -42.0]), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_without_limits_it_is_gaussian(rng):
     mean, var, y = rng.normal(size=(1, 9)), rng.uniform(size=(1, 9)), rng.normal(size=(1, 9))
@@ -109,6 +111,7 @@ def test_without_limits_it_is_gaussian(rng):
         assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_limits_are_in_the_units_of_y(fitted):
     """An affine map of y and of its limits maps the predictions."""
     other = NGDSVGPRegressor(KERNEL, likelihood=Censored(1e4 - 500.0, 1e4 + 1200.0), **OPTIONS).fit(X, 1e4 + 1e3 * Y)
@@ -128,6 +131,7 @@ def _inside(y):
     return (y > -0.5) & (y < 1.2)
 
 
+@pytest.mark.slow
 def test_the_value_behind_the_limits_is_found(fitted):
     plain = NGDSVGPRegressor(KERNEL, **OPTIONS).fit(X, Y)
     latent = fitted.predict_latent(X)
@@ -188,6 +192,7 @@ def rounded():
     return y, NGDSVGPRegressor(KERNEL, likelihood=Censored(0.1), **OPTIONS).fit(X, y)
 
 
+@pytest.mark.slow
 def test_targets_in_single_precision_are_censored(rounded):
     y, model = rounded
     same = NGDSVGPRegressor(KERNEL, likelihood=Censored(0.1), **OPTIONS).fit(X, np.where(y <= 0.11, 0.1, y))

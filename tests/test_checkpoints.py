@@ -129,6 +129,7 @@ def test_without_a_seed_the_random_numbers_are_those_of_the_file(as_instance, pa
     assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_interrupted_again_and_again(path):
     model = regressor(**MINIBATCH, checkpoint=path, max_iter=110)
     for iteration in (20, 60, 60, 100):  # at 20 there is no file yet
@@ -190,6 +191,7 @@ def test_a_warm_start_goes_on(path):
     assert_same(model.fit(X, Y), whole)
 
 
+@pytest.mark.slow
 def test_one_path_serves_fits_one_after_the_other(path):
     scores = [cross_val_score(regressor(checkpoint=place), X, Y, cv=2, error_score="raise") for place in (path, None)]
     assert_array_equal(*scores)
@@ -203,6 +205,7 @@ def search(**options):
     return GridSearchCV(regressor(max_iter=40, **options), grid, cv=2, error_score="raise")
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_goes_on_in_its_folder(tmp_path):
     """Killed in its fourth fit, and in the next process already in the second."""
     folder = os.path.join(tmp_path, "new", "")
@@ -464,6 +467,7 @@ def test_members_of_another_file_are_refused_whatever_their_checksums(path):
             checkpoint_file.read(path)
 
 
+@pytest.mark.slow
 def test_another_function_as_a_schedule_is_another_fit(path):
     interrupt(regressor(checkpoint=path, gamma_schedule=lambda i: 0.1))
     with pytest.raises(ValueError, match="differs in gamma_schedule"):

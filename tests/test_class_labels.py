@@ -111,6 +111,7 @@ def test_means_are_the_best_and_the_bound_is_that_of_training(rng, x64, likeliho
     np.testing.assert_allclose(q.cov @ q.precision, np.broadcast_to(np.eye(q.mean.shape[1]), q.cov.shape), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_inducing", [None, 12])
 def test_held_out_rows_are_predicted_as_by_a_fit_without_them(rng, x64, n_inducing):
     table = table_of(rng, 3)
@@ -419,6 +420,7 @@ def test_labels_that_no_calibration_explains_are_left_as_they_are(rng):
 # -- how frequent classes are -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_prior_means_are_those_of_base_rates():
     """Against averages of draws, for two classes of a function of unit variance."""
     y, weight = np.repeat([0.0, 1.0, 2.0], [60, 30, 10])[None], np.full(100, 2.0)

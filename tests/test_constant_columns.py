@@ -157,6 +157,7 @@ def test_information_at_an_offset_is_used(normalize_X):
     assert model.score(table, y) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize_y", [True, False])
 def test_a_constant_target_up_to_rounding(normalize_y):
     y = TENTHS + np.where(LABELS, 0.0, np.spacing(0.3))
@@ -194,6 +195,7 @@ def test_all_columns_constant_up_to_rounding():
     assert len(model.inducing_points_) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offset", "dtype"), [(1e6, np.float32), (1e8, np.float32), (1.7e9, np.float32), (1.7e18, np.float64)]
 )

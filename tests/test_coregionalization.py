@@ -91,6 +91,7 @@ def test_a_template_and_wrong_sizes_are_refused():
         kernels.from_sklearn(Coregionalization([1.0, 1.0], [1.0, 1.0]), 2)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_names_the_column_of_outputs_keeps_their_numbers(table):
     """In a table with a row for each value, which the user has stacked."""
     X, Y, _ = table
@@ -219,6 +220,7 @@ def test_known_noise_and_offsets_of_each_output(table):
     assert_allclose(y_std, np.sqrt(np.einsum("ipip->ip", covariance) + NOISE + alpha[:4]), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_diagonal_matrix_is_independent_outputs(table):
     X, Y, _ = table
     between = Coregionalization(np.ones(3), np.full(3, 0.5 * np.pi), **FIXED)
@@ -252,6 +254,7 @@ def fits(correlated):
     return {name: NGDSVGPRegressor(output_kernel=name, **options).fit(correlated[0], correlated[2]) for name in names}
 
 
+@pytest.mark.slow
 def test_a_dense_output_helps_a_sparse_one(fits, correlated):
     X, Y, seen = correlated
     held_out = np.isnan(seen[:, 2])
@@ -280,6 +283,7 @@ def test_correlations_and_a_noise_for_each_output_are_found(fits):
         fits["independent"].output_covariance_  # noqa: B018
 
 
+@pytest.mark.slow
 def test_units_of_y_do_not_matter(fits, correlated):
     X, _, seen = correlated
     other = NGDSVGPRegressor(**fits["coregionalization"].get_params(deep=False)).fit(X, 3.0 * seen - 7.0)
@@ -288,6 +292,7 @@ def test_units_of_y_do_not_matter(fits, correlated):
     assert_allclose(found[1], 3.0 * expected[1], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_saved_scored_and_cleared_by_another_fit(fits, correlated):
     X, Y, seen = correlated
     found = fits["coregionalization"]
@@ -387,6 +392,7 @@ def test_the_density_of_rows_without_some_outputs_is_that_of_the_others(fits, co
     assert_allclose(model.predict_log_density(X, y), norm.logpdf(y[:, 0], mean[:, 0], std[:, 0]), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_without_optimizer_the_kernel_stays(correlated):
     X, _, seen = correlated
     between = Coregionalization([1.0, 1.0, 1.0], [0.5, 0.7, 1.2])

@@ -57,6 +57,7 @@ def test_nothing_set_is_as_good_as_the_exact_process(fitted, diabetes):
     assert found > density(y_test, y.mean(), y.std()) + 0.1
 
 
+@pytest.mark.slow
 def test_what_a_fit_of_one_step_says_of_itself(fitted, diabetes):
     assert fitted.n_iter_ == 1
     assert fitted.elbo_curve_ == [fitted.elbo_]
@@ -120,6 +121,7 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
     assert reading.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "arguments", "relative"),
     [
@@ -201,6 +203,7 @@ def test_arguments_without_effect_on_one_step_are_named(rng):
         NGDSVGPRegressor(RBF(), solver="evidence", max_iter=7).fit(X, X[:, 0])
 
 
+@pytest.mark.slow
 def test_a_given_kernel_starts_at_its_values_and_keeps_its_bounds(rng):
     X = rng.normal(size=(80, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.normal(size=80)
@@ -303,6 +306,7 @@ def test_labels_have_more_points_where_few_leave_much_unexplained():
     assert asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length_scale", "more"), [(0.01, True), (100.0, False)])
 def test_the_kernel_decides_how_many_points_labels_have(rng, length_scale, more):
     table = Table(rng.normal(size=(3000, 2)), rng.integers(2, size=(1, 3000)).astype(float), np.ones(3000))
@@ -342,6 +346,7 @@ def test_targets_for_the_search():
 # -- calibration -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Softmax(), RobustMax(0.1)], ids=repr)
 def test_a_cavity_times_the_label_is_the_posterior(likelihood, rng, x64):
     """The factor that is taken out is the parabola whose slopes are those of the expected log-likelihood."""
@@ -402,6 +407,7 @@ def test_cavities_are_fits_without_the_row(rng, x64):
             assert each[0, row] == pytest.approx(other[0, 0], rel=0.05, abs=0.05)
 
 
+@pytest.mark.slow
 def test_too_wide_latents_are_narrowed(rng, x64):
     f = 2.0 * rng.normal(size=(3, 1000))
     y = np.array([rng.choice(3, p=p) for p in np.exp(f - np.logaddexp.reduce(f)).T])[None].astype(float)

@@ -69,6 +69,7 @@ def distribution_of(model, X):
 # -- predictions, against SciPy ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_targets_are_predicted_as_each_alone(rng):
     """Each with a factor, degrees of freedom and a largest variance of its own."""
     plan, table = plan_of(15), table_of(rng, n_targets=2)
@@ -246,6 +247,7 @@ def log_factors(found, X):
     return posterior.alpha @ kernel(posterior.Z, X) + posterior.prior_mean
 
 
+@pytest.mark.slow
 def test_it_finds_the_deviation(rng):
     """Scale and shape of errors whose deviation is a smooth function, in units far from one."""
     found = dispersion_of(left_out_of(rng, lambda X: np.sin(1.5 * X[:, 0]) - 1.0, variance=1e-8))
@@ -256,21 +258,25 @@ def test_it_finds_the_deviation(rng):
     assert found.df[0, 0] > 10.0
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_found_where_the_deviation_is_constant(rng):
     found = dispersion_of(left_out_of(rng, lambda X: np.zeros(len(X)), df=4.0))
     assert 3.0 < found.df[0, 0] < 5.5
     assert np.std(log_factors(found, rng.normal(size=(200, 2)))) < 0.2
 
 
+@pytest.mark.slow
 def test_errors_as_predicted_need_no_dispersion(rng):
     assert dispersion_of(left_out_of(rng, lambda X: np.zeros(len(X)))) is None
 
 
+@pytest.mark.slow
 def test_few_rows_say_nothing(rng):
     assert dispersion_of(left_out_of(rng, lambda X: 2.0 * X[:, 0], n=99)) is None
     assert dispersion_of(left_out_of(rng, lambda X: 2.0 * X[:, 0], n=100)) is not None
 
 
+@pytest.mark.slow
 def test_each_target_has_its_own(rng):
     left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=2)
     left_out.error[1] = np.random.default_rng(1).normal(size=1500) * np.exp(-left_out.X[:, 0])
@@ -299,6 +305,7 @@ def test_each_target_is_decided_alone(rng):
     )
 
 
+@pytest.mark.slow
 def test_errors_that_x_tells_exactly_are_no_error(rng, monkeypatch):
     """The process of their logarithms may have the least noise there is, which rounds to less than its bound."""
     left_out = left_out_of(rng, lambda X: X[:, 0])
@@ -310,6 +317,7 @@ def test_errors_that_x_tells_exactly_are_no_error(rng, monkeypatch):
     assert np.corrcoef(log_factors(found, left_out.X)[0], left_out.X[:, 0])[0, 1] > 0.99
 
 
+@pytest.mark.slow
 def test_a_target_without_errors_keeps_its_deviation(rng):
     """Of two targets one may be seen so rarely that none of its rows is left out."""
     left_out = left_out_of(rng, lambda X: X[:, 0], n_targets=2)
@@ -328,6 +336,7 @@ def test_the_factor_holds_up_to_the_largest_variance_seen(rng):
     assert found.largest[0, 0] == latent.max()
 
 
+@pytest.mark.slow
 def test_errors_of_zero_are_finite(rng):
     left_out = left_out_of(rng, lambda X: X[:, 0])
     left_out.error[0, ::5] = 0.0
@@ -352,6 +361,7 @@ def fitted():
     return [NGDSVGPRegressor(calibrate=calibrate, **options).fit(X, y) for calibrate in (True, False)]
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_predicted_better(fitted, rng):
     X, y = noisy_on_one_side(rng, 1000)
     calibrated, plain = fitted
@@ -417,6 +427,7 @@ def test_models_of_many_steps_are_calibrated_on_request(rng, further):
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_iter", [5, 50])
 def test_q_that_is_far_from_the_best_does_no_harm(rng, max_iter):
     """Leverages of such a q would exceed one, and errors grow a million times."""
@@ -480,6 +491,7 @@ def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
         NGDSVGPRegressor(calibrate="yes").fit(X, y)
 
 
+@pytest.mark.slow
 def test_known_noise_says_how_the_deviation_varies(rng):
     X, y = noisy_on_one_side(rng, 200)
     variances = np.exp(3.0 * X[:, 1] - 4.0)

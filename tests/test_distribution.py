@@ -68,6 +68,7 @@ def test_shapes(one, two, noisy, counts):
         assert model.predict_latent(NEW, return_cov=True)[1].shape == (n, n, *latent)
 
 
+@pytest.mark.slow
 def test_quantiles_intervals_and_the_distribution_function_agree(one, two, noisy, counts):
     for model in (one, two, noisy):
         found = model.predict_quantiles(NEW, LEVELS)

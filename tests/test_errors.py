@@ -133,6 +133,7 @@ def errors_with_a_wide_part():
     return errors.given(np.array([[4.0, 9.0]])), np.array([[1.0, -2.0]]), np.array([[0.25, 1.0]])
 
 
+@pytest.mark.slow
 def test_the_wide_part_by_quadrature(x64):
     errors, mean, var = errors_with_a_wide_part()
 
@@ -163,6 +164,7 @@ def with_a_wide_part(rng):
     return NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X, y)
 
 
+@pytest.mark.slow
 def test_all_predictions_have_the_wide_part(rng):
     reg = with_a_wide_part(rng)
     assert reg._dispersion.share[0, 0] > 0.01
@@ -175,6 +177,7 @@ def test_all_predictions_have_the_wide_part(rng):
     assert np.all((lower < mean) & (mean < upper))
 
 
+@pytest.mark.slow
 def test_gradients_of_a_deviation_with_a_wide_part(rng):
     reg, step = with_a_wide_part(rng), 1e-5
     X = np.array([[0.3], [-1.0]])
@@ -269,6 +272,7 @@ def coverage_of_few(n_rows, n_draws, function):
     return np.mean(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [5])
 def test_intervals_of_few_rows_hold_what_they_say(n_rows):
     assert 0.8 <= coverage_of_few(n_rows, 12, lambda x: x) <= 0.97
@@ -372,6 +376,7 @@ def test_a_few_large_errors_are_in_the_deviation():
         assert np.mean((lower <= y[300:]) & (y[300:] <= upper)) == pytest.approx(level, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "message"),
     [(labels, "only zeros and ones. Use NGDSVGPClassifier"), (rates, "small counts. Use likelihood='poisson'")],
@@ -462,6 +467,7 @@ def test_noise_is_not_interpolated_by_default(n_rows, n_columns):
     assert 0.6 < float(np.ravel(reg.likelihood_.variance)[0]) * y.var() < 1.25
 
 
+@pytest.mark.slow
 def test_a_weak_signal_is_found(rng):
     X = rng.normal(size=(300, 1))
     y = 0.5 * np.sin(X[:, 0]) + rng.normal(size=300)

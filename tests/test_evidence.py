@@ -182,6 +182,7 @@ def test_a_covariance_without_a_factor_is_no_maximum(rows):
     assert evidence.leave_one_out_density(at, rows) == evidence.held_out_density(at, rows, rows) == -np.inf
 
 
+@pytest.mark.slow
 def test_a_search_with_too_little_noise_for_a_factor_begins_with_more(rng):
     """As the noise of few rows of a smooth function is for more of them."""
     X = rng.normal(size=(200, 3))
@@ -214,6 +215,7 @@ def test_lbfgs_goes_on_beside_an_impossible_region():
     assert turning_back(loss)(np.array([4.0, 0.0]))[0] == np.finfo(float).max
 
 
+@pytest.mark.slow
 def test_a_search_turns_back_from_where_there_is_no_factor(rng, monkeypatch):
     """Of heavy rows of a function without noise, whose evidence rises towards a noise that leaves no factor."""
     X = rng.uniform(size=(300, 5))

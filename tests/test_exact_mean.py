@@ -140,6 +140,7 @@ def test_leave_one_out_predictions_are_those_of_refits(rng):
         assert_allclose(var[0, i], want[0, 0], rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_rescaled_statistics_are_those_of_the_other_noise(rng):
     parameters, _, constants, rows, _ = fixed(Gaussian(0.2), rng)
@@ -181,6 +182,7 @@ def test_noise_is_estimated_anew(likelihood, wiggly, rng):
         assert exact.likelihood_.variance * y.var() < 0.02 < coupled.likelihood_.variance * y.var()
 
 
+@pytest.mark.slow
 def test_a_mean_that_has_not_converged_is_told(rng, monkeypatch):
     monkeypatch.setattr(exact_mean, "_MAX_PASSES", 1)
     X = rng.normal(size=(60, 1))

@@ -77,6 +77,7 @@ def test_spreads_of_columns_do_not_matter(usual):
         assert_allclose(got[1] / unit, std, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_far_offsets_cost_only_digits(usual):
     (mean, _), proba = usual
     assert_allclose(check_regressor(X + 1e6, Y - 1e6, **GIVEN)[0] + 1e6, mean, atol=1e-4)
@@ -120,6 +121,7 @@ def test_kernels_at_the_ends(usual):
 # -- outliers -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_outlier_of_y_is_an_outlier():
     y = Y.copy()
     y[7] = 1e6
@@ -154,6 +156,7 @@ def test_targets_whose_variance_underflows():
     assert np.all(np.abs(check_regressor(X, 1e-140 * Y)[0]) < 1e-138)
 
 
+@pytest.mark.slow
 def test_constant_columns():
     table = np.column_stack([X[:, 0], np.full(60, 3.0), np.zeros(60)])
     assert rmse(check_regressor(table, X[:, 0])[0], X[:, 0]) < 0.5
@@ -187,6 +190,7 @@ def test_one_column_and_five_hundred(n_columns):
 # -- repetition ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_thirds_of_the_rows_are_copies():
     table, y = np.repeat(X[:20], 3, axis=0), np.repeat(Y[:20], 3)
     assert rmse(check_regressor(table, y)[0], y) < 0.5 * y.std()

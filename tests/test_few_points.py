@@ -46,6 +46,7 @@ def test_points_without_a_factor_have_no_bound():
     assert search.bound(kernel, table_of(X, np.ones(30)), 10) == -np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_kernels_for_few_points_are_compared_by_their_bound(sign, rng, monkeypatch):
     """And the sum of a rough and a smooth kernel is one of two smooth ones."""

@@ -53,6 +53,7 @@ def test_hyperparameters_in_the_units_of_the_table():
     assert classifier.score(X, Y > 1000.0) > 0.5
 
 
+@pytest.mark.slow
 def test_a_noise_that_is_larger_than_y_is_warned_of():
     with pytest.warns(UserWarning, match=r"on the scale of the standardised y: its deviation is .* in the units of y"):
         NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(25.0, "fixed"), **SMALL).fit(X, Y)
@@ -63,6 +64,7 @@ def test_a_noise_that_is_larger_than_y_is_warned_of():
         NGDSVGPRegressor(1.0 * RBF(), likelihood=Gaussian(25.0), **SMALL).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_fixed_scale_of_student_t_is_warned_of_too():
     with pytest.warns(UserWarning, match=r"StudentT\(.*is on the scale of the standardised y: its deviation is"):
         NGDSVGPRegressor(1.0 * RBF(), likelihood=StudentT(scale=5.0, scale_bounds="fixed"), **SMALL).fit(X, Y)
@@ -86,6 +88,7 @@ def test_defaults_of_the_noise_follow_the_units_of_y():
     assert likelihoods.in_units(Gaussian(), unit, with_values=False).variance == 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [None, ConstantKernel(1.0) * RBF(0.5)], ids=["default", "given"])
 def test_the_noise_of_a_centred_y_is_that_of_the_standardised_one(kernel):
     """In units in which the default bounds would end far below it."""
@@ -120,6 +123,7 @@ def test_points_stay_while_the_kernel_trains(solver):
     assert not np.array_equal(NGDSVGPRegressor(1.0 * RBF(), **options).fit(X, Y).inducing_points_, points)
 
 
+@pytest.mark.slow
 def test_no_batch_size_is_the_whole_table():
     rows = np.random.default_rng(0).uniform(size=(1100, 1))
     y = np.sin(9.0 * rows[:, 0])
@@ -171,6 +175,7 @@ def test_methods_are_pickled_by_their_names():
         assert pickle.loads(pickle.dumps(method)) is method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
 def test_a_sparse_table_is_made_dense_unless_it_is_large(estimator):
     y = np.median(Y) < Y if estimator is NGDSVGPClassifier else Y
@@ -185,6 +190,7 @@ def test_a_sparse_table_is_made_dense_unless_it_is_large(estimator):
         fitted.predict(large)
 
 
+@pytest.mark.slow
 def test_a_mean_function_takes_a_sparse_table_too():
     reg = NGDSVGPRegressor(1.0 * RBF(), mean_function="linear", **SMALL).fit(X, Y)
     assert_array_equal(reg.predict(sparse.csr_array(X)), reg.predict(X))
@@ -330,6 +336,7 @@ def test_the_candidates_of_a_search_are_warned_of_once_and_its_model_again(in_pi
         assert sum("too few iterations" in str(each.message) for each in caught) == 2
 
 
+@pytest.mark.slow
 def test_the_candidates_of_a_nested_search_are_warned_of_once():
     pytest.importorskip("sklearn.callback", reason="scikit-learn tells of the search since 1.9")
     inner = GridSearchCV(NGDSVGPRegressor(1.0 * RBF(), n_inducing=8, max_iter=6), {"jitter": [1e-8, 1e-7]}, cv=2)

@@ -96,6 +96,7 @@ def fitted():
 # -- the same as by hand --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_estimator
 @pytest.mark.parametrize("given", [pd.DataFrame, in_polars, in_pyarrow], ids=["pandas", "polars", "pyarrow"])
 def test_a_frame_is_what_a_pipeline_makes_of_it(estimator, given):
@@ -117,6 +118,7 @@ def test_a_frame_is_what_a_pipeline_makes_of_it_with_nothing_set():
     assert_allclose(distributions(model, NEW), expected, rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_rarest_levels_are_one():
     frame = FRAME.assign(city=np.where(np.arange(N) < 90, "Bonn", np.arange(N) % 30).astype(str))
     frame["city"] = frame.city.astype("category")
@@ -130,6 +132,7 @@ def test_the_rarest_levels_are_one():
     assert_allclose(model.feature_importances_.sum(), 1.0)
 
 
+@pytest.mark.slow
 @first_of_all_the_regressor
 def test_categories_may_be_named(estimator):
     y, frame = TARGETS[estimator], FRAME[["age", "owns"]].assign(code=FRAME.code.astype(int), city=FRAME.city)
@@ -148,6 +151,7 @@ def test_categories_may_be_named(estimator):
     assert_array_equal(first.predict(frame.assign(code=frame.code.astype("category"))), first.predict(frame))
 
 
+@pytest.mark.slow
 def test_a_type_of_categories_is_no_number_unless_it_is_said():
     frame = FRAME[["age", "code"]]
     assert NGDSVGPRegressor(**FAST).fit(frame, Y).encoding_.names == ["age", "code=1", "code=2", "code=3"]
@@ -172,6 +176,7 @@ def test_a_frame_of_numbers_is_an_array_to_the_bit():
 # -- missing values -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_types_that_may_be_missing_are_numbers():
     frame = pd.DataFrame(
         {
@@ -188,6 +193,7 @@ def test_types_that_may_be_missing_are_numbers():
     assert_allclose(model.predict(frame), expected.predict(filled), rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_numbers_that_are_newly_missing_are_the_mean_and_said_once(fitted):
     model = clone(fitted[NGDSVGPRegressor]).fit(FRAME, Y)
     lacking = NEW.assign(age=NEW.age.where(NEW.index > 3), city=NEW.city.where(NEW.index > 0, "Paris"))
@@ -211,6 +217,7 @@ def inputs_of(model, frame):
     return values, np.array([city, code], dtype=object).T
 
 
+@pytest.mark.slow
 def test_missing_values_of_arrays_are_refused_unless_allowed():
     X = RNG.normal(size=(60, 2))
     X[5, 1] = np.nan
@@ -240,6 +247,7 @@ def test_rows_without_weight_are_left_out_of_levels_and_means(fitted):
 # -- what is refused ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_estimator
 def test_strings_that_look_like_numbers_are_refused_by_name(estimator):
     frame = FRAME.assign(price=[f"{value:.2f}" for value in Y])
@@ -336,6 +344,7 @@ def test_importances_do_not_depend_on_how_a_category_is_written():
     assert_allclose(*(each.feature_importances_ for each in found), atol=0.05)
 
 
+@pytest.mark.slow
 def test_points_summary_and_gradients_are_those_of_the_columns(fitted):
     model = fitted[NGDSVGPRegressor]
     shown = model.inducing_points_
@@ -359,6 +368,7 @@ def test_points_summary_and_gradients_are_those_of_the_columns(fitted):
     assert_allclose(gradient[:, 1], (ends[0] - ends[1]) / 2e-2, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_points_may_be_given_as_rows_of_the_frame():
     options = {**FAST, "train_inducing_points": False, "max_iter": 10}
     given = NGDSVGPRegressor(inducing_init=FRAME.head(20), **options).fit(FRAME, Y)
@@ -461,6 +471,7 @@ def test_cross_validation_and_a_mean_function(fitted):
     assert model.predict_gradient(NEW).shape == (30, 5)
 
 
+@pytest.mark.slow
 def test_long_tables(monkeypatch, tmp_path):
     """A long frame is encoded in memory; a long file with categories is refused, and predictions read files."""
     options = {**FAST, "n_inducing": 20, "max_iter": 10}
@@ -484,6 +495,7 @@ def test_long_tables(monkeypatch, tmp_path):
 # -- sparse tables and tags -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_frame_with_sparse_columns():
     one_hot = OneHotEncoder().fit_transform(FRAME[["code"]])
     frame = pd.DataFrame.sparse.from_spmatrix(one_hot, columns=list("abc"))
@@ -561,6 +573,7 @@ def test_an_array_of_numeric_strings_is_refused(kind):
         model.predict(X)
 
 
+@pytest.mark.slow
 def test_a_warning_of_new_levels_names_the_callers_line():
     X = pd.DataFrame({"a": np.linspace(0.0, 3.0, 30), "b": ["x", "y", "z"] * 10})
     model = NGDSVGPRegressor(1.0 * RBF(1.0), optimizer=None).fit(X, np.sin(X["a"]))

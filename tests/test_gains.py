@@ -52,6 +52,7 @@ def followed(size, drift, noises, rng):
     return np.array(taken), np.sum(products[100:]) / np.sum(powers[100:])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("noise", [0.0, 1.0, 10.0])
 def test_the_gain_is_that_of_a_noisy_parabola(noise, rng):
@@ -105,6 +106,7 @@ def test_the_ratio_of_the_averages_is_the_gain(n_rows, size, gain, rng):
     assert_allclose(np.mean(ratios[100:]), gain, atol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("drift", [0.05, 0.2])
 @pytest.mark.parametrize(("n_rows", "size"), TABLES)
@@ -115,6 +117,7 @@ def test_the_gain_on_batches_without_replacement(n_rows, size, drift, rng):
     assert 0.9 * best < np.mean(taken[100:]) < 1.4 * best
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_batches_of_uneven_noise(rng):
     """An average of ratios would give those of little noise too much weight."""

@@ -45,6 +45,7 @@ def test_moments_are_affine_in_those_of_q(basis, rng):
         assert_allclose(getattr(got, name), getattr(want, name), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_slope_that_is_not_finite_moves_nothing(rng):
     """One input that is no number: kernel, likelihood and points stay where they are."""

@@ -189,6 +189,7 @@ def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
     assert_array_equal(A, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(likelihoods.Bernoulli(), 2), (likelihoods.Softmax(), 3)])
 def test_class_labels_are_the_same(rng, monkeypatch, likelihood, n_classes):
     X = rng.normal(size=(N, 2))

@@ -61,6 +61,7 @@ def test_training(counts):
         display.plot(ax=axes[0])
 
 
+@pytest.mark.slow
 def test_predictive(counts):
     display = PredictiveDisplay.from_estimator(counts, X, COUNTS, coverages=(0.5, 0.9), grid_resolution=40)
     assert display.grid[0] < X.min() < X.max() < display.grid[-1]
@@ -88,6 +89,7 @@ def test_predictive_of_a_frame_through_a_transformed_target():
     assert display.inducing_points is None
 
 
+@pytest.mark.slow
 def test_inducing_points_are_drawn_in_the_units_of_x(counts):
     """Also inside a pipeline, whose steps need no inverse."""
     Z, lowest, highest = counts.inducing_points_[:, 0], X.min() - 0.5, X.max() + 0.5
@@ -174,6 +176,7 @@ def test_residuals():
     assert_allclose(ResidualDisplay([0.5], [0.0], n_bins=4).plot().density_, [2.0, 2.0, 0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_relevance():
     both = np.column_stack([X[:, 0], RNG.normal(size=150) * 100.0])
     model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), n_inducing=10, max_iter=30, tol=1.0, random_state=0)

@@ -43,6 +43,7 @@ def test_units_are_those_of_the_same_model_on_raw_data(fitted):
     assert_allclose((term.amplitude**2 * RBF(lengths))(X[:5]), fitted.kernel_(scaled) * Y.var(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_terms_of_an_expression_with_columns():
     kernel = (
         4.0 * Columns(Matern([1.0, 2.0], nu=1.5), [0, 2]) * Columns(ExpSineSquared(1.3, 0.5), 1)
@@ -83,6 +84,7 @@ def test_several_outputs_and_kernels_and_frames():
     assert_allclose(scores.terms[0].factors[0].by_column["b"], X[:, 1].std(), rtol=0.3)
 
 
+@pytest.mark.slow
 def test_a_likelihood_with_a_link_has_no_noise():
     model = NGDSVGPRegressor(4.0 * RBF(), likelihood="poisson", **FIXED).fit(X, np.round(Y / 100.0))
     summary = model.summary()
@@ -91,6 +93,7 @@ def test_a_likelihood_with_a_link_has_no_noise():
     assert_allclose(np.exp(summary.prior_mean), np.round(Y / 100.0).mean(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_importances_are_mean_squared_slopes(fitted):
     """Of y = 40 sin(x0) + 0.1 x1 + noise the parts have the variances of 40 cos(x0) x0 and 0.1 x1, nearly."""
     importances = fitted.feature_importances_

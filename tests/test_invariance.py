@@ -115,6 +115,7 @@ def test_classes_that_exchange_their_names(own, n_classes):
     assert np.abs(second - first).max() > 0.1
 
 
+@pytest.mark.slow
 def test_the_mean_and_the_deviation():
     X, y = problem(150, 4, 0)
     moments = NGDSVGPRegressor(random_state=0).fit(X, y).predict(X, return_std=True)

@@ -30,6 +30,7 @@ def fit(kernel, table, **options):
     return NGDSVGPRegressor(kernel, **{"n_inducing": 10, "max_iter": 40, "random_state": 0, **options}).fit(*table)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_root_of_a_kernel_has_a_gradient_where_it_underflows(rng):
     """As of the kernel that it equals."""
@@ -64,6 +65,7 @@ def test_fitted_kernel_is_accepted_by_scikit_learn(kernel, table):
     assert_allclose(jax_kernel(*table[:1] * 2), model.kernel_(table[0]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fixed_bounds_are_honoured(table):
     kernel = sk.ConstantKernel(2.3, "fixed") * sk.RBF(0.7) + sk.DotProduct(0.0, "fixed") * sk.Matern(
         [0.3, 4.0], "fixed", 1.5
@@ -75,12 +77,14 @@ def test_fixed_bounds_are_honoured(table):
     assert fitted.k1.k2.length_scale != 0.7
 
 
+@pytest.mark.slow
 def test_bounds_are_kept(table):
     fitted = fit(sk.ConstantKernel(1.0, (0.9, 1.1)) * sk.RBF(0.1, (0.05, 0.15)), table, learning_rate=0.1).kernel_
     assert fitted.k2.length_scale == pytest.approx(0.15)
     assert 0.9 * (1 - 1e-12) <= fitted.k1.constant_value <= 1.1 * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_optimizer_none_keeps_hyperparameters_and_points(table):
     kernel = sk.ConstantKernel(1.0) * sk.RBF(0.9)
     model = fit(kernel, table, optimizer=None, n_mean_inducing=5)
@@ -164,6 +168,7 @@ class JaxCosine(kernels.Kernel):
         return jnp.ones(len(X))
 
 
+@pytest.mark.slow
 def test_a_users_own_kernel(table):
     with pytest.raises(ValueError, match=r"register\(Cosine, YourJaxKernel\)"):
         fit(Cosine() * sk.RBF(), table)
@@ -342,6 +347,7 @@ def test_streams_go_on_by_name(wide, frame):
     assert_array_equal(named.predict(frame), by_position.predict(X))
 
 
+@pytest.mark.slow
 def test_search_over_what_is_inside_columns(wide, frame):
     model = NGDSVGPRegressor(additive("a", ["b", "d"]), n_inducing=10, max_iter=40, random_state=0)
     grid = {"kernel__k1__k2__kernel__length_scale": [0.8, 50.0], "optimizer": [None]}
@@ -416,6 +422,7 @@ def test_what_is_wrong_with_columns_is_named(wide, frame):
         Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_columns", "offset"), [(1, 0.0), (8, 0.0), (17, 1e6)])
 @pytest.mark.usefixtures("x64")
 def test_laplacian_of_many_columns_and_far_from_the_origin(n_columns, offset, rng):

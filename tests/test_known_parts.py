@@ -250,6 +250,7 @@ def test_counts_with_missing_cells_start_and_train():
 # -- offsets -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ENDS, ids=["evidence", "ngd"])
 def test_an_offset_of_a_gaussian_mean_is_one_of_y(options):
     line = 4.0 * X[:, 0] - 7.0
@@ -455,6 +456,7 @@ def test_a_target_that_the_rows_of_the_evidence_lack_keeps_its_kernel(rng):
     pytest.fail("the rows of the evidence had the target with each seed")
 
 
+@pytest.mark.slow
 def test_models_of_missing_targets_are_scored_by_those_that_are_there(rng):
     X = rng.uniform(-3.0, 3.0, size=(120, 1))
     y = np.column_stack([np.sin(X[:, 0]), 5.0 * np.cos(X[:, 0])]) + 0.1 * rng.normal(size=(120, 2))

@@ -120,6 +120,7 @@ def test_means_are_the_best_under_their_variances(rng, x64, likelihood, n_classe
     np.testing.assert_allclose(found.x.reshape(-1, 60), mean[:, :60], atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(), 2), (Softmax(), 3)])
 def test_the_model_has_the_means_of_the_solution(rng, likelihood, n_classes, monkeypatch):
     # Regression, whose means rest on the inducing points, is never ahead.
@@ -165,6 +166,7 @@ def test_regression_is_that_of_scikit_learn(rng, x64, n_classes):
         )
 
 
+@pytest.mark.slow
 def test_regression_is_used_where_classes_hardly_overlap(rng):
     X = rng.uniform(-1.0, 1.0, size=(1500, 2))
     y = (np.floor(3.0 * X[:, 0]) + np.floor(3.0 * X[:, 1])) % 2

@@ -33,6 +33,7 @@ def unexplained_of(p, candidates):
     return KERNEL(X[candidates], X) - KERNEL(X[candidates], p.Z) @ np.linalg.solve(Kzz, KERNEL(p.Z, X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "n_classes"), [(Bernoulli(link="logit"), 2), (Softmax(), 3)])
 def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, likelihood, n_classes):
     """Against finite differences of the bound in the weights of further points, which have a prior of their own."""
@@ -61,6 +62,7 @@ def test_slopes_and_curvature_are_those_of_the_bound(rng, x64, monkeypatch, like
     np.testing.assert_allclose(curvature, K[:, candidates] + (K * h) @ K.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gain_is_the_largest_rise_of_a_quadratic(rng, x64):
     p = Prepared(table_of(rng, 3, N), Softmax(), 3, 12, 0)
     _, labels = labels_of(p)
@@ -101,6 +103,7 @@ def test_points_that_the_others_explain_come_last(rng):
     assert np.linalg.matrix_rank(curvature[np.ix_(found[:4], found[:4])]) == 4
 
 
+@pytest.mark.slow
 def test_rows_are_taken_where_labels_are_open(rng, x64):
     """As many as hold nearly all gains, or as were asked for; of fewer, all labels together decide, or chance."""
     p = Prepared(table_of(rng, 2, 600), Bernoulli(), 2, 12, 0)
@@ -140,6 +143,7 @@ def test_similar_numbers_of_points_share_a_size():
     assert further_points._shared(0) == 0
 
 
+@pytest.mark.slow
 def test_many_points_are_drawn_in_proportion(rng, x64, monkeypatch):
     monkeypatch.setattr(further_points, "_FEW", 0)
     p = Prepared(table_of(rng, 2, 200), Bernoulli(), 2, 12, 0)
@@ -202,6 +206,7 @@ def problem_of(table, likelihood, n_classes):
     return p, class_labels._Problem.of(p.parameters, p.constants, table, np.random.RandomState(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_further", [5, 1000])
 def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
     """No label that is held out has a part in what predicts it: it may say anything, as far as points stay."""
@@ -223,6 +228,7 @@ def test_each_fold_starts_from_its_own_fit(rng, n_further, monkeypatch):
                 np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
     """It is between that under which rows were held out and the next; of these rows there is the next one alone."""
     monkeypatch.setattr(further_points, "chosen", lambda labels, rows, n, *_: rows[:n])

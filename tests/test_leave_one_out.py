@@ -64,6 +64,7 @@ def test_units_repeated_rows_and_known_noise(table):
     assert_allclose(scaled.leave_one_out_.log_density, expected[2] - np.log(7.0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_few_points_and_weights_as_by_a_refit_with_the_same_points(table):
     X, y = table
     rows = np.r_[np.arange(30), 4, 4]
@@ -99,6 +100,7 @@ def test_several_outputs_some_missing_and_rows_without_weight(table):
         assert_allclose(found[seen, k], exact(model.kernel_, X[seen], Y[seen, k])[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_saved_and_refused(table):
     X, y = table
     model = NGDSVGPRegressor(9.0 * RBF(1.3), **GIVEN)

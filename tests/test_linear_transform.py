@@ -141,6 +141,7 @@ def test_the_summary_has_directions():
     assert term.factors[1].directions[0].length_scale == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_with_fixed_hyperparameters_it_is_the_exact_gaussian_process(rng):
     X = rng.normal(size=(40, 3)) * [1.0, 10.0, 0.1] + 5.0
     y = np.sin(X @ [1.0, 0.1, 0.0]) + 0.1 * rng.normal(size=40)

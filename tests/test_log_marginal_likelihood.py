@@ -103,6 +103,7 @@ def test_any_weights_have_the_gradient_of_the_value(n_inducing, table):
     assert_allclose(gradient, approx_fprime(KERNEL.theta, model.log_marginal_likelihood, 1e-6), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_bound_on_few_points_is_below_the_evidence(table, model):
     few = NGDSVGPRegressor(KERNEL, normalize_X=False, n_inducing=12, random_state=0).fit(*table)
     gap = model.log_marginal_likelihood(KERNEL.theta) - few.log_marginal_likelihood(KERNEL.theta)
@@ -118,6 +119,7 @@ def test_the_bound_on_few_points_is_below_the_evidence(table, model):
     assert_allclose(few.log_marginal_likelihood(KERNEL.theta), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["poisson", "bernoulli", "softmax"])
 def test_counts_and_labels_have_the_bound_of_the_best_q(likelihood, table):
     X, y = table

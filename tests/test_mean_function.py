@@ -171,12 +171,14 @@ def test_what_cannot_be_fitted_rightly_is_refused(monkeypatch):
         regressor("linear").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_stream_refuses_another_mean_function():
     first = regressor(trend, solver="ngd", n_inducing=10, max_iter=3).partial_fit(X, Y)
     with pytest.raises(ValueError, match="mean_function='linear'"):
         first.set_params(mean_function="linear").partial_fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_stream_refuses_the_method_of_another_model():
     """Methods of two fitted models have one repr."""
     first, other, copy = (Ridge(1.0).fit(X, factor * Y) for factor in (1.0, -1.0, 1.0))
@@ -202,6 +204,7 @@ def noisy(n_rows, seed):
     return rows, np.sin(2.0 * rows[:, 0]) + 0.5 * rows[:, 1] + 0.3 * rng.normal(size=n_rows)
 
 
+@pytest.mark.slow
 def test_a_regressor_that_memorises_leaves_its_errors_at_new_rows():
     """A fully grown tree has no residual at its own rows: the process would believe that there is no noise."""
     (rows, y), (new, y_new) = noisy(300, 0), noisy(300, 1)

@@ -69,6 +69,7 @@ def smoothed(p, n_rows):
     return (n_rows * p + 1.0 / p.shape[1]) / (n_rows + 1.0)
 
 
+@pytest.mark.slow
 def test_the_process_is_that_without_it(plain, pooled):
     """To the bit: only the factors in class probabilities differ, and labels that were left out are more probable."""
     assert pooled.elbo_ == plain.elbo_
@@ -99,6 +100,7 @@ def test_probabilities_of_two_classes_have_a_closed_form():
     assert_allclose(found.predict_proba(NEW)[:, 1], norm.cdf(f / np.sqrt(1.0 + (of_deviation * std) ** 2)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_classifier_that_tells_nothing_has_no_weight(plain):
     found = classifier(DummyClassifier()).fit(X, Y)
     assert found.mean_weight_ == 0.0
@@ -114,6 +116,7 @@ def test_a_process_that_tells_nothing_leaves_the_classifier_alone():
     assert density(found) > density(classifier(None, BLIND).fit(X, Y)) + 0.3
 
 
+@pytest.mark.slow
 def test_a_classifier_that_memorises_is_seen_through(plain):
     """At its own rows a fully grown tree is always right."""
     tree = DecisionTreeClassifier(random_state=0)
@@ -163,6 +166,7 @@ def test_rare_classes_and_rows_without_weight():
     assert_allclose(p.sum(1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_names_of_labels_and_the_type_of_the_table_do_not_matter(pooled):
     other = dict(zip(["left", "none", "right"], ["z", "a", "m"], strict=True))
     names = pd.Series(Y).map(other).to_numpy()
@@ -172,6 +176,7 @@ def test_names_of_labels_and_the_type_of_the_table_do_not_matter(pooled):
     assert_allclose(found.predict_proba(new)[:, [2, 0, 1]], pooled.predict_proba(NEW), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_all_predictions_are_of_one_distribution(pooled):
     p = pooled.predict_proba(NEW)
     assert_allclose(np.exp(pooled.predict_log_proba(NEW)), p, rtol=1e-4, atol=1e-6)
@@ -213,6 +218,7 @@ def log_odds(rows):
     return 3.0 * rows[:, 0]
 
 
+@pytest.mark.slow
 def test_a_function_is_weighed_too():
     labels = corners(300, 0, n_classes=2)[1]
     found = classifier(log_odds, BLIND).fit(X, labels)
@@ -223,6 +229,7 @@ def test_a_function_is_weighed_too():
     assert_allclose(found.predict_proba(NEW)[:, 1], norm.cdf(f), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_linear_is_a_logistic_regression_in_any_units():
     units = [1e-3, 1e4]
     found = classifier("linear", BLIND).fit(X * units + 5.0, Y)
@@ -253,6 +260,7 @@ def test_wrong_mean_functions_are_refused_by_name(mean_function, options, messag
         classifier(mean_function, **options).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_weighed_rightly_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="takes no sample_weight"):
         classifier(KNeighborsClassifier()).fit(X, Y, sample_weight=np.linspace(0.5, 2.0, 300))

@@ -43,6 +43,7 @@ def crps_by_quadrature(distribution, y):
     return sum(value for value, _ in parts)
 
 
+@pytest.mark.slow
 def test_crps_of_normal_predictions_against_quadrature():
     expected = np.array(
         [
@@ -258,6 +259,7 @@ def test_a_logarithm_has_the_scores_of_log_normal_targets():
     assert_allclose(metrics.crps_scorer(model, X, y), -metrics.crps_samples(y, draws), rtol=0.02)
 
 
+@pytest.mark.slow
 def test_scorers_of_counts():
     rate = np.exp(1.0 + np.sin(X[:, 0]))
     counts = np.random.default_rng(0).poisson(rate)
@@ -348,6 +350,7 @@ def test_a_classifier_without_log_probabilities_is_scored(rng):
     assert_allclose(metrics.nlpd_scorer(model, X, y), -log_loss(y, model.predict_proba(X)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["nlpd", "crps", "interval_score", "coverage_error", "calibration_error"])
 def test_more_successes_than_trials_are_refused_by_every_metric(metric):
     """As in a search that passes ``trials`` to its fits alone."""
@@ -440,6 +443,7 @@ def test_targets_that_are_missing_are_left_out_of_every_metric(metric):
             scorer(model, X, gaps)
 
 
+@pytest.mark.slow
 def test_a_decreasing_transformer_turns_distribution_functions_around():
     model = BayesianRidge().fit(X, TARGET)
     turned = TransformedTargetRegressor(BayesianRidge(), func=np.negative, inverse_func=np.negative).fit(X, TARGET)

@@ -124,6 +124,7 @@ def test_default_estimators_and_drawn_parameters():
     same_results(ours.cv_results_, theirs.cv_results_)
 
 
+@pytest.mark.slow
 def test_failed_fits_have_the_score_for_errors():
     for early_stopping in (False, True):
         search = NGDGridSearchCV(
@@ -243,6 +244,7 @@ class _Diverges:
             raise FloatingPointError("diverged")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 @pytest.mark.parametrize("error_score", [np.nan, -7.0])
 def test_a_candidate_that_fails_late_leaves_its_place_to_the_next(error_score):
@@ -280,6 +282,7 @@ def test_a_candidate_without_a_score_is_the_last(monkeypatch):
     assert results["rank_test_score"][np.isnan(results["mean_test_score"])] == 3
 
 
+@pytest.mark.slow
 def test_estimators_among_the_candidates_are_cloned():
     """One that was fitted to all rows would know the held-out ones."""
     noise = np.random.default_rng(1).normal(size=90)
@@ -300,6 +303,7 @@ def test_early_stopping_without_effect_says_so():
         NGDGridSearchCV(model, grid, cv=2, refit=False, early_stopping=True).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_what_is_known_of_rows_and_not_routed_is_told():
     counts, exposure = np.random.default_rng(2).poisson(3.0, size=90), np.full(90, 0.5)
     search = NGDGridSearchCV(regressor(likelihood="poisson"), {"kernel__length_scale": [1.0]}, cv=2)
@@ -365,6 +369,7 @@ def test_early_stopping_says_what_it_needs():
         NGDGridSearchCV(regressor(), LENGTH_SCALES, early_stopping="soon").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_fit_pauses_and_continues_to_the_same_bits(tmp_path):
     """With a random state of its own, of which a continued fit knows only the file."""
     model = regressor(max_iter=60, tol=0.0, batch_size=25)

@@ -46,6 +46,7 @@ def test_with_all_rows_for_neighbours_predictions_are_those_of_scikit_learn(rng)
     assert_same(regressor().fit(X, y).predict(x, return_std=True), exact(X, y, NOISE, x))
 
 
+@pytest.mark.slow
 def test_weights_known_noise_and_repeated_rows_are_those_of_scikit_learn(rng):
     X, y, x = table(rng)
     weight, known = rng.choice([0.5, 1.0, 3.0], size=N), rng.uniform(0.0, 0.1, size=N)
@@ -59,6 +60,7 @@ def test_weights_known_noise_and_repeated_rows_are_those_of_scikit_learn(rng):
     assert_same(found, exact(X[seen], y[seen], NOISE / weight[seen], x))
 
 
+@pytest.mark.slow
 def test_targets_have_rows_and_kernels_of_their_own(rng):
     X, y, x = table(rng)
     Y = np.column_stack([y, 2.0 * y + X[:, 0]])
@@ -106,6 +108,7 @@ def test_quantiles_draws_and_covariances_belong_to_the_same_predictions(rng):
     assert np.all(np.abs(draws.mean(-1) - mean) < 5.0 * std / np.sqrt(4000))
 
 
+@pytest.mark.slow
 def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
     monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
     monkeypatch.setattr(sizes, "_MOST", 60)
@@ -224,6 +227,7 @@ def test_numbers_that_make_no_sense_are_refused(rng, wrong):
         regressor(wrong).fit(X, y)
 
 
+@pytest.mark.slow
 def test_rows_of_a_file_are_neighbours_where_a_number_is_given(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "WINDOW_ROWS", 64)
     X, y, _ = table(rng, 300)
@@ -247,6 +251,7 @@ def test_equal_rows_are_one_of_their_mean(rng):
     assert np.allclose(found.y[0, order], np.array([(3.0 * y[0, 0] + y[0, 1]) / 4.0, y[0, 2]])[some])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [-np.inf, np.inf])
 def test_neighbours_are_compared_with_a_mean_on_all_rows(rng, monkeypatch, least):
     monkeypatch.setattr(points_or_neighbours, "_OF_MEANS", least)

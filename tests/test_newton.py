@@ -145,6 +145,7 @@ def test_bounds_rise_and_the_mean_is_stationary():
     assert_allclose(fit.q.mean[0, : len(A)], A @ (batch.weight * (batch.y[0] - rate)), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_q_from_which_rates_overflow_is_no_start():
     """The q of other hyperparameters may be useless here: under a wider kernel its mean is farther from the prior."""
     table = counts(11)
@@ -174,6 +175,7 @@ def test_turns_that_did_not_suffice_are_told(monkeypatch):
     assert reg.n_iter_ == 2
 
 
+@pytest.mark.slow
 def test_of_a_linear_kernel_it_is_the_generalised_linear_model():
     """Under a wide prior of linear functions the mode is that of maximum likelihood."""
     rng = np.random.default_rng(6)

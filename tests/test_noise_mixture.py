@@ -116,6 +116,7 @@ def test_draws_have_the_distribution(rng, joint):
     assert crps_samples(np.array([0.3]), drawn[:1]) == pytest.approx(expected, rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_target_beside_it_keeps_its_student_t_errors(rng):
     model, X, y = model_of(rng, n_targets=2), rng.normal(size=(20, 2)), rng.normal(size=(2, 20))
     fields = {"weights": None, "centres": None, "bandwidth": None}

@@ -405,6 +405,7 @@ def test_kl_weight_enters_as_stated(rng):
     assert_allclose(given_q - divergence(state.q), want / weight, rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_negative_curvature_is_left_out(rng):
     """Rows far off pull the variance up, so far that a whole step leaves the Gaussians; the fallback does not."""
@@ -471,6 +472,7 @@ def check_trained(estimator, X):
     assert_array_equal(pickle.loads(pickle.dumps(estimator)).predict(X[:5]), estimator.predict(X[:5]))
 
 
+@pytest.mark.slow
 def test_full_batch_steps_of_q_never_lower_the_predictive_bound(toy):
     reg = NGDSVGPRegressor(objective="predictive", n_inducing=10, optimizer=None, max_iter=60, random_state=0).fit(*toy)
     assert np.all(np.diff(reg.elbo_curve_) >= -1e-6 * np.abs(reg.elbo_curve_[1:]))
@@ -503,6 +505,7 @@ def test_kl_weight_is_searched_without_compiling(toy):
     assert search.best_estimator_.objective.kl_weight in (0.1, 1.0)
 
 
+@pytest.mark.slow
 def test_kl_weight_may_change_in_a_warm_start_and_the_objective_may_not(toy):
     reg = NGDSVGPRegressor(objective=Predictive(), n_inducing=10, max_iter=40, warm_start=True, random_state=0)
     reg.fit(*toy).set_params(objective__kl_weight=0.3).fit(*toy)

@@ -52,6 +52,7 @@ def test_a_transformation_sees_where_it_is_and_adds_what_it_returns(rng):
         assert_allclose(after, (1.0 - rate) * np.asarray(before), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_transformation_survives_clone_and_moves_q_too():
     model = NGDSVGPRegressor(**OPTIONS, optimizer=optax.adamw(0.01), solver="adam", parameterization="mean_var_sqrt")
     assert_array_equal(clone(model).fit(X, Y).predict(X), model.fit(X, Y).predict(X))
@@ -71,6 +72,7 @@ def test_what_a_transformation_does_not_go_with(options, message):
         fit(optimizer=optax.adam(0.01), **options)
 
 
+@pytest.mark.slow
 def test_a_function_of_the_iteration_is_a_schedule():
     steps = fit(gamma_schedule=lambda i: 0.5 / (1 + i), learning_rate=optax.linear_schedule(0.02, 0.0, 20))
     assert_allclose(steps.step_sizes_, 0.5 / (1.0 + np.arange(20)))

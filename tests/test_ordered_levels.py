@@ -91,6 +91,7 @@ def test_the_order_of_a_type_is_taken(kind):
     assert_array_equal(position, CODES)
 
 
+@pytest.mark.slow
 def test_the_order_of_a_type_gives_the_log_loss_of_numbers(by_codes, by_type):
     assert by_type.classes_.tolist() == LEVELS
     assert log_loss(CODES, by_type.predict_proba(X)) == log_loss(CODES, by_codes.predict_proba(X))
@@ -108,6 +109,7 @@ def test_the_order_of_strings_is_stated_by_the_likelihood(y):
     assert_array_equal(position, CODES)
 
 
+@pytest.mark.slow
 def test_a_stated_order_gives_the_bits_of_numbers(by_codes):
     assert_array_equal(stated().fit(X, STRINGS).predict_proba(X), by_codes.predict_proba(X))
 
@@ -271,6 +273,7 @@ def test_balanced_weights_are_those_of_the_levels_that_occur():
     assert_allclose(found, [80 / 2 / 60, 80 / 2 / 20, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", ["pickle", "skops"])
 def test_saved_models_keep_the_order(by_type, save):
     for model in (by_type, stated().fit(X, STRINGS)):

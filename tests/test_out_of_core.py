@@ -221,6 +221,7 @@ def test_streamed_scales_are_those_of_numpy_also_far_from_zero(weighted):
     assert_allclose(deviation[:-1], held.scale[:-1], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_targets", [1, 2])
 def test_scales_of_a_fit_are_those_of_the_table_in_memory(n_targets, monkeypatch):
     table = np.column_stack([1e8 + X[:, 0].astype(float), 5.0 + np.spacing(5.0) * RNG.integers(0, 3, N)])
@@ -346,6 +347,7 @@ def test_labels_of_long_tables_are_not_solved_at_once():
     assert reading.read(NGDSVGPRegressor(), numbers).settings.algorithm.solver == "evidence"
 
 
+@pytest.mark.slow
 def test_the_exact_mean_streams(tmp_path):
     exact = {"mean_solver": "exact", "n_mean_inducing": 20}
     held, read = regressor(**exact).fit(X, Y), regressor(**exact).fit(mapped(tmp_path, "X", X), Y)
@@ -353,6 +355,7 @@ def test_the_exact_mean_streams(tmp_path):
     assert held.score(X, Y) > 0.9
 
 
+@pytest.mark.slow
 def test_the_exact_mean_of_all_rows_is_that_of_the_table_in_memory(x64):
     table, _ = long_table_of(X, Y)
     whole = table.in_memory()
@@ -391,6 +394,7 @@ def test_partial_fit_takes_rows_from_files(tmp_path):
     assert_same_fit(held, read)
 
 
+@pytest.mark.slow
 def test_a_batch_of_all_rows_is_the_whole_table(tmp_path, monkeypatch):
     read = regressor(batch_size=None, max_iter=20).fit(mapped(tmp_path, "X", X), Y)
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 10 * N)
@@ -618,6 +622,7 @@ def test_out_must_hold_the_predictions(tmp_path, monkeypatch):
         model.predict(mapped(tmp_path, "bad", bad))
 
 
+@pytest.mark.slow
 def test_errors_of_a_block_name_the_rows_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(by_blocks, "_ROWS", 128)
     model = regressor(max_iter=20).set_params(kernel=DotProduct()).fit(X[:100], Y[:100])
@@ -634,6 +639,7 @@ def test_errors_of_a_block_name_the_rows_of_the_file(tmp_path, monkeypatch):
         model.predict_log_density(table, np.ma.masked_invalid(bad))
 
 
+@pytest.mark.slow
 def test_out_of_a_type_that_cuts_labels_is_refused():
     labels = np.where(X[:100, 0] > 0, "positive", "no")
     model = classifier(max_iter=20).fit(X[:100], labels)

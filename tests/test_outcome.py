@@ -55,6 +55,7 @@ def test_a_single_row_tells_no_deviation(y):
     assert "; 1 inducing point;" in model.plan_
 
 
+@pytest.mark.slow
 def test_an_output_without_variance_does_not_judge_the_others(table, rng):
     X, y = table[0][:200], table[1][:200] + rng.normal(size=200)
     model = NGDSVGPRegressor(RBF(), solver="evidence", random_state=0)
@@ -228,6 +229,7 @@ def test_worse_labels_are_told_apart_from_a_poor_bound(table, monkeypatch):
     assert not told(found, NO_BETTER)
 
 
+@pytest.mark.slow
 def test_the_accuracy_of_weighted_rows_and_ties(table):
     X, f = table
     clf = NGDSVGPClassifier(**IN_BATCHES).fit(X, f > 0)
@@ -268,6 +270,7 @@ def test_a_bound_far_below_the_constant_models_is_an_error():
         refuse_diverged(result(-4e16, [-50.0, -4e16]), 10.0, None, [])
 
 
+@pytest.mark.slow
 def test_a_diverged_fit_leaves_no_model(table, monkeypatch):
     """The error comes before anything is stored."""
     train = svgp.train

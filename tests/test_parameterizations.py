@@ -126,6 +126,7 @@ def test_all_follow_the_same_path(name, at_identity, rng):
     assert_allclose((moved.cov - q.cov) / gamma, path_of("natural", q, dm, dS)[1], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_velocity_is_the_inverse_fisher_matrix_times_the_gradient(name, rng):
     """F formed explicitly for M = 3, as the Hessian of KL(q || q') in minimal coordinates."""

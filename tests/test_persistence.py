@@ -119,6 +119,7 @@ def test_fitted_attributes_are_plain(fitted):
     check_plain(fitted, type(fitted).__name__)
 
 
+@pytest.mark.slow
 def test_what_a_callback_sees_is_plain():
     seen = []
     model = clone(MODELS["regressor"][0]).set_params(kernel=RBF(), callback=lambda n_iter, model: seen.append(model))
@@ -141,6 +142,7 @@ def test_a_callback_is_not_saved_with_a_fitted_model_and_stays_in_copies(save):
     assert pickle.loads(pickle.dumps(NGDSVGPRegressor(callback=print))).callback is print
 
 
+@pytest.mark.slow
 def test_the_check_can_fail(regressor):
     import jax.numpy as jnp
 
@@ -154,6 +156,7 @@ def test_the_check_can_fail(regressor):
 # -- size ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_default_model_saves_one_triangle():
     """The one matrix of the size of all covariances; the others follow from the rows."""
     model = clone(MODELS["nothing set"][0]).fit(X, Y)

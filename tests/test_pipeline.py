@@ -114,6 +114,7 @@ def test_data_frame_and_string_labels():
     assert set(np.unique(clf.sample_y(X[:4], 5))) <= set(clf.classes_)
 
 
+@pytest.mark.slow
 def test_mixed_columns():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=90), "group": rng.choice(["a", "b"], 90)})

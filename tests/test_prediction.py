@@ -147,6 +147,7 @@ def test_a_row_is_predicted_alike_in_every_company(name, fitted_models):
             assert_allclose(got, expected[:n], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_prediction_changes_nothing(fitted_models):
     X, models = fitted_models

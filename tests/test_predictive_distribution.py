@@ -495,6 +495,7 @@ def counts():
     return own(likelihood="poisson").fit(X[:, :1], y), y
 
 
+@pytest.mark.slow
 def test_of_a_regressor_of_this_package_it_is_what_that_predicts(fitted):
     found, rows = predictive_distribution(fitted, X[:, :1]), X[:, :1]
     assert_array_equal((found.mean(), found.std()), fitted.predict(rows, return_std=True))

@@ -114,6 +114,7 @@ def test_the_objective_is_the_bound_plus_the_log_prior(x64):
 MAXIMA = [pytest.param(LBFGS, marks=pytest.mark.slow), {"solver": "evidence", "jitter": 1e-12}, {}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", MAXIMA, ids=["lbfgs", "evidence", "auto"])
 def test_the_most_probable_hyperparameters_are_those_of_scipy(options, most_probable):
     reg = NGDSVGPRegressor(KERNEL, hyperparameter_prior=GIVEN, **PLAIN | options).fit(X, Y)

@@ -98,6 +98,7 @@ def test_maps_are_counted_once_a_second_at_most(monkeypatch):
     assert len(counted) == 1
 
 
+@pytest.mark.slow
 def test_maps_of_others_are_not_counted(monkeypatch, drops):
     """A process whose own maps are many does not compile anew once a second."""
     monkeypatch.setattr(programs, "_SECONDS", 0.0)

@@ -229,6 +229,7 @@ def test_one_product_predicts_what_two_predict(name, monkeypatch):
     assert len(pickle.dumps(model)) < len(pickle.dumps(loaded)) + 1000
 
 
+@pytest.mark.slow
 def test_a_wide_q_is_predicted_by_two_products():
     """Outliers under a likelihood that is not log-concave: its negative curvature makes q wider than the prior."""
     rng = np.random.default_rng(0)

@@ -163,12 +163,14 @@ def test_bounds_hold_for_all_starts_and_fixed_values_stay():
     assert regressor(kernel, normalize_X=False).fit(X, y).kernel_.k2.periodicity == 7.0
 
 
+@pytest.mark.slow
 def test_values_that_are_near_the_best_are_searched_from_alone():
     X, y, T, _ = season(5.0, n_periods=1.0)
     models = [regressor(1.0 * RBF(), n_restarts_optimizer=number).fit(X, y) for number in (0, "auto")]
     np.testing.assert_array_equal(*(model.predict(T) for model in models))
 
 
+@pytest.mark.slow
 def test_restarts_are_random_by_random_state():
     X, y, T, _ = wiggly()
     options = {"n_restarts_optimizer": 3}
@@ -186,6 +188,7 @@ FIXED = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
 FEW_STEPS = {"solver": "ngd", "n_inducing": 5, "max_iter": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "options", "reason"),
     [
@@ -276,6 +279,7 @@ def test_the_fitted_kernel_gives_the_same_model_again():
     np.testing.assert_allclose(held.predict(T), model.predict(T), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_fixed_lengths_of_all_columns_are_those_of_the_exact_process(rng):
     X, T = (rng.uniform(size=(n, 3)) * [1.0, 100.0, 10.0] for n in (80, 30))
     y = np.sin(X[:, 1] / 20.0) + X[:, 0] + NOISE * rng.normal(size=80)
@@ -309,6 +313,7 @@ def test_streams_and_warm_starts_keep_the_units():
     assert warm.elbo_curve_[0] > warm.elbo_ - 20.0
 
 
+@pytest.mark.slow
 def test_periods_at_their_bounds_are_told_in_the_units_of_x():
     X, y, _, _ = monthly()
     kernel = 1.0 * ExpSineSquared(1.0, 1.006, periodicity_bounds=(1.005, 1.1)) + 1.0 * RBF()
@@ -321,6 +326,7 @@ def test_a_period_has_no_meaning_in_normal_scores():
         regressor(1.0 * ExpSineSquared(), normalize_X="quantile").fit(*monthly()[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_fixed_lengthscale_has_no_meaning_in_normal_scores():
     X, y, _, _ = monthly()

@@ -161,6 +161,7 @@ def test_the_mean_is_that_of_the_exact_process(rng, monkeypatch, in_parts, n_tar
     assert result.held_out.mean > few.held_out.mean
 
 
+@pytest.mark.slow
 def test_small_noise_leaves_the_digits_that_predictions_need(rng, in_parts):
     """A rough and a smooth part, 1e-5 of their variance as noise: as kin40k asks for."""
     kernel = ConstantKernel(0.08, "fixed") * Matern(3.0, "fixed", nu=0.5) + ConstantKernel(0.8, "fixed") * RBF(1.0)
@@ -358,6 +359,7 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(sizes, "OF_VARIANCE", 30)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes):
     table = table_of(rng, n=700, noise=0.001)
@@ -406,6 +408,7 @@ def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypa
     assert result.constants.masks.Z.sum() == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
 def test_one_step_after_another(rng, estimator):
     table = table_of(rng, n=60)
@@ -432,6 +435,7 @@ def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
     assert model.score(X[350:], y[350:]) > 0.7
 
 
+@pytest.mark.slow
 def test_further_points_where_every_row_is_an_inducing_point_change_nothing(rng):
     X = rng.normal(size=(130, 2))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=130)

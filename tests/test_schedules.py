@@ -41,6 +41,7 @@ class Alternating(Schedule):
         return np.where(np.asarray(iteration) % 2, 0.1, 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_schedule_reaches_the_step(rng):
     X, y = rng.normal(size=(30, 1)), rng.normal(size=30)

@@ -159,6 +159,7 @@ def test_one_full_step_is_the_optimum(n_points, family, table):
         )
 
 
+@pytest.mark.slow
 def test_values_without_noise_are_fitted_to_the_digits_of_extended_precision():
     """With nothing set: in one step, with the kernel, the noise and the jitter that are chosen for them."""
     rng = np.random.default_rng(3)
@@ -175,6 +176,7 @@ def test_values_without_noise_are_fitted_to_the_digits_of_extended_precision():
     assert_allclose(got, mean.astype(float), atol=1e-6 * float(np.abs(mean).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), [(1.0, 1e-8), (1e4, 1e-8)])
 def test_one_full_step_has_the_digits_of_extended_precision(amplitude, noise, table):
     X, y, X_new = table
@@ -307,6 +309,7 @@ def test_every_parameterization_climbs_to_the_optimum(parameterization, table):
     assert best * (1.0 + np.sign(best) * 1e-9) >= last > first + 0.9 * (best - first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_auto_reaches_the_optimum(amplitude, noise, table):
     X, y, X_new = table
@@ -315,6 +318,7 @@ def test_auto_reaches_the_optimum(amplitude, noise, table):
     assert_is_optimum(model, collapsed(kernel, noise, Z, X, y, X_new), X_new, noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS)
 def test_auto_on_minibatches_is_as_good_as_the_optimum(amplitude, noise, table):
     X, y, X_new = table
@@ -345,6 +349,7 @@ def test_a_stream_in_three_parts_is_the_whole(amplitude, noise, table):
     assert_allclose(sum(bounds), bound, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("amplitude", "noise"), RATIOS[:3])
 def test_points_that_stand_twice_in_a_stream(amplitude, noise, table):
     """Each copy goes on from one of the old ones, and the bounds remain bounds."""
@@ -358,6 +363,7 @@ def test_points_that_stand_twice_in_a_stream(amplitude, noise, table):
     assert_allclose(sum(bounds), bound, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_lbfgs_starts_from_the_collapsed_bound(table):
     X, y, X_new = table
     Z, noise, kernel = points(X, 60), 1e-6, kernel_of(1096.0, SMOOTH)
@@ -709,6 +715,7 @@ def test_the_posterior_mean_is_held_while_the_kernel_moves(moves, n_mean, rng):
     assert_allclose(moved.q.nat1, np.einsum("kij,kj->ki", q.precision, moved.q.mean), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_whitened_coordinates_are_held_where_the_noise_is_large(rng):
     """Where nothing but the kernel moves; and the state is the same however often it is looked at."""

@@ -72,6 +72,7 @@ def test_of_a_large_table_rows_outside_judge(rng):
     assert not np.isin(only.rows.X[:, 0], only.others.X[:, 0]).any()
 
 
+@pytest.mark.slow
 def test_parts_without_a_target_judge_nothing(rng):
     table, shuffled = _shuffled(rng.normal(size=(50, 2)), n_targets=2)
     y = table.y.copy()
@@ -92,6 +93,7 @@ def test_copies_are_in_one_part_where_rows_are_not_merged(rng):
         assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
 
 
+@pytest.mark.slow
 def test_a_target_judges_only_where_it_is_on_both_sides(rng):
     y = np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, 3.0]])
     table, shuffled = _shuffled(rng.normal(size=(3, 2)), n_targets=2)
@@ -109,6 +111,7 @@ def test_without_any_judge_the_first_kernel_is_taken(rng):
     assert NOISE_BOUNDS[0] <= found.noise <= NOISE_BOUNDS[1]
 
 
+@pytest.mark.slow
 def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):
     tried, judged = [], search._judged
     monkeypatch.setattr(
@@ -120,6 +123,7 @@ def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):
     assert sorted(tried, key=str) == sorted([(make, tie) for make in CANDIDATES for tie in (1.0, 0.3)], key=str)
 
 
+@pytest.mark.slow
 def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
     X = rng.normal(size=(80, 4))
     table = Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 80)), np.ones(80))
@@ -166,6 +170,7 @@ def test_the_others_share_a_doubt_under_uncertain_latent_functions(rng, x64):
     np.testing.assert_allclose((doubted - 0.7 * right) / 0.3, expected, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.slow
 def test_densities_of_several_classes_round_to_single_precision(rng, x64):
     mean, var, y = 9.0 * rng.normal(size=(5, 300)), rng.uniform(0.1, 9.0, size=(5, 300)), rng.integers(5, size=(1, 300))
     found = calibration.log_densities(Softmax(), mean, var, y)

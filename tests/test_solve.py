@@ -165,6 +165,7 @@ def test_it_is_the_coupled_basis_on_both_sets_with_a_block_diagonal_covariance(r
         assert_allclose(curvature, -2.0 * dS_whole, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_masked_points_are_not_there(rng):
     parameters, q, batch, constants = problem(rng)
@@ -214,6 +215,7 @@ def test_the_mean_moves_along_with_both_sets(rng):
 # -- natural gradients ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_direction_is_the_natural_gradient_of_the_family(rng):
     """Fisher matrix times direction is the gradient in natural parameters, of block diagonal precisions."""

@@ -261,6 +261,7 @@ def test_warm_starts_and_copies(own, table):
         again.set_params(basis=other, solver="ngd", mean_solver="adam").fit(X, y)
 
 
+@pytest.mark.slow
 def test_a_search_that_ends_at_the_optimum_does_not_warn(table):
     X, y = table
     options = {"n_inducing": 10, "optimizer": None, "gamma_schedule": "line_search", "max_iter": 1000}
@@ -270,6 +271,7 @@ def test_a_search_that_ends_at_the_optimum_does_not_warn(table):
     assert model.n_iter_ < 10
 
 
+@pytest.mark.slow
 def test_lbfgs_with_parameters_at_zero(table):
     kernel = sk.DotProduct(0.0, "fixed") * sk.RBF() + sk.RBF()
     model = NGDSVGPRegressor(kernel, n_inducing=8, solver="lbfgs", max_iter=30).fit(*table)
@@ -285,6 +287,7 @@ def test_points_given_twice_are_refused(table):
         NGDSVGPRegressor(n_inducing=5, n_mean_inducing=5, mean_solver="exact", inducing_init=X[:10]).fit(X, y)
 
 
+@pytest.mark.slow
 def test_a_parameterization_of_the_users_own_is_one_of_those_that_there_are(table, monkeypatch):
     monkeypatch.setitem(PARAMETERIZATIONS, "own", PARAMETERIZATIONS["mean_var"])
     options = {"solver": "ngd", "n_inducing": 5, "max_iter": 3, "random_state": 0}

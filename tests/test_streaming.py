@@ -65,6 +65,7 @@ def dense_expectation(new, Z_new, m, S, old, Z_old, m_old, S_old):
     return said - expected_log_density(mean, cov, 0.0 * mean, prior)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_kernels", [1, 2])
 @pytest.mark.usefixtures("x64")
 def test_site_is_the_expected_log_ratio_of_the_old_densities(n_kernels, rng):
@@ -91,6 +92,7 @@ def with_site(likelihood, rng):
     return parameters, q, batch, constants._replace(past=random_site(rng, Z_new=parameters.points.Z)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gradients_are_those_of_finite_differences(rng):
     parameters, q, batch, constants = with_site(Poisson(), rng)
@@ -120,6 +122,7 @@ def test_the_bound_after_a_step_is_the_bound_there(rng):
     assert_allclose(*both(q, there), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_best_q_is_the_optimum_without_rows(rng):
     parameters, _, batch, constants = with_site(Poisson(), rng)
@@ -286,6 +289,7 @@ def test_a_warm_start_goes_on_from_a_stream(table):
     assert model.elbo_ > model.elbo_curve_[0] - 1e-6
 
 
+@pytest.mark.slow
 def test_weights_are_repeated_rows(table):
     first, (X, y) = halves(*table)
     weight = np.arange(60) % 3
@@ -297,6 +301,7 @@ def test_weights_are_repeated_rows(table):
     assert np.any(plain.predict(X) != weighted.predict(X))
 
 
+@pytest.mark.slow
 def test_points_grow_to_their_number(table):
     X, y = table
     model = regressor().partial_fit(X[:6], y[:6])
@@ -404,6 +409,7 @@ def test_a_stream_keeps_the_form_of_its_first_targets(table):
     assert_array_equal(found, other.partial_fit(X[40:80], y[40:80]).predict(X))
 
 
+@pytest.mark.slow
 def test_points_of_a_stream_that_do_not_fit_are_refused(table, monkeypatch):
     """With a point at every row they grow with each part; the previous fit stays."""
     first, second = halves(*table)
@@ -471,6 +477,7 @@ def test_a_target_without_values_is_filled_by_the_others():
     assert_array_equal(batches.Table(np.zeros((3, 1)), y, np.ones(3)).filled_y, [[1.0, 3.0, 3.0], [1.0, 3.0, 1.0]])
 
 
+@pytest.mark.slow
 def test_a_target_that_was_never_seen_has_no_scale(table):
     X, y = table
     missing = np.full(len(y), np.nan)
@@ -487,6 +494,7 @@ def test_a_target_that_was_never_seen_has_no_scale(table):
         model.fit(X, np.column_stack([missing, y]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e5, 1e-6])
 def test_bounds_of_the_noise_keep_the_units_of_the_first_part(scale, rng):
     """A later part may be a single row, which has no deviation of its own."""
@@ -556,6 +564,7 @@ def test_targets_that_grow_or_shrink_are_followed(factor):
     assert model.score(*held_out) > 0.95
 
 
+@pytest.mark.slow
 def test_a_mean_that_moves_is_followed():
     parts, held_out = sized_parts([1.0, 1.0, 1.0], shifts=[0.0, 50.0, 50.0, 50.0])
     model = regressor(normalize_X=True, n_inducing=40, max_iter=200).partial_fit(*parts[0])
@@ -588,6 +597,7 @@ def growing_parts(n_rows=100):
         yield X, np.exp(X[:, 0]) * (1.0 + 0.02 * rng.normal(size=n_rows))
 
 
+@pytest.mark.slow
 def test_rows_beside_the_earlier_ones_contradict_nothing():
     """The scale follows what grows, and what was learned is kept; so it is of a stream whose parts vary little."""
     model = regressor(max_iter=150)
@@ -655,6 +665,7 @@ def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
     assert 0.8 < rms_z(model, X[2], 100.0 * y[2]) < 1.3
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):
     parts, _ = sized_parts([1.0, 100.0])
     whole = regressor(normalize_X=True, max_iter=40).partial_fit(*parts[0]).partial_fit(*parts[1])
@@ -670,6 +681,7 @@ def test_a_checkpoint_goes_on_after_the_units_have_changed(tmp_path):
     assert_array_equal(model.predict(parts[1][0]), whole.predict(parts[1][0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("normalize_X", "size"), [(True, 1.0), ("quantile", 1.0), (False, 1.0), (False, 1e-6)])
 def test_a_column_that_leaves_what_was_seen_is_named_once(normalize_X, size):
     X, y = sized_parts([1.0])[0][0]

@@ -30,6 +30,7 @@ def table(rng):
     return X, np.sin(X[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_subclass_with_fewer_arguments_is_that_with_all(table):
     X, y = table
@@ -52,6 +53,7 @@ def test_a_subclass_without_arguments_takes_one_step_and_checks_what_it_stores(t
         model.fit(X, y > 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_checkpoint_and_a_warm_start_know_all_arguments(table, tmp_path):
     X, y = table

@@ -113,6 +113,7 @@ def test_what_cannot_be_is_named():
         svgp.predict(model, X, "mean")
 
 
+@pytest.mark.slow
 def test_single_precision_is_that_of_the_rows_in_a_step_too():
     plan = plan_of()._replace(settings=SETTINGS._replace(dtype="float32"))
     state, constants = svgp.init(plan, TABLE, random_state=0)

@@ -154,6 +154,7 @@ def test_normal_nodes_are_exact_for_polynomials():
 # -- stopping -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stops_when_the_bound_stops_rising(table):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
@@ -165,6 +166,7 @@ def test_stops_when_the_bound_stops_rising(table):
     assert gain / len(table[1]) < model.tol
 
 
+@pytest.mark.slow
 def test_warns_once_and_names_what_to_change(table):
     with pytest.warns(ConvergenceWarning, match=r"max_iter=120.*tol=.*learning_rate \(0.02 now\)") as caught:
         model = NGDSVGPRegressor(n_inducing=20, max_iter=120, n_iter_no_change=20).fit(*table)
@@ -189,6 +191,7 @@ def test_a_step_that_loses_the_bound_is_taken_back(kernel):
     assert kernel is None or model.n_rejected_steps_ > 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_best_state_of_a_full_batch_is_kept(table):
     """Steps of the optimizer that are far too large."""
@@ -405,6 +408,7 @@ def test_tiny_tables(n):
     assert np.all((std > 0.02) & (std < 3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_verbose_prints(table, capsys):
     NGDSVGPRegressor(n_inducing=20, max_iter=40, verbose=2).fit(*table)

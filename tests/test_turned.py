@@ -100,6 +100,7 @@ def split_of(rng, X, y, n_rows):
     return view, parts, search._smooth_one(view, parts, np.inf, 15)
 
 
+@pytest.mark.slow
 def test_a_function_of_one_direction_is_found(rng):
     view, parts, candidate = split_of(rng, *ridge_of(rng, 250), 120)
     found, _, better = turned.first(view, parts, candidate, 15, lambda view, each: each)

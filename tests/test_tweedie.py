@@ -67,6 +67,7 @@ def test_near_power_two_it_is_gamma():
     assert_allclose(near[1], gamma, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_derivatives_in_power_and_dispersion_are_those_of_differences():
     y, f = np.array([[0.0, 0.01, 2.0, 300.0]]), np.array([[0.2, -0.5, 1.0, 5.0]])

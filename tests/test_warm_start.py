@@ -186,7 +186,7 @@ COMPILED = {
         "mean_solver",
         "dtype",
     ),
-    *("n_inducing", "n_mean_inducing", "device", "n_devices"),
+    *("n_inducing", "n_mean_inducing", "device", "n_devices", "hyperparameter_prior", "n_restarts_optimizer"),
 }
 CASES = [
     pytest.param(
@@ -253,6 +253,7 @@ def test_what_is_fixed_and_changed_is_what_predicts(estimator, call, first):
     assert model.score(X, TARGETS[estimator]) > before - 0.05
 
 
+@pytest.mark.slow
 @each_call
 def test_a_fixed_noise_is_honoured(call, first):
     model = first(NGDSVGPRegressor).set_params(likelihood=Gaussian(0.5, "fixed"))
@@ -267,6 +268,7 @@ def held(first):
     return first(NGDSVGPRegressor).set_params(optimizer=None)
 
 
+@pytest.mark.slow
 @each_call
 def test_what_is_not_changed_goes_on(call, held):
     trained = held.kernel_
@@ -332,6 +334,7 @@ def test_from_the_default_kernel_to_one_of_its_form(call):
         again(model.set_params(kernel=None), call)
 
 
+@pytest.mark.slow
 def test_a_default_kernel_is_that_of_the_first_rows():
     model = again(made(NGDSVGPRegressor, kernel=None))
     bounds = model.kernel_.bounds
@@ -340,6 +343,7 @@ def test_a_default_kernel_is_that_of_the_first_rows():
     check_one_state(model)
 
 
+@pytest.mark.slow
 def test_a_kernel_with_a_part_fixed_at_zero_goes_on():
     kernel = ConstantKernel(1.0) * RBF(1.0) + DotProduct(0.0, "fixed")
     model = again(again(made(NGDSVGPRegressor, kernel=kernel)))
@@ -382,6 +386,7 @@ def test_points_that_are_given_are_compared_by_value():
         again(model.set_params(inducing_init=points))
 
 
+@pytest.mark.slow
 def test_names_of_one_meaning_are_no_change():
     model = again(made(NGDSVGPRegressor, n_inducing=None))
     again(model.set_params(n_inducing="all"))
@@ -411,6 +416,7 @@ def test_a_saved_model_loads_whatever_its_arguments_are_now(first):
             again(model)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_jumps_leaves_the_mean_where_it_was(rng):
     """What the previous fit knew at the inducing points is the start of the next one, whatever the kernel."""
     X = rng.uniform(-2.0, 2.0, size=(60, 1))

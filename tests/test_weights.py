@@ -42,6 +42,7 @@ def test_a_function_is_learned_from_weighted_rows(table, half_life, factor):
     assert 0.88 < inside.mean() < 0.995
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half_life", [8.0, 1e-8])
 def test_the_noise_may_end_at_its_bound(table, half_life):
     """Next to no rows count, so that deviations that vary with X are found from next to nothing."""

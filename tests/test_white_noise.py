@@ -25,6 +25,7 @@ def table():
     return X, np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=60)
 
 
+@pytest.mark.slow
 def test_the_noise_and_its_place_are_those_of_scikit_learn(table):
     kernel = 1.0 * RBF(1.0) + WhiteKernel(0.1)
     exact = GaussianProcessRegressor(kernel, alpha=0.0, normalize_y=True).fit(*table)
@@ -53,6 +54,7 @@ def test_it_is_the_gaussian_likelihood(normalize_y, arguments, table):
     assert_array_equal(inside.kernel_.theta[:-1], apart.kernel_.theta)
 
 
+@pytest.mark.slow
 def test_centred_targets_leave_the_value_in_their_units(table):
     X, y = table
     given = {"normalize_y": "center", "optimizer": None, "n_inducing": 10, "max_iter": 1}
@@ -71,6 +73,7 @@ def test_bounds_and_fixed_values_hold(table):
     assert fixed.likelihood_.variance == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_fit_of_the_fitted_kernel_gives_the_same_model(table):
     first = NGDSVGPRegressor(1.0 * RBF() + WhiteKernel(0.3), **EXACT).fit(*table)
     again = NGDSVGPRegressor(first.kernel_, **EXACT, optimizer=None).fit(*table)
@@ -78,6 +81,7 @@ def test_a_fit_of_the_fitted_kernel_gives_the_same_model(table):
     assert_allclose(again.kernel_.theta, first.kernel_.theta, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_saved_cloned_and_warm_started(table):
     X, y = table
     kernel = ConstantKernel(0.5) + WhiteKernel(0.2) + 1.0 * Columns(RBF(), ["a"])

@@ -187,6 +187,7 @@ def test_a_later_fit_goes_on(fitted):
     assert model.likelihood_.zero_probability == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_a_pickle_predicts_the_same_and_goes_on(fitted):
     model = fitted()
     again = pickle.loads(pickle.dumps(model))
