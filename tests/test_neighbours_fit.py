@@ -4,6 +4,7 @@ import pickle
 import re
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -91,6 +92,16 @@ def test_a_saved_or_copied_model_predicts_the_same_from_the_same_rows(rng):
     for one, other in zip(loaded.predict(x, return_std=True), expected, strict=True):
         assert np.array_equal(one, other)
     assert clone(model).n_neighbors == 20
+
+
+def test_rows_of_a_saved_model_may_stay_in_its_file(rng, tmp_path):
+    X, y, x = table(rng)
+    model = regressor(20).fit(X, y)
+    joblib.dump(model, tmp_path / "model.joblib")
+    loaded = joblib.load(tmp_path / "model.joblib", mmap_mode="r")
+    assert isinstance(loaded._neighbours.X, np.memmap)
+    for one, other in zip(*(each.predict(x, return_std=True) for each in (loaded, model)), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_quantiles_draws_and_covariances_belong_to_the_same_predictions(rng):
