@@ -555,10 +555,10 @@ def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypat
     assert memory.available() == 1024
     (old / "memory.usage_in_bytes").write_text("4096\n")
     assert memory.available() == 0
-    monkeypatch.setattr(memory, "_unused", lambda: None)
+    monkeypatch.setattr(memory, "_unused", lambda: np.inf)
     monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "none")
     monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")
-    assert memory.available() is None
+    assert memory.available() == np.inf
     memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
 
 

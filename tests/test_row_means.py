@@ -288,15 +288,15 @@ def test_where_the_mean_rests_on_all_rows():
         asked.append(n_points)
         return 0.01
 
-    assert sizes.worth_all_rows(10_000, 1, None, share, 1.0, 0.05)
+    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.05)
     assert asked == [sizes.OF_VARIANCE]
     # Noise hides what is not explained, and of next to nothing single precision has no digits.
-    assert not sizes.worth_all_rows(10_000, 1, None, share, 1.0, 0.2)
-    assert sizes.worth_all_rows(10_000, 1, None, share, 10.0, 0.2)
-    assert not sizes.worth_all_rows(10_000, 1, None, lambda n_points: 1e-4, 1.0, 1e-6)
-    assert not sizes.worth_all_rows(10_000, 1, None, lambda n_points: np.nan, 1.0, 1e-6)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.2)
+    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 10.0, 0.2)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: 1e-4, 1.0, 1e-6)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: np.nan, 1.0, 1e-6)
     # Neither time nor memory is without end.
-    assert not sizes.worth_all_rows(100_000, 1, None, share, 1.0, 0.05)
+    assert not sizes.worth_all_rows(100_000, 1, np.inf, share, 1.0, 0.05)
     needed = row_means.n_bytes(10_000, 1)
     assert needed > 10_000**2 * 2
     assert sizes.worth_all_rows(10_000, 1, 2 * needed, share, 1.0, 0.05)

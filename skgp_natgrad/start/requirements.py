@@ -72,7 +72,7 @@ def require_points(plan, n_latent, n_points):
 def _refuse(needed):
     """Raise MemoryError if some of these stages need more than is available."""
     found = memory.available()
-    too_large = [] if found is None else [stage for stage in needed if stage.n_bytes > found]
+    too_large = [stage for stage in needed if stage.n_bytes > found]
     if too_large:
         needs = " ".join(
             f"{stage.asked}: {stage.name} needs {stage.n_bytes / memory.GIB:.3g} GiB of memory; lower "

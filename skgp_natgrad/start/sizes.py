@@ -40,13 +40,11 @@ def n_inducing(n_rows, n_latent, n_bytes):
     ----------
     n_rows : int
     n_latent : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     """
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
-    if n_bytes is not None:
-        affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
-    return int(np.clip(affordable, FEWEST, _MOST))
+    return int(np.clip(min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent))), FEWEST, _MOST))
 
 
 def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
@@ -55,17 +53,15 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
     Parameters
     ----------
     n_rows : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     unexplained : callable, optional
         Takes a number of points; returns the share of the prior variance that they do not explain.
     """
     few = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
     more = max(few, np.sqrt(_MORE_OPERATIONS_OF_LABELS / (3.0 * n_rows)))
-    most = _MOST
-    if n_bytes is not None:
-        matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
-        most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
+    matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
+    most = min(_MOST, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
 
@@ -76,8 +72,8 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
     Parameters
     ----------
     n_rows, n_targets : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     unexplained : callable
         Takes a number of points; returns the share of the prior variance that they do not explain.
     variance, noise : float
@@ -90,7 +86,7 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
 
 def are_too_many(n_rows, n_targets, n_bytes):
     """Whether there are too many rows for a mean on all of them."""
-    return n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes)
+    return n_rows > _MOST_ROWS or row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):
@@ -100,18 +96,17 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
     ----------
     n_rows : int
     n_inducing : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     """
 
     def operations(n):
         # Those that factorise the points' covariance, and those that whiten the other rows.
         return n**2 * (n / 3.0 + np.maximum(n_rows - n, 0.0))
 
-    found = np.arange(max(n_rows - n_inducing, 0), 0, -100)
-    fits = operations(found.astype(float)) <= _OPERATIONS_OF_MEANS
-    if n_bytes is not None:
-        fits &= n_bytes_of_further(n_rows, n_inducing, found.astype(float)) <= _PART * n_bytes
+    found = np.arange(max(n_rows - n_inducing, 0), 0, -100.0)
+    fits = operations(found) <= _OPERATIONS_OF_MEANS
+    fits &= n_bytes_of_further(n_rows, n_inducing, found) <= _PART * n_bytes
     return int(found[fits].max(initial=0))
 
 
@@ -127,7 +122,7 @@ def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
 
 def fit_as_neighbours(n_rows, n_columns, n_targets, n_bytes):
     """Whether predictions from neighbours fit into their part of the memory."""
-    return n_bytes is None or n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
+    return n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
 
 
 def n_left_out(n_points):

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from ..._backend import memory, placement, processes
+from ..._backend import placement, processes
 from ..._backend.device import HOST
 from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
@@ -125,7 +125,7 @@ class Measurements(OneStep):
 
     def _with_points(self, plan, table):
         """There are fewer inducing points if the mean uses all rows."""
-        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
+        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
         if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
             few = min(n_inducing, points_or_neighbours.POINTS)
@@ -150,7 +150,7 @@ class Measurements(OneStep):
 
     def sees_all_rows(self, plan, n_rows, table):
         # If the mean uses all rows, a kernel trained by neighbours may have too little noise for it.
-        too_many = sizes.are_too_many(n_rows, table.n_targets, memory.available())
+        too_many = sizes.are_too_many(n_rows, table.n_targets, plan.n_bytes)
         return too_many and plan.n_neighbours != 0 and self._is_open(plan, table)
 
     def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
@@ -189,7 +189,7 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
         return False
     share = functools.partial(sizes.share, kernel, table.X)
     variance = np.mean(kernel.diag(table.X[:1000]))
-    return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
+    return sizes.worth_all_rows(n_rows, table.n_targets, plan.n_bytes, share, variance, noise)
 
 
 def _of_all_rows(stage, n_numbers, n_inducing):
@@ -263,7 +263,7 @@ class Labels(OneStep):
 
     def _with_points(self, plan, table):
         """There are fewer inducing points if there are further points for the means."""
-        n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, memory.available()
+        n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, plan.n_bytes
         share = functools.cache(functools.partial(sizes.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
         few = sizes.n_inducing_of_labels(n_rows, n_bytes)
