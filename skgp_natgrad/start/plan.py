@@ -15,7 +15,7 @@ from ..training.batches import is_full
 from ..training.long_table import AnyTable
 from ..training.loop import Settings
 from ..training.schedules import Auto
-from . import requirements, routes
+from . import routes, sizes
 
 
 class Plan(NamedTuple):
@@ -130,7 +130,7 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
     full_batch = is_full(table.n_rows, settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
-    requirements.require(plan, table)
+    sizes.require(plan, table)
 
 
 def sized(plan: Plan, table: AnyTable) -> Plan:

@@ -23,7 +23,7 @@ from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, factorise_in_place
-from . import inducing_points, placement, requirements
+from . import inducing_points, placement, sizes
 
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
 # number of rows from which the prior variance is computed.
@@ -114,7 +114,7 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, constants, random_state)
     elif previous is not None and trains:
-        requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
+        sizes.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
     if not trains or plan.untrained:
         return untrained_state(q, parameters), constants
@@ -216,7 +216,7 @@ def _follow(plan, table, previous, constants, random_state):
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
-    requirements.require_points(plan, plan.n_latent(table), len(Z))
+    sizes.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z, plan.likelihood.conjugate)
     q = previous.q
