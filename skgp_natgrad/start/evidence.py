@@ -135,7 +135,10 @@ def _noise(log_noise, rows):
 
 
 def _outputs(rows):
-    return rows.X[:, -1].astype(int)
+    found = rows.X[:, -1].astype(int)
+    if np.any((found < 0) | (found != rows.X[:, -1])):
+        raise ValueError("Several noise variances need the number of each row's output in the last column of X.")
+    return found
 
 
 def covariance_of_rows(kernel, X):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import svgp
 from ..._backend.types import ArrayLike, Floats
 from ...kernels import white
+from ...kernels.base import is_signed
 from ...kernels.linear_transform import LARGEST
 from ...likelihoods import Gaussian
 from ..arguments import reading
@@ -18,7 +19,7 @@ from ..rows import training_table
 from .hyperparameters import in_units_of_model
 
 # Bounds that exclude no value.
-_ALL, _OF_MATRICES = (1e-300, 1e300), (-LARGEST, LARGEST)
+_ALL, _OF_SIGNED = (1e-300, 1e300), (-LARGEST, LARGEST)
 
 
 class Evidence:
@@ -127,7 +128,7 @@ def _checked(theta, kernel):
 def _without_bounds(kernel):
     """A copy of the kernel whose free hyperparameters may have any value."""
     free = [each.name for each in kernel.hyperparameters if not each.fixed]
-    bounds = {f"{name}_bounds": _OF_MATRICES if name.endswith("matrix") else _ALL for name in free}
+    bounds = {f"{name}_bounds": _OF_SIGNED if is_signed(kernel, name) else _ALL for name in free}
     return kernel.clone_with_theta(kernel.theta).set_params(**bounds)
 
 

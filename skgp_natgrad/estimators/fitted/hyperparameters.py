@@ -282,8 +282,7 @@ def _at_bounds(name, transform, may_vanish, passed, *leaves):
         for one in np.unique(bound[at_bound]):
             at = np.flatnonzero(at_bound & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
-            # The entries of a matrix have any sign: they are no logarithms.
-            bound_of = one if name.endswith("__matrix") else transform.from_raw(one, np)
+            bound_of = one if transform.name == "signed" else transform.from_raw(one, np)
             yield f"{name}{components} at its {side} bound {bound_of:.6g}"
 
 
