@@ -28,19 +28,23 @@ from .prediction.model import Model, calibrated, condition, distribution, gradie
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .solve import added_rows, exact_mean
-from .start import choice, dispersion, few_rows, placement, shared
+from .start import choice, dispersion, few_rows, placement
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
-from .start.from_rows import with_best_q
+from .start.from_rows import (
+    MarginalLikelihood,
+    has_marginal_likelihood,
+    leave_one_out,
+    log_marginal_likelihood,
+    with_best_q,
+)
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start.left_out import leave_one_out
-from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
 from .start.plan import Plan, check_plan, sized
 from .start.points_or_neighbours import joined
 from .start.routes import is_solved_at_once, route_of
-from .start.state import Previous, Result, of_training, previous_of, specification
+from .start.state import Previous, Result, init_together, of_training, previous_of, specification
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
@@ -157,7 +161,7 @@ def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
     1
     """
     with _device.computation(plan.device):
-        return shared.complete(plan, table, check_random_state(random_state))
+        return choice.complete(plan, table, check_random_state(random_state))
 
 
 def choose_kernel(
@@ -214,7 +218,7 @@ def init(
     table.check_shapes()
     check_plan(plan, table)
     with _device.computation(plan.device):
-        return shared.init(plan, table, check_random_state(random_state), previous, posterior)
+        return init_together(plan, table, check_random_state(random_state), previous, posterior)
 
 
 def train(
@@ -311,9 +315,8 @@ def _with_mean(result, table, plan, random_state):
     """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
     parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
-    free = settings.algorithm.optimizer is not None
-    pinned = constants.pinned(parameters)
-    solution = exact_mean.solve(state.q, parameters, pinned, table, settings.tol, random_state, free)
+    given = state.q, parameters, constants.pinned(parameters), table, settings.tol, random_state
+    solution = exact_mean.solve(*given, settings.algorithm.optimizer is not None)
     state = state._replace(q=solution.q, parameters=solution.parameters)
     return result._replace(state=state, constants=constants, elbo=solution.elbo + result.log_prior, lost=solution.lost)
 

@@ -35,14 +35,9 @@ def multiplied(kernel, factor):
     return ConstantKernel(factor * kernel.k1.constant_value, bounds) * kernel.k2
 
 
-def is_fixed(likelihood):
-    """Whether the user has fixed the noise, or another parameter of a likelihood."""
-    return any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)
-
-
 def is_set(likelihood):
     """Whether the user has set the noise."""
-    return not np.array_equal(likelihood.variance, type(likelihood)().variance) or is_fixed(likelihood)
+    return not np.array_equal(likelihood.variance, type(likelihood)().variance) or bool(likelihood.fixed)
 
 
 def with_noise(likelihood, variance):

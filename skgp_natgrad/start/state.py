@@ -10,15 +10,18 @@ import jax
 import numpy as np
 
 from .. import kernels, priors
+from .._backend import processes
 from .._backend.types import Floats
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
 from ..solve.held_out_labels import Gain
+from ..step.algorithm import check
 from ..step.state import State, initial_state, untrained_state
 from ..step.whitening import rewhitened
 from ..training import loop
 from ..training.batches import bucket
+from ..training.shares import gathered, total
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
@@ -119,6 +122,31 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if not trains or plan.untrained:
         return untrained_state(q, parameters), constants
     return initial_state(q, parameters, constants, algorithm.of_steps), constants
+
+
+def init_together(plan, table, random_state, previous=None, posterior=None):
+    """See `svgp.init`; several processes find the start from rows of all of them, and each uses that of the first."""
+    n_processes = processes.sharing(plan.n_devices)
+    if n_processes == 1:
+        return init(plan, table, random_state, previous, posterior)
+    some = gathered(table, n_processes)
+    n_rows = max(processes.exchanged(len(table.weight))) * n_processes
+    weight = total(table.weight.sum(), n_processes)
+    if plan.n_inducing is None and len(some.weight) < total(len(table.weight), n_processes):
+        raise ValueError(
+            f"n_inducing=None puts a point at every row, which no process of {n_processes} can do for {n_rows} rows; "
+            "give it a number."
+        )
+    settings = plan.settings
+    full_batch = n_rows <= n_processes * -(-settings.batch_size // n_processes)
+    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+    found = init(plan, some, processes.agree(random_state), previous, posterior)
+    state, constants = processes.tree_of_first(found)
+    earlier = float(constants.weight) - float(some.weight.sum())
+    batch_size = n_processes * -(-settings.batch_size // n_processes)
+    return state, constants._replace(
+        scale=n_rows / min(n_rows, batch_size), weight=weight + earlier, n_rows=float(n_rows)
+    )
 
 
 def _without_further_points(previous):

@@ -13,7 +13,7 @@ from ...step.chunk import STEPS_PER_CALL
 from ...training.batches import bucket
 from ...variational.bases import BASES
 from .. import sizes
-from ..started import is_fixed, is_set, with_noise
+from ..started import is_set, with_noise
 
 # Least noise at which steps start: with less, the rounding of single precision costs many nats a row.
 _LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
@@ -144,7 +144,7 @@ class Steps:
 
     def calibrates(self, likelihood):
         """Whether predictions are calibrated by default: not if the user fixes the noise, which is then known."""
-        return not self.trains and not is_fixed(likelihood)
+        return not self.trains and not likelihood.fixed
 
     def calibration(self, plan):
         """How predictions are calibrated: by "cavities" for labels, by "errors" for measurements, or None."""
