@@ -1,11 +1,11 @@
 """The engine without estimators: pure functions of plain arrays and pytrees.
 
-A `Plan` describes the model and its training, and a `Table` holds the rows. `init` returns the initial
-state, `train` trains it, `condition` turns the trained state into a `Model`, and `predict` evaluates
-the model. For a training loop of your own, call `step` in place of `train`.
+A `Plan` describes the model and its training, and a `Table` holds the rows. `init` returns the initial state, `train`
+trains it, `condition` turns the trained state into a `Model`, and `predict` evaluates the model. For a training loop of
+your own, call `step` in place of `train`.
 
-Nothing here is validated: rows must be finite and standardised, and targets must suit the likelihood.
-The estimators add checks before these calls and fitted attributes after them.
+Nothing here is validated: rows must be finite and standardised, and targets must suit the likelihood. The estimators
+add checks before these calls and fitted attributes after them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .prediction.model import Model, calibrated, condition, distribution, gradie
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .solve import added_rows, exact_mean
-from .start import choice, dispersion, few_rows, placement
+from .start import choice, dispersion, few_rows
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
@@ -41,6 +41,7 @@ from .start.from_rows import (
     with_best_q,
 )
 from .start.inducing_points import METHODS as INDUCING_INITS
+from .start.inducing_points import add_mean_only, with_means
 from .start.plan import Plan, check_plan, sized
 from .start.points_or_neighbours import joined
 from .start.routes import is_solved_at_once, route_of
@@ -241,8 +242,7 @@ def train(
     random_state : int, RandomState instance or None
         Draws minibatches.
     callbacks : sequence of callable
-        Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer
-        ends training.
+        Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer ends training.
 
     Returns
     -------
@@ -298,7 +298,7 @@ def _in_one_step(state, constants, table, plan, random_state):
     found = of_training(_solved(state, optimum, bounds), constants)
     dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
     if optimum.means is not None:
-        parameters, constants = placement.with_means(optimum.means, optimum.parameters, found.constants)
+        parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
@@ -314,7 +314,7 @@ def _dispersion(optimum, table, plan, random_state):
 def _with_mean(result, table, plan, random_state):
     """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
-    parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
+    parameters, constants = add_mean_only(plan, table, state.parameters, result.constants, random_state)
     given = state.q, parameters, constants.pinned(parameters), table, settings.tol, random_state
     solution = exact_mean.solve(*given, settings.algorithm.optimizer is not None)
     state = state._replace(q=solution.q, parameters=solution.parameters)

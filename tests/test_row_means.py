@@ -16,7 +16,7 @@ from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.solve import row_means
 from skgp_natgrad.solve.row_means import Preconditioner, conjugate_gradients
-from skgp_natgrad.start import placement, sizes
+from skgp_natgrad.start import inducing_points, sizes
 from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential
 
@@ -274,7 +274,7 @@ def test_the_posterior_in_place_is_that_of_the_other_program(optima, x64):
     table, _, after, _ = optima
     plan = plan_of(2, table.n_rows)
     state, constants = svgp.init(plan, table, random_state=0)
-    parameters, constants = placement.with_means(after.means, state.parameters, constants)
+    parameters, constants = inducing_points.with_means(after.means, state.parameters, constants)
     found, _ = posterior._condition_in_place(parameters, after.q, constants)
     expected, _ = posterior._condition("orthogonal", parameters, after.q, constants)
     for name in ("Z", "Z_mean", "a", "alpha", "whiten"):

@@ -24,7 +24,6 @@ from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
 from .splits import in_random_order, merged
-from .started import started
 from .state import init, specification
 
 # The best kernels are compared by the solution on many rows (labels of large tables by neighbours): at most so many
@@ -135,16 +134,17 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
+        return index, targets.started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)
     if len(found) == 1 and not route.compares_labels:
-        return index, started(plan, found[0], table)
+        return index, targets.started(plan, found[0], table)
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
-        return index, max((started(plan, each, table) for each in found), key=lambda each: _density(each, table, seed))
+        plans = [targets.started(plan, each, table) for each in found]
+        return index, max(plans, key=lambda each: _density(each, table, seed))
     return index, _of_classes(plan, found, table, seed)
 
 
@@ -153,7 +153,7 @@ def _of_classes(plan, found, table, seed):
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
 
     def tried(each):
-        return _tried(started(plan, each, table), table, seed, labels)
+        return _tried(targets.started(plan, each, table), table, seed, labels)
 
     if found[0].by_neighbours is not None:
         return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan

@@ -31,7 +31,7 @@ from ..solve.system import prior_of, whitened
 from ..training.batches import Table
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, Points
-from . import evidence, inducing_points, placement, targets
+from . import evidence, inducing_points, targets
 from .plan import Plan
 from .state import Previous, common_kernel, specification
 
@@ -73,7 +73,7 @@ def with_best_q(plan: Plan, table: Table, previous: Previous) -> Previous:
     Z = parameters.points.Z[: int(masks.Z.sum())]
     if n_inducing is not None and n_inducing < len(Z) and isinstance(plan.inducing_init, str):
         Z = inducing_points.thinned(Z, common_kernel(plan, parameters), n_inducing)
-        points, masks = placement.padded((Z, Z[:0]), (n_inducing, 0))
+        points, masks = inducing_points.padded((Z, Z[:0]), (n_inducing, 0))
         parameters = parameters._replace(points=points)
     fixed = 2 * (tuple(parameters[:2]),)
     constants = Constants(fixed, masks, previous.prior_mean, 1.0, previous.weight, previous.jitter, 0.0)

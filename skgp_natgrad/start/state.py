@@ -26,7 +26,7 @@ from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, factorise_in_place
-from . import inducing_points, placement, sizes
+from . import inducing_points, sizes
 
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
 # number of rows from which the prior variance is computed.
@@ -168,7 +168,7 @@ def _first(plan, table, random_state):
     """q, the parameters, the masks and the prior mean of a new fit."""
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
-    points, masks = placement.place(plan, table, random_state)
+    points, masks = inducing_points.first(plan, table, random_state)
     # One step ends at the best q from anywhere, and does not read the first one: no array is made for it.
     q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, sum(points.sizes) * plan.route.trains)
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
@@ -245,7 +245,7 @@ def _follow(plan, table, previous, constants, random_state):
         share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
     sizes.require_points(plan, plan.n_latent(table), len(Z))
-    points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
+    points, masks = inducing_points.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z, plan.likelihood.conjugate)
     q = previous.q
     if not plan.untrained:
