@@ -18,8 +18,8 @@ from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, St
 from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets
 from skgp_natgrad.start.candidates import laplacian, seasonal
-from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.start.periods import season
+from skgp_natgrad.start.scale import NormalScores
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 

@@ -16,8 +16,7 @@ from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
 from ...kernels.linear_transform import JaxLinearTransform
 from ...priors import named
-from ...start.normal_scores import NormalScores
-from ...start.scale import fit_common_scale
+from ...start.scale import NormalScores, fit_common_scale
 
 _NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale", "matrix": "fixed matrix"}
 _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacian
