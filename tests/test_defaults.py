@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import memory
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration, posterior
@@ -278,6 +279,18 @@ def test_sizes_keep_to_the_time():
         assert 8 * 5 * n_rows * points <= 0.5 * 10**10 or points == 100
     assert sizes.n_inducing_of_labels(2000, np.inf) >= 2000
     assert sizes.n_inducing_of_labels(10**6, np.inf) == sizes.n_inducing_of_labels(10**5, np.inf) > 1000
+
+
+def test_a_fit_asks_once_for_the_memory_of_its_points(monkeypatch, rng):
+    """What is left later does not change the sizes that were chosen."""
+    left, plans = [2.0 * 12 * 8 * 120**2], []
+    monkeypatch.setattr(memory, "available", lambda: left[-1])
+    monkeypatch.setattr(svgp, "check_plan", lambda *_: left.append(np.inf))
+    monkeypatch.setattr(svgp, "init", lambda plan, *_: plans.append(plan))
+    X = rng.normal(size=(200, 1))
+    with pytest.raises(TypeError, match="cannot unpack"):
+        NGDSVGPRegressor(RBF(1.0, "fixed"), random_state=0).fit(X, X[:, 0])
+    assert plans[0].n_inducing == 120
 
 
 def test_labels_have_more_points_where_few_leave_much_unexplained():
