@@ -296,19 +296,15 @@ def _in_one_step(state, constants, table, plan, random_state):
             return _in_one_step(state, constants, table, other, random_state)
     bounds = optimum.elbo + float(constants.log_prior(optimum.parameters))
     found = of_training(_solved(state, optimum, bounds), constants)
-    dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
+    few, dispersed = plan.averages is not None, None
+    if plan.route.disperses(plan, table):
+        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, random_state)
     if optimum.means is not None:
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
     return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
-
-
-def _dispersion(optimum, table, plan, random_state):
-    """How errors are distributed: as rows that were left out show, or as few rows leave it open."""
-    few = plan.averages is not None
-    return few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, random_state)
 
 
 def _with_mean(result, table, plan, random_state):

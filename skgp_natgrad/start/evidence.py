@@ -183,7 +183,7 @@ def value_and_gradient(hyperparameters, rows):
     """
     if not np.any(np.isfinite(rows.y)):
         return 0.0, jax.tree.map(np.zeros_like, hyperparameters)
-    values, gradients = zip(*(_of_group(hyperparameters, group) for (group,) in _groups(rows)), strict=True)
+    values, gradients = zip(*[_of_group(hyperparameters, group) for (group,) in _groups(rows)], strict=True)
     return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
 
 
