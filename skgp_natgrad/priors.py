@@ -20,6 +20,8 @@ from ._backend.types import Array, ArrayLike
 __all__ = ["Gamma", "LogNormal", "Prior"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+# Of hyperparameters of any sign: a prior sees their exponentials.
+_SIGNED = likelihoods.positive._replace(name="signed")
 # Standard deviation of the weak prior: it only matters for hyperparameters that the data do not determine.
 _WEAK = 3.0
 
@@ -166,8 +168,8 @@ def named(tree):
     """
     of_kernels, likelihood = tree
     for i, kernel in enumerate(of_kernels):
-        for name, value in _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel):
-            yield name, likelihoods.positive, value
+        for name, transform, value in _named_in_kernel("kernel" if len(of_kernels) == 1 else f"kernel[{i}]", kernel):
+            yield name, transform, value
     for name in likelihood.parameters:
         yield f"likelihood__{name}", likelihood.transform(name), getattr(likelihood, name)
 
@@ -178,7 +180,7 @@ def _named_in_kernel(prefix, kernel):
         if isinstance(value, kernels.Kernel):
             yield from _named_in_kernel(name, value)
         elif field.name not in kernel.static:
-            yield name, value
+            yield name, _SIGNED if field.name in kernel.signed else likelihoods.positive, value
 
 
 def settled(given, start, lower, upper):

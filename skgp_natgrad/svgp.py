@@ -1,11 +1,11 @@
 """The engine without estimators: pure functions of plain arrays and pytrees.
 
-A `Plan` describes the model and its training, and a `Table` holds the rows. `init` returns the initial
-state, `train` trains it, `condition` turns the trained state into a `Model`, and `predict` evaluates
-the model. For a training loop of your own, call `step` in place of `train`.
+A `Plan` describes the model and its training, and a `Table` holds the rows. `init` returns the initial state, `train`
+trains it, `condition` turns the trained state into a `Model`, and `predict` evaluates the model. For a training loop of
+your own, call `step` in place of `train`.
 
-Nothing here is validated: rows must be finite and standardised, and targets must suit the likelihood.
-The estimators add checks before these calls and fitted attributes after them.
+Nothing here is validated: rows must be finite and standardised, and targets must suit the likelihood. The estimators
+add checks before these calls and fitted attributes after them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,24 @@ from .prediction.model import Model, calibrated, condition, distribution, gradie
 from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantiles
 from .solve import added_rows, exact_mean
-from .start import choice, dispersion, few_rows, placement, shared
+from .start import choice, dispersion, few_rows
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
 from .start.following import forgotten, is_contradicted, rescaled
-from .start.from_rows import with_best_q
+from .start.from_rows import (
+    MarginalLikelihood,
+    has_marginal_likelihood,
+    leave_one_out,
+    log_marginal_likelihood,
+    with_best_q,
+)
 from .start.inducing_points import METHODS as INDUCING_INITS
-from .start.left_out import leave_one_out
-from .start.marginal_likelihood import MarginalLikelihood, has_marginal_likelihood, log_marginal_likelihood
+from .start.inducing_points import add_mean_only, with_means
 from .start.plan import Plan, check_plan, sized
 from .start.points_or_neighbours import joined
 from .start.routes import is_solved_at_once, route_of
-from .start.state import Previous, Result, of_training, previous_of, specification
+from .start.state import Previous, Result, init_together, of_training, previous_of, specification
 from .step.algorithm import MEAN_SOLVERS, NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, is_collapsed, refused_in_stream
 from .step.chunk import STEPS_PER_CALL, one_step
 from .step.optimizer import OPTIMIZERS, is_transformation
@@ -157,7 +162,7 @@ def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
     1
     """
     with _device.computation(plan.device):
-        return shared.complete(plan, table, check_random_state(random_state))
+        return choice.complete(plan, table, check_random_state(random_state))
 
 
 def choose_kernel(
@@ -214,7 +219,7 @@ def init(
     table.check_shapes()
     check_plan(plan, table)
     with _device.computation(plan.device):
-        return shared.init(plan, table, check_random_state(random_state), previous, posterior)
+        return init_together(plan, table, check_random_state(random_state), previous, posterior)
 
 
 def train(
@@ -237,8 +242,7 @@ def train(
     random_state : int, RandomState instance or None
         Draws minibatches.
     callbacks : sequence of callable
-        Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer
-        ends training.
+        Called in turn as ``callback(monitor, state)`` after each chunk of iterations; a true answer ends training.
 
     Returns
     -------
@@ -292,28 +296,23 @@ def _in_one_step(state, constants, table, plan, random_state):
             return _in_one_step(state, constants, table, other, random_state)
     bounds = optimum.elbo + float(constants.log_prior(optimum.parameters))
     found = of_training(_solved(state, optimum, bounds), constants)
-    dispersed = _dispersion(optimum, table, plan, random_state) if plan.route.disperses(plan, table) else None
+    few, dispersed = plan.averages is not None, None
+    if plan.route.disperses(plan, table):
+        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, random_state)
     if optimum.means is not None:
-        parameters, constants = placement.with_means(optimum.means, optimum.parameters, found.constants)
+        parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
     return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
 
 
-def _dispersion(optimum, table, plan, random_state):
-    """How errors are distributed: as rows that were left out show, or as few rows leave it open."""
-    few = plan.averages is not None
-    return few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, random_state)
-
-
 def _with_mean(result, table, plan, random_state):
     """The result with the exact mean, which rests on further points that training did not use."""
     state, settings = result.state, plan.settings
-    parameters, constants = placement.add_mean_only(plan, table, state.parameters, result.constants, random_state)
-    free = settings.algorithm.optimizer is not None
-    pinned = constants.pinned(parameters)
-    solution = exact_mean.solve(state.q, parameters, pinned, table, settings.tol, random_state, free)
+    parameters, constants = add_mean_only(plan, table, state.parameters, result.constants, random_state)
+    given = state.q, parameters, constants.pinned(parameters), table, settings.tol, random_state
+    solution = exact_mean.solve(*given, settings.algorithm.optimizer is not None)
     state = state._replace(q=solution.q, parameters=solution.parameters)
     return result._replace(state=state, constants=constants, elbo=solution.elbo + result.log_prior, lost=solution.lost)
 

@@ -107,7 +107,7 @@ KNOWN_TO_ESTIMATORS = {
     "_backend",
     "start/scale",
     "training",
-} | {"start/normal_scores"}
+}
 ONLY_IN_TRAINING = {"schedules", "checkpoint", "checkpoint_file", "shares", "__init__"}
 
 

@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory
 from skgp_natgrad.estimators.predictions import by_blocks
-from skgp_natgrad.start import requirements, sizes
+from skgp_natgrad.start import sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ESTIMATORS = [NGDSVGPRegressor, NGDSVGPClassifier]
@@ -487,7 +487,7 @@ def test_a_stage_that_does_not_fit_is_refused_before_the_first_step(options, mes
         model.fit(X, X[:, 0])
     name, most = re.search(r"lower (\w+) to at most (\d+)\. 2 GiB", str(caught.value)).groups()
     plans = []
-    monkeypatch.setattr(requirements, "require", lambda plan, table: plans.append((plan, table)) or never_fits())
+    monkeypatch.setattr(sizes, "require", lambda plan, table: plans.append((plan, table)) or never_fits())
     for value in (int(most), int(1.01 * int(most)) + 1):
         with pytest.raises(InterruptedError):
             model.set_params(**{name: value}).fit(X, X[:, 0])
@@ -560,10 +560,10 @@ def test_available_memory_is_the_least_that_the_system_names(tmp_path, monkeypat
     assert memory.available() == 1024
     (old / "memory.usage_in_bytes").write_text("4096\n")
     assert memory.available() == 0
-    monkeypatch.setattr(memory, "_unused", lambda: None)
+    monkeypatch.setattr(memory, "_unused", lambda: np.inf)
     monkeypatch.setattr(memory, "_MEMBERSHIP", tmp_path / "none")
     monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")
-    assert memory.available() is None
+    assert memory.available() == np.inf
     memory.require(2**80, "anything", "nothing")  # where nothing is known, nothing is refused
 
 

@@ -134,6 +134,8 @@ def test_evidence_with_a_noise_for_each_output_and_its_gradient(table):
     for k, step in enumerate(1e-6 * np.eye(3)):
         ends = [evidence.value(evidence.Hyperparameters(logs, noise + sign * step), rows) for sign in (1.0, -1.0)]
         assert_allclose(gradient.noise[k], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+    with pytest.raises(ValueError, match="number of each row's output in the last column"):
+        evidence.value(at, rows._replace(X=rows.X - 0.5))
 
 
 # -- the exact process --------------------------------------------------------------------

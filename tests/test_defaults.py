@@ -19,8 +19,8 @@ from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, St
 from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets
 from skgp_natgrad.start.candidates import laplacian, seasonal
-from skgp_natgrad.start.normal_scores import NormalScores
 from skgp_natgrad.start.periods import season
+from skgp_natgrad.start.scale import NormalScores
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
 
@@ -267,9 +267,9 @@ def test_partial_fit_goes_on_from_one_step(diabetes, rng):
 
 
 def test_sizes_keep_to_the_time():
-    assert sizes.n_inducing(1000, 1, None) >= 1000
-    assert sizes.n_inducing(36_000, 1, None) > sizes.n_inducing(300_000, 1, None) > 1000
-    assert sizes.n_inducing(10**8, 1, None) == 100
+    assert sizes.n_inducing(1000, 1, np.inf) >= 1000
+    assert sizes.n_inducing(36_000, 1, np.inf) > sizes.n_inducing(300_000, 1, np.inf) > 1000
+    assert sizes.n_inducing(10**8, 1, np.inf) == 100
     for n_rows, n_latent in ((40_000, 1), (300_000, 1), (40_000, 4)):
         points = sizes.n_inducing(n_rows, n_latent, 10**11)
         assert 3.0 * n_rows * n_latent * points**2 < 3e12
@@ -280,29 +280,41 @@ def test_sizes_keep_to_the_time():
         # Several solutions, in proportion to the rows above some thousands; memory for the rows' covariances.
         assert 3.0 * min(n_rows, 10_000) * points**2 < 3e11
         assert 8 * 5 * n_rows * points <= 0.5 * 10**10 or points == 100
-    assert sizes.n_inducing_of_labels(2000, None) >= 2000
-    assert sizes.n_inducing_of_labels(10**6, None) == sizes.n_inducing_of_labels(10**5, None) > 1000
+    assert sizes.n_inducing_of_labels(2000, np.inf) >= 2000
+    assert sizes.n_inducing_of_labels(10**6, np.inf) == sizes.n_inducing_of_labels(10**5, np.inf) > 1000
+
+
+def test_a_fit_asks_once_for_the_memory_of_its_points(monkeypatch, rng):
+    """What is left later does not change the sizes that were chosen."""
+    left, plans = [2.0 * 12 * 8 * 120**2], []
+    monkeypatch.setattr(memory, "available", lambda: left[-1])
+    monkeypatch.setattr(svgp, "check_plan", lambda *_: left.append(np.inf))
+    monkeypatch.setattr(svgp, "init", lambda plan, *_: plans.append(plan))
+    X = rng.normal(size=(200, 1))
+    with pytest.raises(TypeError, match="cannot unpack"):
+        NGDSVGPRegressor(RBF(1.0, "fixed"), random_state=0).fit(X, X[:, 0])
+    assert plans[0].n_inducing == 120
 
 
 def test_labels_have_more_points_where_few_leave_much_unexplained():
-    few = sizes.n_inducing_of_labels(20_000, None)
+    few = sizes.n_inducing_of_labels(20_000, np.inf)
     asked = []
 
     def much(n_points):
         asked.append(n_points)
         return 0.3
 
-    more = sizes.n_inducing_of_labels(20_000, None, much)
+    more = sizes.n_inducing_of_labels(20_000, np.inf, much)
     assert asked == [few]
     assert 2 * few < more <= 5000
     assert 3.0 * 20_000 * more**2 < 1e12
-    assert sizes.n_inducing_of_labels(20_000, None, lambda _: 0.05) == few
-    assert sizes.n_inducing_of_labels(20_000, None, lambda _: np.nan) == few
+    assert sizes.n_inducing_of_labels(20_000, np.inf, lambda _: 0.05) == few
+    assert sizes.n_inducing_of_labels(20_000, np.inf, lambda _: np.nan) == few
     # No more where the time or the memory has no room, and no question where every row is a point.
-    assert sizes.n_inducing_of_labels(10**6, None, much) == sizes.n_inducing_of_labels(10**6, None)
+    assert sizes.n_inducing_of_labels(10**6, np.inf, much) == sizes.n_inducing_of_labels(10**6, np.inf)
     assert sizes.n_inducing_of_labels(20_000, 10**9, much) == sizes.n_inducing_of_labels(20_000, 10**9)
     asked.clear()
-    assert sizes.n_inducing_of_labels(1000, None, much) >= 1000
+    assert sizes.n_inducing_of_labels(1000, np.inf, much) >= 1000
     assert asked == []
 
 
@@ -312,7 +324,7 @@ def test_the_kernel_decides_how_many_points_labels_have(rng, length_scale, more)
     table = Table(rng.normal(size=(3000, 2)), rng.integers(2, size=(1, 3000)).astype(float), np.ones(3000))
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
     plan = svgp.Plan((ConstantKernel(2.0) * RBF(length_scale),), Bernoulli(), 2, n_inducing="auto", settings=settings)
-    few = sizes.n_inducing_of_labels(3000, memory.available())
+    few = sizes.n_inducing_of_labels(3000, np.inf)
     assert few < 3000
     assert svgp.sized(plan, table).n_inducing == (None if more else few)
 

@@ -215,6 +215,8 @@ MEANT = [
     (NGDSVGPRegressor, "optimizer", "sgd", "adam"),
     (NGDSVGPRegressor, "device", "cuda", "gpu"),
     (NGDSVGPRegressor, "inducing_init", "kmeans", "k-means"),
+    (NGDSVGPRegressor, "output_kernel", "coregionalisation", "coregionalization"),
+    (NGDSVGPRegressor, "output_kernel", "ICM", "coregionalization"),
 ]
 
 

@@ -214,12 +214,12 @@ def test_the_estimator_keeps_its_further_points(monkeypatch):
 
 
 def test_sizes_of_further_points_keep_to_time_and_memory():
-    assert sizes.n_further_of_labels(1000, 1000, None) == 0
-    assert sizes.n_further_of_labels(5000, 2000, None) == 3000
-    few = sizes.n_further_of_labels(60_000, 1500, None)
+    assert sizes.n_further_of_labels(1000, 1000, np.inf) == 0
+    assert sizes.n_further_of_labels(5000, 2000, np.inf) == 3000
+    few = sizes.n_further_of_labels(60_000, 1500, np.inf)
     assert 5000 < few < 20_000
     assert few**2 * (few / 3.0 + 60_000 - few) < 1e13
-    assert sizes.n_further_of_labels(20_000, 1500, 10**9) < sizes.n_further_of_labels(20_000, 1500, None)
+    assert sizes.n_further_of_labels(20_000, 1500, 10**9) < sizes.n_further_of_labels(20_000, 1500, np.inf)
     assert sizes.n_further_of_labels(20_000, 1500, 10**5) == 0
 
 

@@ -1072,3 +1072,9 @@ def test_probabilities_of_labels_far_out_keep_their_precision(link, mean, var, x
     expected = special.logsumexp(integrand) + np.log(z[1] - z[0])
     found = Bernoulli(link).log_class_probabilities(np.full((1, 1), mean), np.full((1, 1), var))
     assert_allclose(found[1, 0], expected, rtol=1e-7)
+
+
+def test_a_likelihood_says_which_parameters_are_fixed():
+    assert likelihoods.StudentT().fixed == ["df"]
+    assert likelihoods.Gaussian(0.1, "fixed").fixed == ["variance"]
+    assert likelihoods.Gaussian().fixed == likelihoods.Gaussian().value_and_bounds(1)[0].fixed == []

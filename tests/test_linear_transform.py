@@ -11,9 +11,15 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPRegressor, kernels, likelihoods, svgp
-from skgp_natgrad.estimators.fitted.hyperparameters import in_units_of_model, in_units_of_X, without_effect
+from skgp_natgrad.estimators.fitted.hyperparameters import (
+    in_units_of_model,
+    in_units_of_X,
+    warn_at_bounds,
+    without_effect,
+)
 from skgp_natgrad.estimators.fitted.summary import terms_of
 from skgp_natgrad.kernels import Columns, LinearTransform
+from skgp_natgrad.kernels.base import is_signed
 from skgp_natgrad.kernels.columns import by_position, on_blocks
 from skgp_natgrad.neighbours.rates import rates
 from skgp_natgrad.start import evidence
@@ -201,3 +207,22 @@ def test_steps_train_the_matrix(rng):
     norms = [np.linalg.norm(each.k2.matrix) for each in (kernel, model.kernel_)]
     assert before / norms[0] < 0.9 < 0.99 < after / norms[1]
     assert_allclose(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X), rtol=1e-12)
+
+
+class Slope(sk.DotProduct):
+    """Stands for a kernel whose slope may have any sign."""
+
+
+class JaxSlope(kernels.Kernel):
+    slope: object
+    signed = ("slope",)
+
+
+def test_other_kernels_may_have_hyperparameters_of_any_sign():
+    kernels.register(Slope, JaxSlope)
+    assert is_signed(2.0 * Slope(), "k2__slope")
+    assert not is_signed(2.0 * Slope(), "k1__constant_value")
+    likelihood = likelihoods.Gaussian().value_and_bounds(1)[0].to_raw()
+    at, low, high = (((JaxSlope(np.array(slope)),), likelihood) for slope in (-0.5, -0.5, 2.0))
+    with pytest.warns(match=r"kernel__slope at its lower bound -0\.5\."):
+        warn_at_bounds(at, (low, high), 1)

@@ -328,8 +328,8 @@ def test_estimators_without_a_distribution_are_named(fitted):
     model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, TARGET)
     with pytest.raises(TypeError, match="LinearRegression in Pipeline predicts no distribution"):
         metrics.nlpd_scorer(model, X, TARGET)
-    with pytest.raises(ValueError, match="metric='rmse' must be one of 'nlpd'"):
-        DistributionScorer("rmse")(fitted, X, TARGET)
+    with pytest.raises(ValueError, match=r"metric='nll' is not available; .* Did you mean 'nlpd'"):
+        DistributionScorer("nll")(fitted, X, TARGET)
     with pytest.raises(ValueError, match=r"coverage=1\.5 must be"):
         DistributionScorer("interval_score", coverage=1.5)(fitted, X, TARGET)
 

@@ -19,7 +19,7 @@ from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.estimators.rows import long_tables
 from skgp_natgrad.estimators.rows.inputs import Targets
 from skgp_natgrad.solve import closed_form, mean_system, system
-from skgp_natgrad.start import placement, sizes, state
+from skgp_natgrad.start import inducing_points, sizes, state
 from skgp_natgrad.start.routes.one_step import OneStep
 from skgp_natgrad.start.scale import Moments, fit_scale
 from skgp_natgrad.training import batches, checkpoint, long_table, windows
@@ -361,7 +361,9 @@ def test_the_exact_mean_of_all_rows_is_that_of_the_table_in_memory(x64):
     whole = table.in_memory()
     plan = svgp.Plan(kernels=(RBF(0.8),), n_inducing=8, n_mean_inducing=20)
     init, constants = state.init(plan._replace(n_mean_inducing=0), whole, np.random.RandomState(0))
-    parameters, constants = placement.add_mean_only(plan, whole, init.parameters, constants, np.random.RandomState(1))
+    parameters, constants = inducing_points.add_mean_only(
+        plan, whole, init.parameters, constants, np.random.RandomState(1)
+    )
     prior = system.prior_of(parameters, constants.masks, constants.jitter)
     start = mean_system.Iterate(np.zeros((1, len(prior.points))), init.q)
     found, expected = (mean_system.pass_over(parameters, prior, start, constants, each) for each in (table, whole))

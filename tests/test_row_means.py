@@ -16,7 +16,7 @@ from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.solve import row_means
 from skgp_natgrad.solve.row_means import Preconditioner, conjugate_gradients
-from skgp_natgrad.start import placement, sizes
+from skgp_natgrad.start import inducing_points, sizes
 from skgp_natgrad.start.plan import check_plan
 from skgp_natgrad.variational.model import exponential
 
@@ -275,7 +275,7 @@ def test_the_posterior_in_place_is_that_of_the_other_program(optima, x64):
     table, _, after, _ = optima
     plan = plan_of(2, table.n_rows)
     state, constants = svgp.init(plan, table, random_state=0)
-    parameters, constants = placement.with_means(after.means, state.parameters, constants)
+    parameters, constants = inducing_points.with_means(after.means, state.parameters, constants)
     found, _ = posterior._condition_in_place(parameters, after.q, constants)
     expected, _ = posterior._condition("orthogonal", parameters, after.q, constants)
     for name in ("Z", "Z_mean", "a", "alpha", "whiten"):
@@ -289,15 +289,15 @@ def test_where_the_mean_rests_on_all_rows():
         asked.append(n_points)
         return 0.01
 
-    assert sizes.worth_all_rows(10_000, 1, None, share, 1.0, 0.05)
+    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.05)
     assert asked == [sizes.OF_VARIANCE]
     # Noise hides what is not explained, and of next to nothing single precision has no digits.
-    assert not sizes.worth_all_rows(10_000, 1, None, share, 1.0, 0.2)
-    assert sizes.worth_all_rows(10_000, 1, None, share, 10.0, 0.2)
-    assert not sizes.worth_all_rows(10_000, 1, None, lambda n_points: 1e-4, 1.0, 1e-6)
-    assert not sizes.worth_all_rows(10_000, 1, None, lambda n_points: np.nan, 1.0, 1e-6)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.2)
+    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 10.0, 0.2)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: 1e-4, 1.0, 1e-6)
+    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: np.nan, 1.0, 1e-6)
     # Neither time nor memory is without end.
-    assert not sizes.worth_all_rows(100_000, 1, None, share, 1.0, 0.05)
+    assert not sizes.worth_all_rows(100_000, 1, np.inf, share, 1.0, 0.05)
     needed = row_means.n_bytes(10_000, 1)
     assert needed > 10_000**2 * 2
     assert sizes.worth_all_rows(10_000, 1, 2 * needed, share, 1.0, 0.05)

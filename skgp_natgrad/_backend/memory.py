@@ -6,6 +6,7 @@ or never.
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -30,16 +31,15 @@ def require(n_bytes, purpose, remedy):
         What to do instead; the end of the message.
     """
     found = available()
-    if found is not None and n_bytes > found:
+    if n_bytes > found:
         raise MemoryError(
             f"{purpose} needs {n_bytes / GIB:.3g} GiB of memory, and {found / GIB:.3g} GiB are available; {remedy}."
         )
 
 
 def available():
-    """Return the number of bytes that can be allocated; None if the system does not report it."""
-    known = [size for size in (_unused(), *_left_in_groups()) if size is not None]
-    return min(known, default=None)
+    """Return the number of bytes that can be allocated; infinity if the system does not report it."""
+    return min(_unused(), *_left_in_groups(), math.inf)
 
 
 def _unused():
@@ -50,9 +50,9 @@ def _unused():
             return 1024 * int(fields["MemAvailable"].split()[0])
     names = getattr(os, "sysconf_names", {})
     if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
-        return None
+        return math.inf
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return size if size > 0 else None
+    return size if size > 0 else math.inf
 
 
 def _left_in_groups():

@@ -20,7 +20,7 @@ from .arguments import checks, constructor
 from .arguments.constructor import ClonesMixin
 from .arguments.inert import warn_of_inert, warn_of_units
 from .fitted import attributes, persistence
-from .fitted.evidence import Evidence
+from .fitted.from_rows import Evidence
 from .fitted.outcome import judge
 from .fitted.summary import Interpretation
 from .fitting import between_chunks, coregionalized
@@ -37,8 +37,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
     Attributes
     ----------
     kernel_ : sklearn.gaussian_process kernel or list of kernels
-        The kernel with the trained hyperparameters, in the units in which
-        ``kernel`` has them; a list where ``kernel`` is one.
+        The kernel with the trained hyperparameters, in the units of those in ``kernel``; a list where that is one.
     likelihood_ : likelihood
         The likelihood with the trained parameters; the parameters of "gaussian"
         and "student_t" are on the scale of the standardised y.
@@ -159,7 +158,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):
             rows = learner._rows_of(X, y, sample_weight, streams, **known)
-            outcome = coregionalized.fit_of(learner)(*rows, streams, hooks)
+            independent = checks.is_one_of(getattr(self, "output_kernel", "independent"), ["independent"])
+            outcome = (type(self)._fit if independent else coregionalized.fit)(learner, *rows, streams, hooks)
         hooks.finish(learner)
         # One assignment: an interrupt comes before or after it.
         self.__dict__ = vars(learner) | hooks.while_fitting()

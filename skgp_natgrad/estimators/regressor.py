@@ -12,8 +12,8 @@ from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
-from .fitted.between_outputs import BetweenOutputs
-from .fitted.left_out import LeftOutRows
+from .fitted.from_rows import LeftOutRows
+from .fitted.summary import BetweenOutputs
 from .predictions import prior
 from .predictions.moments import TargetMoments
 from .rows import numbers

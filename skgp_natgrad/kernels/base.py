@@ -10,6 +10,7 @@ kernel itself.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -185,6 +186,12 @@ def register(sklearn_class: type[SklearnKernel], jax_class: type[Kernel]) -> Non
 def registered(sklearn_class):
     """Return the JAX kernel of a scikit-learn class; None if it has none."""
     return _JAX_KERNELS.get(sklearn_class) or vars(sklearn_class).get("_skgp_jax_kernel")
+
+
+def is_signed(kernel, name):
+    """Whether a hyperparameter of a scikit-learn kernel, by its name in ``set_params``, may have any sign."""
+    *path, last = name.split("__")
+    return last in registered(type(functools.reduce(getattr, path, kernel))).signed
 
 
 def known():

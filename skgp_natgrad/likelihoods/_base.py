@@ -1,13 +1,11 @@
 """The base classes of the likelihoods.
 
-A likelihood is one small class: the parameters it stores, and ``log_prob``. Its
-variational expectation, predictive moments and predictive density follow by
-quadrature; a subclass overrides those that have a closed form. Everything that
+A likelihood is one small class: the parameters it stores, and ``log_prob``. Its variational expectation, predictive
+moments and predictive density follow by quadrature; a subclass overrides those that have a closed form. Everything that
 depends on the data is in ``prepare``, ``check_targets`` and ``initial_latent``.
 
-Each likelihood is a scikit-learn object (its parameters are tuned by
-``likelihood__df``) and a JAX pytree (its parameters are the leaves, its options
-the structure), so that changing a number never recompiles a program.
+Each likelihood is a scikit-learn object (its parameters are tuned by ``likelihood__df``) and a JAX pytree (its
+parameters are the leaves, its options the structure), so that changing a number never recompiles a program.
 
 Shapes: T target columns, C classes, K latent functions, B rows.
 """
@@ -115,8 +113,6 @@ class Likelihood(KnownRows, BaseEstimator):
                 )
             REGISTRY[cls.name] = cls
 
-    # -- the shape of the model ------------------------------------------------------------
-
     def n_latent(self, n_targets: int, n_classes: int) -> int:
         """Number of latent functions for ``n_targets`` columns or ``n_classes`` classes."""
         raise NotImplementedError
@@ -173,6 +169,11 @@ class Likelihood(KnownRows, BaseEstimator):
         """
 
     # -- parameters ----------------------------------------------------------------------
+
+    @property
+    def fixed(self) -> list[str]:
+        """Names of the parameters that are not trained."""
+        return [name for name in self.parameters if isinstance(getattr(self, f"{name}_bounds", None), str)]
 
     def transform(self, name: str) -> Transform:
         """The `Transform` of a parameter."""
@@ -247,10 +248,9 @@ class Likelihood(KnownRows, BaseEstimator):
         values = {}
         for name, leaf in zip(self.parameters, leaves, strict=True):
             value = np.asarray(leaf, dtype=float).ravel()
-            bounds = getattr(self, f"{name}_bounds")
-            if not isinstance(bounds, str):
+            if name not in self.fixed:
                 # A bound converted to its raw value and back may exceed itself by rounding.
-                value = np.clip(value, *bounds)
+                value = np.clip(value, *getattr(self, f"{name}_bounds"))
             values[name] = float(value[0]) if value.size == 1 else value
         return type(self)(**{**self.get_params(deep=False), **values})
 

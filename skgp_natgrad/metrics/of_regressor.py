@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import _num_samples
 
 from .._backend import rows as _rows
-from ..estimators.predictions.at_rows import at_rows
+from ..estimators.predictions.distribution import at_rows
 from ..likelihoods import Gaussian
 from .distribution import PredictiveDistribution
 from .proper_scores import normal_log_density

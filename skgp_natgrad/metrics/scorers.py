@@ -10,6 +10,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
 
 from .._backend.types import ArrayLike
+from ..estimators.arguments import checks
 from ..estimators.rows.class_labels import positions
 from ._arrays import columns, probability, row_average
 from .calibration import (
@@ -227,8 +228,7 @@ class DistributionScorer(BaseEstimator):
         score : float
             Minus the metric.
         """
-        if self.metric not in _OF_REGRESSORS:
-            raise ValueError(f"metric={self.metric!r} must be one of {', '.join(map(repr, _OF_REGRESSORS))}.")
+        checks.choice("metric", self.metric, tuple(_OF_REGRESSORS))
         probability("coverage", self.coverage)
         found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if not isinstance(found, tuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -51,9 +50,8 @@ class Transformed(PredictiveDistribution):
     # -- the transformer ---------------------------------------------------------------------------
 
     def _columns(self, method, table):
-        """The transformer's ``method`` of a table (N, T); what it says of values outside of its domain is not told."""
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        """The transformer's ``method`` of a table (N, T), without NumPy's words about values outside of its domain."""
+        with np.errstate(all="ignore"):
             return np.asarray(getattr(self._transformer, method)(table.copy()), dtype=float)
 
     def _forward(self, y):

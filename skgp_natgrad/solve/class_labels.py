@@ -171,7 +171,7 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     given = parameters, table, n_further, at_most, random_state
     further = _OnFurtherPoints.of(problem, *given) if n_further else None
     ways = _UnderLikelihood(problem) if further is None else further, _ByRegression(problem)
-    best, other = (_judged(problem, way) for way in ways)
+    best, other = [_judged(problem, way) for way in ways]
     if other.densities.are_larger_than(best.densities, _SURE):
         best, further = other, None
     del ways, other

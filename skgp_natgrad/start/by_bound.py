@@ -18,8 +18,8 @@ from .._backend.flat import flat, rebuilt
 from ..solve import newton
 from . import evidence, sizes
 from .candidates import matern52
-from .started import multiplied
 from .state import init, specification
+from .targets import multiplied
 from .view import View
 
 # Rows that the search uses, and its iterations of L-BFGS.

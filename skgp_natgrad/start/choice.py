@@ -12,18 +12,18 @@ import numpy as np
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import threads
+from .._backend import processes, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..kernels import algebra
 from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
+from ..training.shares import agreed, gathered
 from . import by_bound, evidence, few_rows, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
 from .splits import in_random_order, merged
-from .started import is_fixed, started
 from .state import init, specification
 
 # The best kernels are compared by the solution on many rows (labels of large tables by neighbours): at most so many
@@ -40,7 +40,15 @@ _NOISE = 0.1
 
 
 def complete(plan, table, random_state):
-    """The plan with everything that it leaves open chosen from the data: see `svgp.complete`."""
+    """See `svgp.complete`; several processes choose the plan from rows gathered from all of them."""
+    n_processes = processes.sharing(plan.n_devices)
+    if n_processes == 1:
+        return _complete(plan, table, random_state)
+    return agreed(_complete(plan, gathered(table, n_processes), processes.agree(random_state)))
+
+
+def _complete(plan, table, random_state):
+    """The plan with everything that it leaves open chosen from the data."""
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     is_given = plan.kernels is not None
     if not is_given:
@@ -126,16 +134,17 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
         )
     table = tables[index]
     if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
+        return index, targets.started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)
     if len(found) == 1 and not route.compares_labels:
-        return index, started(plan, found[0], table)
+        return index, targets.started(plan, found[0], table)
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
-        return index, max((started(plan, each, table) for each in found), key=lambda each: _density(each, table, seed))
+        plans = [targets.started(plan, each, table) for each in found]
+        return index, max(plans, key=lambda each: _density(each, table, seed))
     return index, _of_classes(plan, found, table, seed)
 
 
@@ -144,7 +153,7 @@ def _of_classes(plan, found, table, seed):
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
 
     def tried(each):
-        return _tried(started(plan, each, table), table, seed, labels)
+        return _tried(targets.started(plan, each, table), table, seed, labels)
 
     if found[0].by_neighbours is not None:
         return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan
@@ -228,7 +237,7 @@ def maximise_evidence(plan, table, random_state):
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
         variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
     likelihood = plan.likelihood
-    if not is_fixed(likelihood):
+    if not likelihood.fixed:
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
     return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
 

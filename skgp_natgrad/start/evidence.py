@@ -135,7 +135,10 @@ def _noise(log_noise, rows):
 
 
 def _outputs(rows):
-    return rows.X[:, -1].astype(int)
+    found = rows.X[:, -1].astype(int)
+    if np.any((found < 0) | (found != rows.X[:, -1])):
+        raise ValueError("Several noise variances need the number of each row's output in the last column of X.")
+    return found
 
 
 def covariance_of_rows(kernel, X):
@@ -180,7 +183,7 @@ def value_and_gradient(hyperparameters, rows):
     """
     if not np.any(np.isfinite(rows.y)):
         return 0.0, jax.tree.map(np.zeros_like, hyperparameters)
-    values, gradients = zip(*(_of_group(hyperparameters, group) for (group,) in _groups(rows)), strict=True)
+    values, gradients = zip(*[_of_group(hyperparameters, group) for (group,) in _groups(rows)], strict=True)
     return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
 
 

@@ -29,8 +29,6 @@ from ..prediction.posterior import Posterior
 from . import evidence, targets
 from .candidates import matern52
 from .plan import Plan
-from .started import is_set, started, variances, with_noise
-from .started import multiplied as multiplied_with_bounds
 from .view import View
 
 # Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
@@ -88,7 +86,7 @@ def suits(plan, table):
     """Whether a table has few enough rows, complete targets, and a Gaussian likelihood with free noise and no prior."""
     if table.n_rows >= MOST or not plan.likelihood.conjugate or plan.hyperparameter_prior is not None:
         return False
-    if table.n_rows < 2 or table.has_known or table.per_target or table.y_is_constant or is_set(plan.likelihood):
+    if table.n_rows < 2 or table.per_target or table.y_is_constant or targets.is_set(plan.likelihood):
         return False
     # A row may stand for many observations.
     return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
@@ -108,7 +106,7 @@ def plain(plan, table):
     """
     view = View(table)
     start = view.start(matern52, view.longest, 0.0, np.inf)[0]
-    kernel = multiplied_with_bounds(view.to_sklearn(matern52, start.kernel), float(np.mean(variances(plan, table))))
+    kernel = targets.multiplied(view.to_sklearn(matern52, start.kernel), float(np.mean(targets.variances(plan, table))))
     return _with_averages(plan, kernel, table)
 
 
@@ -130,14 +128,14 @@ def better(plan, plain, found, table):
     density = found.density - float(np.log(targets.scale_of(targets.without_offset(table, plan.likelihood))).mean())
     if not density > plain.density + _WORTH_A_SEARCH:
         return None
-    return _with_averages(plan, started(plan, found, table).kernels[0], table).plan
+    return _with_averages(plan, targets.started(plan, found, table).kernels[0], table).plan
 
 
 def _with_averages(plan, kernel, table):
     rows = targets.without_offset(table, plan.likelihood)
     found = averaged(jax.tree.map(np.log, _kernels.from_sklearn(kernel, rows.X.shape[1]).value), rows)
     kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.log_kernel))
-    likelihood = with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
+    likelihood = targets.with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
     plan = plan._replace(kernels=(kernel,), likelihood=likelihood, averages=Open(found.inflation, found.df))
     return Plain(plan, found.density)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 from sklearn.gaussian_process.kernels import Kernel
@@ -14,7 +15,7 @@ from ..training.batches import is_full
 from ..training.long_table import AnyTable
 from ..training.loop import Settings
 from ..training.schedules import Auto
-from . import requirements, routes
+from . import routes, sizes
 
 
 class Plan(NamedTuple):
@@ -51,6 +52,8 @@ class Plan(NamedTuple):
     calibrate : bool
         Whether predictions are calibrated: class probabilities, or with a Gaussian likelihood the standard deviation of
         y, by a `prediction.dispersion.Dispersion`.
+    n_bytes : float
+        The memory for which "auto" chooses sizes.
     untrained : float
         The weight of a stream's rows since the last training, these included, if they are so few that the
         hyperparameters stay and q follows in closed form; zero if they are trained.
@@ -85,6 +88,7 @@ class Plan(NamedTuple):
     train_points: bool = True
     jitter: float = 1e-8
     calibrate: bool = False
+    n_bytes: float = math.inf
     untrained: float = 0.0
     averages: NamedTuple | None = None
     device: Device = "auto"
@@ -126,7 +130,7 @@ def check_plan(plan: Plan, table: AnyTable) -> None:
     full_batch = is_full(table.n_rows, settings.batch_size)
     plan.objective.check(plan.likelihood)
     check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
-    requirements.require(plan, table)
+    sizes.require(plan, table)
 
 
 def sized(plan: Plan, table: AnyTable) -> Plan:

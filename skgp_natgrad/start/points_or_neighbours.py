@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from .._backend import memory, placement, processes
+from .._backend import placement, processes
 from ..neighbours import Neighbours
 from ..solve import closed_form
 from ..solve.system import weights_of
@@ -36,13 +36,13 @@ def may(plan, table):
         return True
     # Rows that are read from a file are held in memory only if the user asks for neighbours.
     alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
-    return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, memory.available())
+    return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, plan.n_bytes)
 
 
 def are_likely(plan, table):
     """Whether neighbours are expected to be better, so that the fit begins with few inducing points."""
     is_open = plan.n_neighbours == "auto"
-    too_many = sizes.are_too_many(table.n_rows, table.n_targets, memory.available())
+    too_many = sizes.are_too_many(table.n_rows, table.n_targets, plan.n_bytes)
     return may(plan, table) and (too_many or not is_open)
 
 

@@ -1,11 +1,21 @@
-"""Chooses the sizes that the user leaves open, within a budget of operations and memory."""
+"""Sizes within a budget of operations and memory: those that the user leaves open are chosen, others may be refused.
+
+A fit is refused before any work is done. Of the memory of each stage only arrays that grow with the table, the batch or
+the number of points are counted, each with the least number of copies that are held at once. So a fit that is refused
+could not have succeeded; one that is not refused may still need some hundred MiB more, for compiled programs.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
+from .._backend import memory
 from ..solve import row_means
+from ..step.chunk import STEPS_PER_CALL
+from ..training.batches import batch_size_for, is_full
 
 # Rows whose evidence sets the hyperparameters of a given kernel.
 EVIDENCE_ROWS = 1000
@@ -40,13 +50,11 @@ def n_inducing(n_rows, n_latent, n_bytes):
     ----------
     n_rows : int
     n_latent : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     """
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
-    if n_bytes is not None:
-        affordable = min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent)))
-    return int(np.clip(affordable, FEWEST, _MOST))
+    return int(np.clip(min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent))), FEWEST, _MOST))
 
 
 def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
@@ -55,17 +63,15 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
     Parameters
     ----------
     n_rows : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     unexplained : callable, optional
         Takes a number of points; returns the share of the prior variance that they do not explain.
     """
     few = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
     more = max(few, np.sqrt(_MORE_OPERATIONS_OF_LABELS / (3.0 * n_rows)))
-    most = _MOST
-    if n_bytes is not None:
-        matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
-        most = min(most, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
+    matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
+    most = min(_MOST, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
 
@@ -76,8 +82,8 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
     Parameters
     ----------
     n_rows, n_targets : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     unexplained : callable
         Takes a number of points; returns the share of the prior variance that they do not explain.
     variance, noise : float
@@ -90,7 +96,7 @@ def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
 
 def are_too_many(n_rows, n_targets, n_bytes):
     """Whether there are too many rows for a mean on all of them."""
-    return n_rows > _MOST_ROWS or (n_bytes is not None and row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes)
+    return n_rows > _MOST_ROWS or row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):
@@ -100,18 +106,17 @@ def n_further_of_labels(n_rows, n_inducing, n_bytes):
     ----------
     n_rows : int
     n_inducing : int
-    n_bytes : int or None
-        Available memory, where it is known.
+    n_bytes : float
+        Available memory.
     """
 
     def operations(n):
         # Those that factorise the points' covariance, and those that whiten the other rows.
         return n**2 * (n / 3.0 + np.maximum(n_rows - n, 0.0))
 
-    found = np.arange(max(n_rows - n_inducing, 0), 0, -100)
-    fits = operations(found.astype(float)) <= _OPERATIONS_OF_MEANS
-    if n_bytes is not None:
-        fits &= n_bytes_of_further(n_rows, n_inducing, found.astype(float)) <= _PART * n_bytes
+    found = np.arange(max(n_rows - n_inducing, 0), 0, -100.0)
+    fits = operations(found) <= _OPERATIONS_OF_MEANS
+    fits &= n_bytes_of_further(n_rows, n_inducing, found) <= _PART * n_bytes
     return int(found[fits].max(initial=0))
 
 
@@ -127,7 +132,7 @@ def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
 
 def fit_as_neighbours(n_rows, n_columns, n_targets, n_bytes):
     """Whether predictions from neighbours fit into their part of the memory."""
-    return n_bytes is None or n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
+    return n_bytes_of_neighbours(n_rows, n_columns, n_targets) <= _PART * n_bytes
 
 
 def n_left_out(n_points):
@@ -177,3 +182,123 @@ def share(kernel, X, n_points):
     whitened = linalg.solve_triangular(factor, kernel(Z, rows), lower=True, overwrite_b=True, check_finite=False)
     prior = kernel.diag(rows)
     return float(np.maximum(prior - (whitened * whitened).sum(0), 0.0).mean() / prior.mean())
+
+
+# The memory that each stage of a fit needs, compared with the available memory.
+
+# Of a number in double precision.
+BYTES = 8
+# Square matrices of the points that are held at once, for each latent function. A step: the covariance, its factor,
+# precision and gradient, and those of the best state. The solution for the mean: factor and inverse of the points'
+# covariance for each kernel, and for each latent function the system, the summand of a block of rows, its factor and a
+# copy. One step: the same, and a search for the noise. The state of predictions: whiten and root_S, on the device and
+# on the host, and two more while the reduction replaces root_S.
+STEP, MEAN_SOLVE, ONE_STEP, PREDICTION = 4, 6, 8, 6
+# Matrices of the points times a batch's rows: covariance and whitened rows, and the gradients with respect to these.
+_OF_BATCH = 3
+
+
+class Stage(NamedTuple):
+    """A part of a fit, and the memory that it needs at once.
+
+    Attributes
+    ----------
+    name : str
+    n_bytes : int
+    asked : str
+        The arguments that cause it, with their values.
+    would_fit : function
+        Takes a number of bytes; returns as text what would fit into them.
+    """
+
+    name: str
+    n_bytes: int
+    asked: str
+    would_fit: object
+
+
+def require(plan, table):
+    """Raise MemoryError if some stage of a plan needs more memory than is available.
+
+    Parameters
+    ----------
+    plan : Plan
+        Sizes may still be "auto": these will be chosen so that they fit.
+    table : Table
+
+    Raises
+    ------
+    MemoryError
+        Names all such stages, the arguments, and values that would fit.
+    """
+    _refuse(plan.route.stages(plan, table))
+
+
+def require_points(plan, n_latent, n_points):
+    """The same for the training steps of a stream, with the number of points of the earlier fit and the new rows."""
+    _refuse([of_points("a training step", plan, STEP, n_latent, n_points, 0)])
+
+
+def _refuse(needed):
+    """Raise MemoryError if some of these stages need more than is available."""
+    found = memory.available()
+    too_large = [stage for stage in needed if stage.n_bytes > found]
+    if too_large:
+        needs = " ".join(
+            f"{stage.asked}: {stage.name} needs {stage.n_bytes / memory.GIB:.3g} GiB of memory; lower "
+            f"{stage.would_fit(found)}."
+            for stage in too_large
+        )
+        raise MemoryError(f"{needs} {found / memory.GIB:.3g} GiB are available here.")
+
+
+def of_mean(plan, n_further, n_bytes, would_fit):
+    """The stage of one step that finds means on further points."""
+    asked = f"n_mean_inducing={plan.n_mean_inducing}, {n_further} further points here"
+    return Stage("the mean on further points", n_bytes, asked, would_fit)
+
+
+def of_neighbours(plan, table):
+    """The stage of rows from which others are predicted."""
+    n_bytes = n_bytes_of_neighbours(table.n_rows, table.n_columns, table.n_targets)
+    return Stage("the table in memory", n_bytes, f"n_neighbors={plan.n_neighbours}", lambda n_bytes: "n_neighbors to 0")
+
+
+def known_n_inducing(plan, table):
+    """The number of inducing points, where it is known."""
+    if not isinstance(plan.inducing_init, str):
+        return len(np.atleast_1d(plan.inducing_init))
+    if plan.n_inducing is None:
+        return table.n_distinct
+    return min(OF_STEPS if plan.n_inducing == "auto" else plan.n_inducing, table.n_rows)
+
+
+def of_points(name, plan, n_matrices, n_latent, n_inducing, n_further):
+    """The stage that holds square matrices of the points."""
+    each = BYTES * n_matrices * n_latent
+
+    def would_fit(n_bytes):
+        name, other = ("n_mean_inducing", n_inducing) if n_further > n_inducing else ("n_inducing", n_further)
+        return f"{name} to at most {max(int(np.sqrt(n_bytes / each)) - other, 1)}"
+
+    asked = f"n_inducing={plan.n_inducing!r}, {n_inducing} points here"
+    if n_further:
+        asked += f", n_mean_inducing={plan.n_mean_inducing!r}"
+    return Stage(name, each * (n_inducing + n_further) ** 2, asked, would_fit)
+
+
+def batches(plan, table, n_points):
+    """The stage that holds the rows of batches, and their covariances with the points."""
+    batch_size, n_rows = plan.settings.batch_size, table.n_rows
+    size, n_columns = batch_size_for(n_rows, batch_size), table.n_columns + table.n_targets + 1
+    width = np.dtype(plan.settings.dtype).itemsize
+    of_points = width * _OF_BATCH * plan.n_latent(table) * n_points
+    # The rows of one call of the compiled steps, and those of the next call.
+    of_row = of_points + 2 * STEPS_PER_CALL * BYTES * n_columns
+    n_bytes = size * (of_points + BYTES * n_columns if is_full(n_rows, batch_size) else of_row)
+
+    def would_fit(n_bytes):
+        return f"batch_size to at most {max(int(n_bytes / of_row), 1)}"
+
+    asked = f"batch_size={batch_size}, {size} rows and {n_points} points here"
+    return Stage("a batch", n_bytes, asked, would_fit)

@@ -63,21 +63,13 @@ class Shuffled(NamedTuple):
 
         The share of a target is in proportion to the root of its share in the table, as far as it has rows.
         """
-        return merged(table.rows(np.sort(self.order[self._evenly(table, n_groups)])))
-
-    def outside_evenly(self, table, n_groups):
-        """Positions of rows that are not in `evenly_merged`, at most `_OUTSIDE`."""
-        return _some(self.order[~self._evenly(table, n_groups)])
-
-    def _evenly(self, table, n_groups):
-        """Whether `evenly_merged` has each row of the random order."""
         first, kind, counts = self._kinds(table)
         # The order is random: its positions serve as the uniform numbers of Efraimidis and Spirakis (2006).
         exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
         keys = exponential * np.sqrt(counts)[kind]
         chosen = np.zeros(len(first), dtype=bool)
         chosen[np.argsort(keys)[:n_groups]] = True
-        return np.repeat(chosen, np.diff(self.ends, prepend=0))
+        return merged(table.rows(np.sort(self.order[np.repeat(chosen, np.diff(self.ends, prepend=0))])))
 
     def gain_of_rarest(self, table):
         """The factor by which `evenly_merged`, with few rows, raises the share of the rarest target."""

@@ -10,20 +10,23 @@ import jax
 import numpy as np
 
 from .. import kernels, priors
+from .._backend import processes
 from .._backend.types import Floats
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
 from ..solve.held_out_labels import Gain
+from ..step.algorithm import check
 from ..step.state import State, initial_state, untrained_state
 from ..step.whitening import rewhitened
 from ..training import loop
 from ..training.batches import bucket
+from ..training.shares import gathered, total
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, factorise_in_place
-from . import inducing_points, placement, requirements
+from . import inducing_points, sizes
 
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
 # number of rows from which the prior variance is computed.
@@ -114,11 +117,36 @@ def init(plan, table, random_state, previous=None, posterior=None):
     if posterior is not None:
         q, parameters, constants = _follow(plan, table, previous, constants, random_state)
     elif previous is not None and trains:
-        requirements.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
+        sizes.require_points(plan, plan.n_latent(table), len(parameters.points.Z))
         q = _rewhitened(q, parameters, previous, constants, plan.basis)
     if not trains or plan.untrained:
         return untrained_state(q, parameters), constants
     return initial_state(q, parameters, constants, algorithm.of_steps), constants
+
+
+def init_together(plan, table, random_state, previous=None, posterior=None):
+    """See `svgp.init`; several processes find the start from rows of all of them, and each uses that of the first."""
+    n_processes = processes.sharing(plan.n_devices)
+    if n_processes == 1:
+        return init(plan, table, random_state, previous, posterior)
+    some = gathered(table, n_processes)
+    n_rows = max(processes.exchanged(len(table.weight))) * n_processes
+    weight = total(table.weight.sum(), n_processes)
+    if plan.n_inducing is None and len(some.weight) < total(len(table.weight), n_processes):
+        raise ValueError(
+            f"n_inducing=None puts a point at every row, which no process of {n_processes} can do for {n_rows} rows; "
+            "give it a number."
+        )
+    settings = plan.settings
+    full_batch = n_rows <= n_processes * -(-settings.batch_size // n_processes)
+    check(settings.algorithm, plan.likelihood, plan.objective, full_batch, settings.searched is not None)
+    found = init(plan, some, processes.agree(random_state), previous, posterior)
+    state, constants = processes.tree_of_first(found)
+    earlier = float(constants.weight) - float(some.weight.sum())
+    batch_size = n_processes * -(-settings.batch_size // n_processes)
+    return state, constants._replace(
+        scale=n_rows / min(n_rows, batch_size), weight=weight + earlier, n_rows=float(n_rows)
+    )
 
 
 def _without_further_points(previous):
@@ -140,7 +168,7 @@ def _first(plan, table, random_state):
     """q, the parameters, the masks and the prior mean of a new fit."""
     n_latent = plan.n_latent(table)
     start, _, _ = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)
-    points, masks = placement.place(plan, table, random_state)
+    points, masks = inducing_points.first(plan, table, random_state)
     # One step ends at the best q from anywhere, and does not read the first one: no array is made for it.
     q = _first_q(plan.kernels, plan.likelihood, table.sample.X, n_latent, sum(points.sizes) * plan.route.trains)
     weights = BASES[plan.basis].first_weights(n_latent, len(points.Z), len(points.Z_mean))
@@ -216,8 +244,8 @@ def _follow(plan, table, previous, constants, random_state):
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
-    requirements.require_points(plan, plan.n_latent(table), len(Z))
-    points, masks = placement.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
+    sizes.require_points(plan, plan.n_latent(table), len(Z))
+    points, masks = inducing_points.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
     past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z, plan.likelihood.conjugate)
     q = previous.q
     if not plan.untrained:

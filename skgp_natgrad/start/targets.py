@@ -1,12 +1,19 @@
-"""Targets that a Gaussian process of mean zero and unit variance can regress, whatever the likelihood."""
+"""The targets of the search, which a Gaussian process of mean zero and unit variance can regress; and the way back.
+
+The way back puts a kernel and a noise that the search has found into a plan, in the units of its table.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.stats import norm, rankdata
+from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .._backend.repeated import at_most_one
 from .scale import fit_targets
+
+# The least mean square, with which kernels and noise are still positive numbers.
+_SMALLEST = 1e-290
 
 
 def regressed(table, n_classes, likelihood):
@@ -69,3 +76,41 @@ def _root_mean_square(table):
         return 1.0
     root = largest * np.sqrt(np.average((table.y[0] / largest) ** 2, weights=table.weight))
     return root if root > 0.0 else 1.0
+
+
+def started(plan, found, table):
+    """The plan with the kernel and the noise of ``found``, in the units of the table."""
+    if not plan.likelihood.conjugate:
+        total = float(np.mean(found.kernel.diag(table.X[:1000])))
+        return plan._replace(kernels=(multiplied(found.kernel, plan.route.variance / total),))
+    variance = variances(plan, table)
+    plan = plan._replace(kernels=(multiplied(found.kernel, float(np.mean(variance))),))
+    return plan._replace(likelihood=plan.route.likelihood(plan, found, table, variance))
+
+
+def variances(plan, table):
+    """Mean squares of the targets (T,), without their offsets."""
+    # The square may underflow.
+    return np.maximum(scale_of(without_offset(table, plan.likelihood)) ** 2, _SMALLEST)
+
+
+def multiplied(kernel, factor):
+    """A kernel of `candidates`, a sum of constants times kernels, times a number; so are its bounds."""
+    if isinstance(kernel, Sum):
+        return multiplied(kernel.k1, factor) + multiplied(kernel.k2, factor)
+    bounds = tuple(factor * np.asarray(kernel.k1.constant_value_bounds))
+    return ConstantKernel(factor * kernel.k1.constant_value, bounds) * kernel.k2
+
+
+def is_set(likelihood):
+    """Whether the user has set the noise."""
+    return not np.array_equal(likelihood.variance, type(likelihood)().variance) or bool(likelihood.fixed)
+
+
+def with_noise(likelihood, variance):
+    """The Gaussian likelihood with these noise variances, unless the user has set them."""
+    if is_set(likelihood):
+        return likelihood
+    _, lower, upper = likelihood.value_and_bounds(len(variance))
+    variance = np.clip(variance, np.ravel(lower.variance), np.ravel(upper.variance))
+    return likelihood.fitted([variance])

@@ -51,6 +51,8 @@ _MEANT = {
     "elbo": "vfe",
     "predictive": "ppgpr",
     "constant": "fixed",
+    "coregionalization": "icm lmc correlated",
+    "nlpd": "log_loss neg_log_loss nll log_likelihood",
 }
 
 

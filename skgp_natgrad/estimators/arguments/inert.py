@@ -42,7 +42,7 @@ def warn_of_inert(estimator, fit, stacklevel):
 def warn_of_units(estimator, fit, stacklevel):
     """Warn of a fixed noise that is larger than the deviation of y: it may have been given in the units of y."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
-    fixed = [name for name in likelihood.powers if isinstance(getattr(likelihood, f"{name}_bounds"), str)]
+    fixed = [name for name in likelihood.fixed if name in likelihood.powers]
     if not fixed or estimator.normalize_y is not True:
         return
     deviation = max(np.max(getattr(likelihood, name)) ** (1.0 / likelihood.powers[name]) for name in fixed)
@@ -163,10 +163,6 @@ def kernel_search(fit, estimator):
     several = len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != fit.table.n_targets)
     if search == "restarts" and several:
         return "no target belongs to a single kernel of the list"
-    finds_noise = search == "evidence" and not _is_fixed(plan.likelihood)
+    finds_noise = search == "evidence" and not plan.likelihood.fixed
     is_free = finds_noise or not all(each.fixed for kernel in plan.kernels for each in kernel.hyperparameters)
     return None if is_free else "all that it would search for is fixed"
-
-
-def _is_fixed(likelihood):
-    return any(isinstance(getattr(likelihood, f"{name}_bounds", None), str) for name in likelihood.parameters)

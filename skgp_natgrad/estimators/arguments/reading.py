@@ -7,7 +7,7 @@ import sys
 import jax
 import numpy as np
 
-from ..._backend import processes, rows
+from ..._backend import memory, processes, rows
 from ...kernels import columns, white
 from ...likelihoods import Gaussian
 from ...svgp import NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, Plan, Settings, is_transformation, route_of
@@ -51,6 +51,7 @@ def read(estimator, targets, by_parts=False):
         train_points=given.train_inducing_points,
         jitter=_or_auto(given.jitter, route.jitter),
         calibrate=_or_auto(given.calibrate, route.calibrates(likelihood)),
+        n_bytes=memory.available(),
         device=_or_auto(given.device, route.device) if given.n_devices is None else given.device,
         n_devices=given.n_devices,
         settings=_settings(estimator, given, solver, route, n_mean_inducing),

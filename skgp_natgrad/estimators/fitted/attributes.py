@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
 from ...kernels import LinearTransform, from_sklearn, to_sklearn, white
-from ...start.normal_scores import NormalScores
+from ...start.scale import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
 from ..rows import training_table

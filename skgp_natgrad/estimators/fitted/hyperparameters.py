@@ -16,8 +16,7 @@ from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
 from ...kernels.linear_transform import JaxLinearTransform
 from ...priors import named
-from ...start.normal_scores import NormalScores
-from ...start.scale import fit_common_scale
+from ...start.scale import NormalScores, fit_common_scale
 
 _NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale", "matrix": "fixed matrix"}
 _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacian
@@ -282,8 +281,7 @@ def _at_bounds(name, transform, may_vanish, passed, *leaves):
         for one in np.unique(bound[at_bound]):
             at = np.flatnonzero(at_bound & (bound == one))
             components = f"[{', '.join(map(str, at))}]" if len(value) > 1 else ""
-            # The entries of a matrix have any sign: they are no logarithms.
-            bound_of = one if name.endswith("__matrix") else transform.from_raw(one, np)
+            bound_of = one if transform.name == "signed" else transform.from_raw(one, np)
             yield f"{name}{components} at its {side} bound {bound_of:.6g}"
 
 

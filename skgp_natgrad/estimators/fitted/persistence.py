@@ -19,8 +19,7 @@ from ...kernels import white
 from ...likelihoods import Likelihood
 from ...objectives import Objective
 from ...priors import Prior
-from ...start.normal_scores import NormalScores
-from ...start.scale import Scale
+from ...start.scale import NormalScores, Scale
 from ...training import schedules
 from ...training.schedules import Schedule
 from ..arguments.reading import one_or_each

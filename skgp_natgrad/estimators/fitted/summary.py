@@ -1,4 +1,4 @@
-"""What was fitted, for people: kernel and noise in the units of X and y, and the relevance of columns."""
+"""What was fitted, for people: kernel and noise in the units of X and y, relevance of columns, covariances."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from . import attributes
 
 # A printed summary names this many columns of a factor, and so many directions.
 _LISTED, _LISTED_DIRECTIONS = 8, 4
+# Inducing points at which the covariance of outputs under a kernel that is not stationary is averaged.
+_POINTS = 50
 
 
 class Direction(NamedTuple):
@@ -335,6 +337,36 @@ class Interpretation:
         # The last column of correlated outputs is their number. A constant function depends on no column.
         relevance = relevance[: self.n_features_in_]
         return relevance / total if total > 0.0 else np.full(len(relevance), 1.0 / len(relevance))
+
+
+class BetweenOutputs:
+    """``output_covariance_`` and ``output_correlation_``, of regressors."""
+
+    @property
+    def output_covariance_(self) -> Floats:
+        """Prior covariance of the outputs at one place, without noise, in the units of y: (n_outputs, n_outputs).
+
+        Of the sum of all terms of the kernel, the mean at some of the inducing points. An AttributeError without
+        ``output_kernel``.
+        """
+        check_is_fitted(self, "_posterior")
+        scale = outputs.of(self)
+        if scale is None:
+            raise AttributeError(
+                "output_covariance_ needs correlated outputs: fit several columns of y with "
+                "output_kernel='coregionalization'."
+            )
+        n_outputs, points = len(scale.scale), self._points()[:_POINTS, :-1]
+        K = attributes.model_of(self).kernels[0](outputs.stacked(points, n_outputs))
+        K = K.reshape(n_outputs, len(points), n_outputs, len(points))
+        return np.einsum("pnqn->pq", K) / len(points) * np.outer(scale.scale, scale.scale)
+
+    @property
+    def output_correlation_(self) -> Floats:
+        """The correlations of ``output_covariance_``: (n_outputs, n_outputs)."""
+        covariance = self.output_covariance_
+        deviation = np.sqrt(np.diag(covariance))
+        return covariance / np.outer(deviation, deviation)
 
 
 def _plain(values):

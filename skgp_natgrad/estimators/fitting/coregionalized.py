@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 
 import numpy as np
 
@@ -19,14 +18,7 @@ from ..rows import encoding, outputs
 from .preparation import prepare
 
 
-def fit_of(estimator):
-    """The function that fits an estimator to its rows: its own, or that of correlated outputs."""
-    given = getattr(estimator, "output_kernel", "independent")
-    is_own = isinstance(given, str) and given == "independent"
-    return estimator._fit if is_own else functools.partial(_fit, estimator)
-
-
-def _fit(learner, X, types, targets, streams, hooks):
+def fit(learner, X, types, targets, streams, hooks):
     """Fit an estimator to several outputs as to one, and set its fitted attributes; return the `Outcome`."""
     given = constructor.read(learner)
     between = Coregionalization() if isinstance(given.output_kernel, str) else given.output_kernel

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from sklearn.utils import check_consistent_length
 
 from ... import svgp
 from ..._backend.types import ArrayLike, Floats, PerRow, Seed
+from ...likelihoods import Likelihood
+from ...start.scale import Scale
 from ..arguments import checks
 from ..fitted import attributes
 from ..rows import inputs, numbers, outputs
@@ -17,7 +21,7 @@ from .by_blocks import by_blocks
 from .latent import LatentDistribution
 from .prior import before_fit
 
-# Of a standardised target.
+# Of a standardised target. Beyond it squares overflow, and every distribution function is zero or one.
 _LARGEST = 1e150
 _ALL_NUMBERS = np.finfo(float).min, np.finfo(float).max
 
@@ -333,3 +337,40 @@ class TargetDistribution(TargetRows):
         X = self._check_rows(X)
         joint, known = checks.boolean("joint", joint), self._known(X, offset, alpha=alpha, trials=trials)
         return self._in_units(self._sample_targets(X, n_samples, random_state, joint, **known))
+
+
+class AtRows(NamedTuple):
+    """What `svgp.distribution` returns, and the scale of the targets."""
+
+    scale: Scale
+    likelihood: Likelihood
+    mean: np.ndarray
+    var: np.ndarray
+    known: np.ndarray | None
+
+    def cdf(self, y, rows, k):
+        """P(Y <= y) (n,) of the output ``k`` at the rows of these indices (n,)."""
+        with np.errstate(over="ignore"):
+            z = np.clip((y - self.scale.offset[k]) / self.scale.scale[k], -_LARGEST, _LARGEST)
+        known = None if self.known is None else self.known[:, rows]
+        z = np.broadcast_to(z, (len(self.scale.scale), len(z)))
+        return svgp.cumulative(self.likelihood, self.mean[:, rows], self.var[:, rows], z, known)[k]
+
+    @property
+    def has_closed_form(self):
+        """Whether quantiles take no search."""
+        return self.likelihood.given(self.known).predictive_quantile(self.mean, self.var, 0.5) is not None
+
+
+@with_mean_function
+def at_rows(regressor, X, offset=None, *, alpha=None, trials=None):
+    """The distribution that a fitted regressor predicts at the rows of ``X``; see its methods for the arguments."""
+    scale = outputs.of(regressor)
+    if scale is not None:
+        given = {name: each for name, each in (("offset", offset), ("alpha", alpha)) if each is not None}
+        found = at_rows(*outputs.as_one(regressor, X, given), **given)
+        parts = (each if each is None else each.reshape(len(scale.scale), -1) for each in found[2:])
+        return AtRows(scale, found.likelihood, *parts)
+    X = regressor._check_rows(X)
+    known = regressor._known(X, offset, alpha=alpha, trials=trials)
+    return AtRows(regressor._y_scale, *regressor._distribution_at(X, **known))

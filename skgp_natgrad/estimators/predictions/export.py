@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from ... import kernels, likelihoods
-from ...start.normal_scores import NormalScores
+from ...start.scale import NormalScores
 from ..fitted import attributes
 from ..rows import outputs
 from ..rows.encoding import changing

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..._backend.repeated import at_most_one, grouped
 from ..._backend.rows import Rows, filled_up
-from ...start.normal_scores import NormalScores, fit_normal_scores
-from ...start.scale import MANY_COLUMNS, Scale, fit_common_scale, fit_scale, fit_targets, snapped, spans_of_rounding
+from ...start import scale as scaling
 from ...svgp import INDUCING_INITS, LongTable, Table
 from ..arguments import checks
 from . import encoding, inputs, long_tables
@@ -23,8 +22,8 @@ KEPT_ROWS = 5000
 class Scales(NamedTuple):
     """The scales of X and y."""
 
-    x: Scale | NormalScores
-    y: Scale
+    x: scaling.Scale | scaling.NormalScores
+    y: scaling.Scale
 
 
 def weighted(X, types, targets, batch_size):
@@ -40,8 +39,8 @@ def weighted(X, types, targets, batch_size):
     used = (weight > 0) & seen.any(1)
     inputs.refuse_unseen(seen[weight > 0].any(0), targets.may_lack)
     tables = X[used], targets.columns[used]
-    spans = [spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
-    X, y = map(snapped, tables, spans)
+    spans = [scaling.spans_of_rounding(*pair) for pair in zip(tables, (types, targets.types), strict=True)]
+    X, y = map(scaling.snapped, tables, spans)
     known = (None if each is None else each[used].T for each in (targets.offset, targets.known, targets.mean_function))
     table = Table(X, y.T, weight[used], *known)
     position = np.arange(len(table.weight))
@@ -65,17 +64,17 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
         if table.offset is not None:
             y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
         weight = at_most_one(table.weight)
-        y = fit_targets(y.T, weight, normalize_y)
-        x = fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
+        y = scaling.fit_targets(y.T, weight, normalize_y)
+        x = scaling.fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
     if by_parts:
         ends = table.extremes.y if isinstance(table, LongTable) else table.y
         y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
     found = [x] if affine else []
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.
-        found.append(fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans))
-    if normalize_X == "auto" and choice and table.n_columns >= MANY_COLUMNS:
-        found.append(fit_common_scale(x))
+        found.append(scaling.fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans))
+    if normalize_X == "auto" and choice and table.n_columns >= scaling.MANY_COLUMNS:
+        found.append(scaling.fit_common_scale(x))
     return [Scales(x, y) for x in found]
 
 
@@ -85,7 +84,7 @@ def deviation(table, likelihood):
     y = part.y
     if part.offset is not None:
         y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
-    return fit_targets(y[~np.isnan(y).all(1)].T, at_most_one(part.weight), True).scale
+    return scaling.fit_targets(y[~np.isnan(y).all(1)].T, at_most_one(part.weight), True).scale
 
 
 def scaled(table, scales, dtype, likelihood, n_latent):

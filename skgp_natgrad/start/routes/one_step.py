@@ -9,13 +9,13 @@ import functools
 
 import numpy as np
 
-from ..._backend import memory, placement, processes
+from ..._backend import placement, processes
 from ..._backend.device import HOST
 from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
-from .. import points_or_neighbours, requirements, sizes
-from ..started import with_noise
+from .. import points_or_neighbours, sizes
+from ..targets import with_noise
 from .steps import Steps
 
 # With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
@@ -61,7 +61,7 @@ class OneStep(Steps):
     def stages(self, plan, table):
         # "auto" will be chosen so that it fits into memory.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str)
-        n_inducing = min(sizes.FEWEST, table.n_rows) if is_open else requirements.n_inducing(plan, table)
+        n_inducing = min(sizes.FEWEST, table.n_rows) if is_open else sizes.known_n_inducing(plan, table)
         yield from self._stages_of_points(plan, table, n_inducing, is_open)
         if plan.n_mean_inducing not in ("auto", 0):
             yield self._stage_of_mean(plan, table, n_inducing)
@@ -125,7 +125,7 @@ class Measurements(OneStep):
 
     def _with_points(self, plan, table):
         """There are fewer inducing points if the mean uses all rows."""
-        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), memory.available())
+        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
         if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
             few = min(n_inducing, points_or_neighbours.POINTS)
@@ -140,17 +140,17 @@ class Measurements(OneStep):
     def _stages_of_points(self, plan, table, n_inducing, is_open):
         if not is_open:
             sizes_of_q = plan.n_latent(table), n_inducing, 0
-            yield requirements.of_points("the one step on all rows", plan, requirements.ONE_STEP, *sizes_of_q)
+            yield sizes.of_points("the one step on all rows", plan, sizes.ONE_STEP, *sizes_of_q)
         if plan.n_neighbours not in ("auto", 0):
-            yield requirements.of_neighbours(plan, table)
+            yield sizes.of_neighbours(plan, table)
 
     def _stage_of_mean(self, plan, table, n_inducing):
         n_bytes = row_means.n_bytes(table.n_rows, table.n_targets)
-        return requirements.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
+        return sizes.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
     def sees_all_rows(self, plan, n_rows, table):
         # If the mean uses all rows, a kernel trained by neighbours may have too little noise for it.
-        too_many = sizes.are_too_many(n_rows, table.n_targets, memory.available())
+        too_many = sizes.are_too_many(n_rows, table.n_targets, plan.n_bytes)
         return too_many and plan.n_neighbours != 0 and self._is_open(plan, table)
 
     def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
@@ -189,12 +189,12 @@ def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
         return False
     share = functools.partial(sizes.share, kernel, table.X)
     variance = np.mean(kernel.diag(table.X[:1000]))
-    return sizes.worth_all_rows(n_rows, table.n_targets, memory.available(), share, variance, noise)
+    return sizes.worth_all_rows(n_rows, table.n_targets, plan.n_bytes, share, variance, noise)
 
 
 def _of_all_rows(stage, n_numbers, n_inducing):
     """The stage that holds ``n_numbers`` for each inducing point: its covariances with all rows."""
-    each = requirements.BYTES * n_numbers
+    each = sizes.BYTES * n_numbers
     fewer = {"would_fit": lambda n_bytes: f"n_inducing to at most {max(int(n_bytes / each), 1)}"}
     return stage._replace(name="the covariance of all rows with the points", n_bytes=each * n_inducing, **fewer)
 
@@ -226,7 +226,7 @@ class Counts(OneStep):
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
         sizes_of_q = plan.n_latent(table), n_inducing, 0
-        stage = requirements.of_points("the solution for counts", plan, requirements.ONE_STEP, *sizes_of_q)
+        stage = sizes.of_points("the solution for counts", plan, sizes.ONE_STEP, *sizes_of_q)
         return stage, _of_all_rows(stage, sizes.ARRAYS_OF_COUNTS * bucket(table.n_rows), n_inducing)
 
     def solve(self, parameters, constants, table, plan, random_state):
@@ -263,7 +263,7 @@ class Labels(OneStep):
 
     def _with_points(self, plan, table):
         """There are fewer inducing points if there are further points for the means."""
-        n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, memory.available()
+        n_rows, n_mean, n_bytes = table.n_rows, plan.n_mean_inducing, plan.n_bytes
         share = functools.cache(functools.partial(sizes.share, plan.kernels[0], table.sample.X))
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
         few = sizes.n_inducing_of_labels(n_rows, n_bytes)
@@ -277,7 +277,7 @@ class Labels(OneStep):
         return plan._replace(n_inducing=few if n_mean else n_inducing)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
-        stage = requirements.of_points("the solution for class labels", plan, requirements.ONE_STEP, 1, n_inducing, 0)
+        stage = sizes.of_points("the solution for class labels", plan, sizes.ONE_STEP, 1, n_inducing, 0)
         return stage, _of_all_rows(stage, sizes.ARRAYS_OF_LABELS * table.n_rows, n_inducing)
 
     def _stage_of_mean(self, plan, table, n_inducing):
@@ -290,7 +290,7 @@ class Labels(OneStep):
             return f"n_mean_inducing to at most {max(int(most), 0)}"
 
         n_bytes = sizes.n_bytes_of_further(n_rows, n_inducing, n_further)
-        return requirements.of_mean(plan, n_further, n_bytes, would_fit)
+        return sizes.of_mean(plan, n_further, n_bytes, would_fit)
 
     def prior_mean(self, plan, y, weight):
         return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)

@@ -12,8 +12,8 @@ from ...step.algorithm import SOLVERS
 from ...step.chunk import STEPS_PER_CALL
 from ...training.batches import bucket
 from ...variational.bases import BASES
-from .. import requirements, sizes
-from ..started import is_fixed, is_set, with_noise
+from .. import sizes
+from ..targets import is_set, with_noise
 
 # Least noise at which steps start: with less, the rounding of single precision costs many nats a row.
 _LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}
@@ -73,18 +73,18 @@ class Steps:
         return plan._replace(n_inducing=sizes.OF_STEPS)
 
     def stages(self, plan, table):
-        """A `requirements.Stage` for each part that is known to be large."""
-        algorithm, n_inducing = plan.settings.algorithm, requirements.n_inducing(plan, table)
+        """A `sizes.Stage` for each part that is known to be large."""
+        algorithm, n_inducing = plan.settings.algorithm, sizes.known_n_inducing(plan, table)
         n_mean = 0 if plan.n_mean_inducing == "auto" else min(plan.n_mean_inducing, table.n_rows)
-        n_latent, of_points = plan.n_latent(table), requirements.of_points
+        n_latent, of_points = plan.n_latent(table), sizes.of_points
         shape = n_latent, n_inducing, n_mean if BASES[plan.basis].second_part else 0
-        yield requirements.batches(plan, table, n_inducing + (0 if algorithm.solves_mean else n_mean))
-        yield of_points("a training step", plan, requirements.STEP, *shape)
-        yield of_points("the state of predictions", plan, requirements.PREDICTION, *shape)
+        yield sizes.batches(plan, table, n_inducing + (0 if algorithm.solves_mean else n_mean))
+        yield of_points("a training step", plan, sizes.STEP, *shape)
+        yield of_points("the state of predictions", plan, sizes.PREDICTION, *shape)
         if algorithm.mean_solver == "natural":
-            yield of_points("the metric of the mean", plan, requirements.STEP, 1, 0, n_mean)
+            yield of_points("the metric of the mean", plan, sizes.STEP, 1, 0, n_mean)
         if algorithm.solves_mean and n_mean:
-            yield of_points("the solution for the mean", plan, requirements.MEAN_SOLVE, n_latent, n_inducing, n_mean)
+            yield of_points("the solution for the mean", plan, sizes.MEAN_SOLVE, n_latent, n_inducing, n_mean)
 
     def sees_all_rows(self, plan, n_rows, table):
         """Whether kernels are trained by neighbours (`dense`); ``table`` has some of the ``n_rows`` rows."""
@@ -144,7 +144,7 @@ class Steps:
 
     def calibrates(self, likelihood):
         """Whether predictions are calibrated by default: not if the user fixes the noise, which is then known."""
-        return not self.trains and not is_fixed(likelihood)
+        return not self.trains and not likelihood.fixed
 
     def calibration(self, plan):
         """How predictions are calibrated: by "cavities" for labels, by "errors" for measurements, or None."""
