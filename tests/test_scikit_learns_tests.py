@@ -1,8 +1,9 @@
 """scikit-learn's own tests of its Gaussian processes, run against this package through thin adapters.
 
 The adapters only translate arguments and names: ``alpha`` is a fixed noise, ``optimizer`` says whether L-BFGS maximises
-the evidence (of labels the bound), and every row is an inducing point. The tables at the end hold all tests that do not
-pass, with the reasons.
+the evidence (of labels the bound) or is a function that does, as in doc/coming_from.rst, and every row is an inducing
+point. A table holds all tests that do not pass, with the reasons. scikit-learn expects its 65 tests of slopes to fail,
+by the rounding of finite differences; 21 of them pass with its own regressor (version 1.9 on an x86-64), 23 here.
 """
 
 import numpy as np
@@ -19,11 +20,11 @@ class _Adapter:
     """An estimator with the constructor of scikit-learn's."""
 
     def __init__(self, estimator, kernel, optimizer, n_restarts_optimizer, random_state, **given):
-        if callable(optimizer):
-            raise TypeError("No function is an optimizer.")
+        self.kernel = 1.0 * RBF() if kernel is None else kernel
+        self._maximise = optimizer if callable(optimizer) else None
         self._model = estimator(
-            1.0 * RBF() if kernel is None else kernel,
-            optimizer="adam" if optimizer else None,
+            self.kernel,
+            optimizer="adam" if optimizer and self._maximise is None else None,
             n_restarts_optimizer=n_restarts_optimizer,
             # There nothing but restarts is drawn.
             random_state=0 if random_state is None else random_state,
@@ -36,6 +37,18 @@ class _Adapter:
 
     def __getattr__(self, name):
         return getattr(self._model, name)
+
+    def _fit(self, *rows, **known):
+        self._model.set_params(kernel=self.kernel).fit(*rows, **known)
+        if self._maximise is not None:
+            start = self._model.kernel_
+            theta, _ = self._maximise(self._loss, start.theta, start.bounds)
+            self._model.set_params(kernel=start.clone_with_theta(theta)).fit(*rows, **known)
+        return self
+
+    def _loss(self, theta, eval_gradient=True):
+        found = self._model.log_marginal_likelihood(theta, eval_gradient)
+        return (-found[0], -found[1]) if eval_gradient else -found
 
 
 class GaussianProcessRegressor(_Adapter):
@@ -54,14 +67,13 @@ class GaussianProcessRegressor(_Adapter):
         self._alpha = alpha if states_noise or np.ndim(alpha) else None
         likelihood = "gaussian" if self._alpha is not None else Gaussian(alpha, "fixed")
         # Where the noise is given, the solution in one step has the kernel of largest evidence.
-        solver = "evidence" if optimizer and not states_noise else "lbfgs"
+        solver = "evidence" if optimizer and not (states_noise or callable(optimizer)) else "lbfgs"
         given = {"normalize_y": normalize_y, "likelihood": likelihood, "solver": solver, "tol": 1e-12}
         super().__init__(NGDSVGPRegressor, kernel, optimizer, n_restarts_optimizer, random_state, **given)
 
     def fit(self, X, y):
         # There a single column is squeezed.
-        self._model.fit(X, y[:, 0] if y.shape[1:] == (1,) else y, alpha=self._alpha)
-        return self
+        return self._fit(X, y[:, 0] if y.shape[1:] == (1,) else y, alpha=self._alpha)
 
     @property
     def _y_train_std(self):
@@ -76,9 +88,10 @@ class GaussianProcessClassifier(_Adapter):
         super().__init__(NGDSVGPClassifier, kernel, optimizer, n_restarts_optimizer, random_state, **given)
 
     def fit(self, X, y):
-        # L-BFGS moves q as well, which takes long for several classes.
-        self._model.set_params(solver="lbfgs" if len(np.unique(y)) == 2 else "evidence").fit(X, y)
-        return self
+        # L-BFGS moves q as well, which takes long for several classes; a solution in one step moves the kernel.
+        slowly = len(np.unique(y)) == 2 or self._maximise is not None
+        self._model.set_params(solver="lbfgs" if slowly else "evidence")
+        return self._fit(X, y)
 
     def latent_mean_and_variance(self, X):
         mean, std = self._model.predict_latent(X, return_std=True)
@@ -87,7 +100,6 @@ class GaussianProcessClassifier(_Adapter):
 
 _ROWS = "rows of X are vectors of numbers"
 _CHANGES_NOTHING = "log_marginal_likelihood has no clone_kernel: it changes nothing of the fit"
-_OPTIMIZER = "no function is an optimizer; optax has others"
 _BOUNDS = "a value outside of its bounds is refused, and one warning names all that end at a bound, in other words"
 
 _N_TARGETS = "there is no n_targets: before y is seen there is one output"
@@ -99,7 +111,6 @@ DIFFERENT = {
         "test_lml_without_cloning_kernel": _CHANGES_NOTHING,
         "test_random_starts": "starts are compared after some iterations, and one is taken if it is clearly better",
         "test_y_multioutput": "draws have the noise of variance alpha, independent of other draws",
-        "test_custom_optimizer": _OPTIMIZER,
         "test_gpr_correct_error_message": "a noise of zero is refused in other words, before a factor fails",
         "test_warning_bounds": _BOUNDS,
         "test_gpr_fit_error": "refused in other words, which name the argument and the value",
@@ -118,7 +129,6 @@ DIFFERENT = {
         "test_lml_without_cloning_kernel": _CHANGES_NOTHING,
         "test_converged_to_local_maximum[kernel2]": "L-BFGS moves q as well, and ends at a slope above 1e-4",
         "test_random_starts": "further starts are compared by regression of the labels, not by this bound",
-        "test_custom_optimizer": _OPTIMIZER,
         "test_warning_bounds": _BOUNDS,
         "test_gpc_fit_error": "no word of a CompoundKernel: it is one of many kernels that are unknown here",
         "test_gpc_latent_mean_and_variance_complain": "predict_latent has a function for each class, however many",
