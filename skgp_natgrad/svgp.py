@@ -270,9 +270,9 @@ def train(
 def _with_few_rows(state, constants, table, plan):
     """The result of few more rows of a stream, for which the hyperparameters stay."""
     with threads.single_threaded(len(constants.masks.Z)):
-        optimum = added_rows.solve(state.parameters, constants, table)
+        optimum, factors = added_rows.solve(state.parameters, constants, table)
     found = of_training(_solved(state, optimum, optimum.elbo), constants)
-    return found._replace(previous=found.previous._replace(untrained=plan.untrained))
+    return found._replace(previous=found.previous._replace(untrained=plan.untrained, factors=factors))
 
 
 def _solved(state, optimum, bounds):
