@@ -32,7 +32,7 @@ from .start import choice, dispersion, few_rows, placement, shared
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
-from .start.following import forgotten, is_contradicted, rescaled
+from .start.following import forgotten, is_contradicted, is_surprised, rescaled
 from .start.from_rows import with_best_q
 from .start.inducing_points import METHODS as INDUCING_INITS
 from .start.left_out import leave_one_out
@@ -110,6 +110,7 @@ __all__ = [
     "is_collapsed",
     "is_contradicted",
     "is_solved_at_once",
+    "is_surprised",
     "is_transformation",
     "joined",
     "leave_one_out",

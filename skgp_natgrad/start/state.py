@@ -236,7 +236,7 @@ def _factors(previous):
 
 
 def _for_few_rows(plan, table, previous, factors, Z):
-    """The old points ``Z`` (M, D); or the best of these and a few rows, if a row tells more than some old point."""
+    """The old points ``Z`` (M, D); or the best of these and of the rows that tell more than some old point."""
     if plan.n_inducing is not None and not isinstance(plan.inducing_init, str):
         return Z
     X, parameters, Z_old = table.sample.X, previous.parameters, previous.whitened_by.points.Z
@@ -244,16 +244,19 @@ def _for_few_rows(plan, table, previous, factors, Z):
     little = _LITTLE * np.exp(np.min(parameters.raw_likelihood.variance))
     is_full = plan.n_inducing is not None and len(Z) >= plan.n_inducing
 
-    def tells_more(kernel, factor):
+    def of_kernel(kernel, factor):
         A = factor.inverse
         # The diagonal of the inverse covariance is one over the variance of each point given the others.
         least = _MORE / np.square(A[:, : len(Z)]).sum(0).max() if is_full else 0.0
         unexplained = kernel.diag(X) - np.square(A @ kernel(Z_old, X)).sum(0)
-        return unexplained.max() > max(little, least)
+        return unexplained - max(little, least)
 
-    if not any(map(tells_more, now, factors)):
+    tells = np.max(list(map(of_kernel, now, factors)), axis=0)
+    rows = np.sort(np.argsort(-tells, kind="stable")[: plan.n_inducing])
+    rows = rows[tells[rows] > 0.0]
+    if not len(rows):
         return Z
-    both = inducing_points.distinct_rows(np.concatenate([Z, X]))
+    both = inducing_points.distinct_rows(np.concatenate([Z, X[rows]]))
     if plan.n_inducing is None or len(both) <= plan.n_inducing:
         return both
     return inducing_points.thinned(both, common_kernel(plan, parameters), plan.n_inducing)
