@@ -32,7 +32,7 @@ from .start import choice, dispersion, few_rows
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
-from .start.following import forgotten, is_contradicted, rescaled
+from .start.following import forgotten, is_contradicted, is_surprised, rescaled
 from .start.from_rows import (
     MarginalLikelihood,
     has_marginal_likelihood,
@@ -115,6 +115,7 @@ __all__ = [
     "is_collapsed",
     "is_contradicted",
     "is_solved_at_once",
+    "is_surprised",
     "is_transformation",
     "joined",
     "leave_one_out",
@@ -274,9 +275,9 @@ def train(
 def _with_few_rows(state, constants, table, plan):
     """The result of few more rows of a stream, for which the hyperparameters stay."""
     with threads.single_threaded(len(constants.masks.Z)):
-        optimum = added_rows.solve(state.parameters, constants, table)
+        optimum, factors = added_rows.solve(state.parameters, constants, table)
     found = of_training(_solved(state, optimum, optimum.elbo), constants)
-    return found._replace(previous=found.previous._replace(untrained=plan.untrained))
+    return found._replace(previous=found.previous._replace(untrained=plan.untrained, factors=factors))
 
 
 def _solved(state, optimum, bounds):

@@ -59,13 +59,49 @@ def test_a_row_more_gives_the_exact_process(kernel, little, rtol, monkeypatch):
     assert model.elbo_ == pytest.approx(gain, abs=1e-3 + 10.0 * rtol)
 
 
-@pytest.mark.slow
-def test_rows_that_weigh_more_than_a_hundredth_train_again():
-    model = NGDSVGPRegressor(RBF(), max_iter=30, **AS_GIVEN).fit(X, Y)
-    theta, n_iter = model.kernel_.theta, []
-    for i in range(3):
-        model.partial_fit(NEW[i : i + 1], OF_NEW[i : i + 1])
-        n_iter.append(model.n_iter_)
-    # 1 of 150; 2 of 151, which train; and 1 of 152.
-    assert n_iter == [1, 30, 1]
-    assert np.all(model.kernel_.theta != theta)
+def rows_of(size, rng, noise=0.2):
+    rows = rng.uniform(-3.0, 3.0, size=(size, 2))
+    return rows, np.sin(rows).sum(1) + noise * rng.normal(size=size)
+
+
+def iterations(sizes, noise=0.2):
+    """The number of iterations of each call with a part of so many rows, after a fit of 240."""
+    rng = np.random.default_rng(0)
+    model = NGDSVGPRegressor(RBF(), n_inducing=40, likelihood=Gaussian(0.04), max_iter=30, **AS_GIVEN)
+    model.fit(*rows_of(240, rng))
+    return [model.partial_fit(*rows_of(size, rng, noise)).n_iter_ for size in sizes]
+
+
+def test_a_part_of_many_rows_gives_the_exact_process():
+    """A tenth of the rows before it, with points at the rows that the others do not explain."""
+    rng = np.random.default_rng(1)
+    many = rng.uniform(-4.0, 4.0, size=(15, 2))
+    y, at = np.sin(many).sum(1) + 0.2 * rng.normal(size=15), RNG.normal(size=(30, 2))
+    model = NGDSVGPRegressor(ConstantKernel() * RBF([1.0, 1.0]), **AS_GIVEN).fit(X, Y).partial_fit(many, y)
+    assert model.n_iter_ == 1
+    found, deviation = model.predict_latent(at, return_std=True)
+    expected = exact(model, np.concatenate([X, many]), np.append(Y, y)).predict(at, return_std=True)
+    assert_allclose(found, expected[0], rtol=2e-3, atol=2e-3)
+    assert_allclose(deviation, expected[1], rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        # A part of more than a tenth.
+        ([24, 30], [1, 30]),
+        # More than 240 since the first fit; the next ones are counted from there.
+        ([24] * 12, [1] * 10 + [30, 1]),
+        # Single rows never do: the noise of one would become that of the model.
+        ([24] * 10 + [1, 1], [1] * 12),
+    ],
+    ids=str,
+)
+def test_small_parts_train_when_as_many_rows_have_come(sizes, expected):
+    assert iterations(sizes) == expected
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.02, 30), (0.2, 1), (0.6, 30)])
+def test_a_small_part_with_another_noise_trains(noise, expected):
+    assert iterations([24], noise) == [expected]
+    assert iterations([12], noise) == [1]

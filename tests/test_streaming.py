@@ -18,7 +18,7 @@ from skgp_natgrad.estimators.fitting import continuing
 from skgp_natgrad.likelihoods import Gaussian, Ordinal, Poisson
 from skgp_natgrad.training import batches
 from skgp_natgrad.variational import bound as bounds
-from skgp_natgrad.variational import gaussian, natural_gradient, streaming
+from skgp_natgrad.variational import gaussian, natural_gradient, points, streaming
 from skgp_natgrad.variational import model as model_parts
 
 from .conftest import JITTER, make_problem, random_gaussian
@@ -42,11 +42,15 @@ def jittered(K):
     return K + JITTER * np.diag(K).mean() * np.eye(len(K))
 
 
+def factor_of(K):
+    L = np.linalg.cholesky(jittered(K))
+    return points.Factor(L, np.linalg.inv(L), JITTER)
+
+
 def random_site(rng, old=OLD[:1], n_latent=2, size=5, Z_new=None):
     """A site at points and under kernels of its own, and the points and q that left it; None for the same points."""
     Z, q = rng.normal(size=(size, 3)), jax.tree.map(np.asarray, random_gaussian(rng, n_latent, size))
-    whiten = np.stack([np.linalg.inv(np.linalg.cholesky(jittered(kernel(Z)))) for kernel in old])
-    return streaming.of_posterior(Z, whiten, q, Z if Z_new is None else Z_new), Z, q
+    return streaming.of_posterior(Z, [factor_of(kernel(Z)) for kernel in old], q, Z if Z_new is None else Z_new), Z, q
 
 
 def expected_log_density(mean, cov, at, spread):
@@ -150,7 +154,7 @@ def test_negative_curvature_is_left_out_of_a_site():
     precision = np.diag([3.0, 0.5])[None]
     mean = np.array([[1.0, 2.0]])
     q = random_gaussian(np.random.default_rng(0), 1, 2)._replace(mean=mean, precision=precision)
-    site = streaming.of_posterior(np.zeros((2, 1)), np.eye(2)[None], q, np.ones((2, 1)))
+    site = streaming.of_posterior(np.zeros((2, 1)), [points.Factor(np.eye(2), np.eye(2), 0.0)], q, np.ones((2, 1)))
     assert_allclose(site.precision[0], np.diag([2.0, 0.0]), atol=1e-15)
     assert_allclose(np.linalg.solve(np.eye(2) + site.precision[0], site.nat1[0]), mean[0])
 
@@ -516,10 +520,9 @@ def test_the_past_in_other_units_is_the_same_past(rng, x64):
     """Under a kernel and of functions in the same units nothing changes; and so do there and back."""
     Z, q = rng.normal(size=(6, 3)), jax.tree.map(np.asarray, random_gaussian(rng, 2, 6))
     ratio, kernel = np.array([1e-2, 1e-2]), 1.4 * RBF(0.8)
-    whiten = np.linalg.inv(np.linalg.cholesky(jittered(kernel(Z))))[None]
     new = rng.normal(size=(7, 3))
-    past = streaming.of_posterior(Z, whiten, q, new)
-    moved = streaming.of_posterior(Z, whiten, streaming.in_units(q, ratio), new)
+    past = streaming.of_posterior(Z, [factor_of(kernel(Z))], q, new)
+    moved = streaming.of_posterior(Z, [factor_of(kernel(Z))], streaming.in_units(q, ratio), new)
     of_old, of_new = (
         best_q(site, (kernels.from_sklearn(k, 3).value,), new, np.ones(7), JITTER)
         for site, k in ((past, kernel), (moved, 1e-4 * kernel))

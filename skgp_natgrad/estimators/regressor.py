@@ -131,8 +131,9 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         On an unfitted estimator it is the same as `fit` with ``solver="ngd"``. In later calls the earlier rows enter
         through their posterior at its inducing points [1]_. The inducing points are chosen anew from the old points and
         the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
-        trained; with Gaussian noise, rows that weigh less than a hundredth of all before since then are added without
-        that. The scale of X stays that of the first call, whose rows should therefore be typical. The scale of y is
+        trained. With Gaussian noise, a part that weighs at most a tenth of all before is added in closed form instead,
+        unless it has 20 rows or more, and either errors of another size than predicted or, with the parts since the
+        last training, a larger weight than all before these. The scale of X stays that of the first call, whose rows should therefore be typical. The scale of y is
         changed if the new rows are more than twice as large, or less than a third. If they contradict the earlier rows,
         the earlier posterior is discarded, with a warning.
 
@@ -158,8 +159,8 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         ``objective="predictive"``. Mean-only points that ``n_inducing="auto"`` added are dropped: only the posterior at
         the inducing points is carried on.
 
-        Each call trains for up to ``max_iter`` iterations, so that a few large
-        batches are better than many small ones. The likelihood's parameters,
+        A call that trains does so for up to ``max_iter`` iterations, so that a few large
+        batches are better than many of half the size. The likelihood's parameters,
         including the noise, are trained only on the rows of that call.
         ``elbo_`` is then a bound on the log evidence of the new rows given the
         earlier ones. If the first call calibrated the standard deviation (``calibrate``), later calls keep its factor.

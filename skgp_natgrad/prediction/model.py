@@ -89,7 +89,7 @@ class Model(NamedTuple):
         return Model((self.dispersion.kernel,), Gaussian(), self.dispersion.posterior)
 
 
-def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float]:
+def condition(state: Any, constants: Constants, plan: Any, factors: Any = None) -> tuple[Model, float]:
     """Return the model that predicts, from a state of training.
 
     Parameters
@@ -97,6 +97,8 @@ def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float
     state : State
     constants : Constants
     plan : Plan
+    factors : tuple of Factor, optional
+        Those of the inducing points, if they are at hand.
 
     Returns
     -------
@@ -119,7 +121,7 @@ def condition(state: Any, constants: Constants, plan: Any) -> tuple[Model, float
     """
     parameters = state.parameters
     with _device.computation(plan.device), threads.single_threaded(state.q.mean.shape[-1]):
-        posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants)
+        posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants, factors)
         posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
         posterior = reduced(posterior)
     values = jax.tree.map(np.exp, parameters.log_kernels)

@@ -63,23 +63,23 @@ class Posterior(NamedTuple):
         return self if self.reduction is None else self._replace(whiten=None)
 
 
-def condition(basis, parameters, q, constants):
+def condition(basis, parameters, q, constants, factors=None):
     """Return the `Posterior` of trained parameters, and the absolute jitter it needed."""
     if basis == "orthogonal":
-        return _condition_in_place(parameters, q, constants)
+        return _condition_in_place(parameters, q, constants, factors)
     return _condition(basis, parameters, q, constants)
 
 
-def _condition_in_place(parameters, q, constants):
+def _condition_in_place(parameters, q, constants, factors):
     """The `Posterior` of the orthogonal basis."""
     Z, Z_mean, mask = map(np.asarray, (parameters.points.Z, parameters.points.Z_mean, constants.masks.Z))
     a = np.asarray(parameters.weights.a) * np.asarray(constants.masks.Z_mean)
-    alpha, factors = [], []
-    for log_kernel, latents in by_kernel(parameters.log_kernels, len(q.mean)):
-        factors.append(factorise_in_place(log_kernel, Z, mask, constants.jitter))
+    alpha = []
+    factors = factors or [factorise_in_place(each, Z, mask, constants.jitter) for each in parameters.log_kernels]
+    for (log_kernel, latents), factor in zip(by_kernel(parameters.log_kernels, len(q.mean)), factors, strict=True):
         # Less what the inducing points explain of the further points' part (eq. 11).
-        explained = weighted_covariances(log_kernel, Z, Z_mean, a[latents]) * mask @ factors[-1].inverse.T
-        alpha.append((np.asarray(q.mean[latents]) - explained) @ factors[-1].inverse * mask)
+        explained = weighted_covariances(log_kernel, Z, Z_mean, a[latents]) * mask @ factor.inverse.T
+        alpha.append((np.asarray(q.mean[latents]) - explained) @ factor.inverse * mask)
     roots = [in_place.definite_cholesky(np.asarray(each)) for each in q.precision]
     whiten, root_S = (np.stack(each) for each in ([factor.inverse * mask for factor in factors], roots))
     for root in root_S:

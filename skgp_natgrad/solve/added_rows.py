@@ -21,7 +21,7 @@ from .system import BLOCK_ROWS, Prior, covariances_of, gaussian_of, sums_of
 
 
 def solve(parameters, constants, table):
-    """The `Optimum` of the past and of all rows of a table.
+    """The `Optimum` of the past and of all rows of a table, and the `Factor` of each kernel.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ def solve(parameters, constants, table):
         With a past.
     table : Table
     """
-    Z, mask = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z)
-    factors = [factorise_in_place(each, Z, mask, constants.jitter) for each in parameters.log_kernels]
-    prior = Prior(Z, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
-    sums = sums_of(parameters, prior, constants, table, min(bucket(table.n_rows), BLOCK_ROWS))
+    Z, mask, factors = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z), constants.past.factors
+    if not np.array_equal(constants.past.Z, Z):
+        factors = tuple(factorise_in_place(each, Z, mask, constants.jitter) for each in parameters.log_kernels)
+    sums = sums_of(parameters, Prior.of(Z, mask, factors), constants, table, min(bucket(table.n_rows), BLOCK_ROWS))
     log_noise = np.ravel(parameters.raw_likelihood.variance)
     noise = np.exp(log_noise)
     nat1, precision, constant = _carried(constants.past, parameters, mask, factors)
@@ -44,7 +44,7 @@ def solve(parameters, constants, table):
     q = gaussian_of(nat1, precision, list(map(in_place.definite_cholesky, precision)))
     of_rows = sums.weight * (LOG_2PI + log_noise) + sums.log_widening + (sums.square + sums.residual) / noise
     bound = constant + 0.5 * ((q.nat1 * q.mean).sum(1) + q.log_det_cov - of_rows).sum()
-    return Optimum(q, parameters, np.array([float(bound)]), Average(float("nan"), 0.0))
+    return Optimum(q, parameters, np.array([float(bound)]), Average(float("nan"), 0.0)), factors
 
 
 def _carried(past, parameters, mask, factors):
@@ -54,10 +54,10 @@ def _carried(past, parameters, mask, factors):
         return np.asarray(past.nat1), T + np.eye(len(Z)), float(past.constant)
     nat1, precision = np.zeros((len(T), len(Z))), np.zeros((len(T), len(Z), len(Z)))
     pairs = by_kernel(parameters.log_kernels, len(T))
-    for (log_kernel, latents), factor, whiten in zip(pairs, factors, past.whiten, strict=True):
+    for (log_kernel, latents), factor, old in zip(pairs, factors, past.factors, strict=True):
         across = np.asarray(covariances_of(log_kernel, Z, mask, past.Z)[0])
         across = across + factor.jitter * past.goes_on * mask[:, None]
-        B = in_place.lower_product(factor.inverse, across) @ whiten.T
+        B = in_place.lower_product(factor.inverse, across) @ old.inverse.T
         nat1[latents] = past.nat1[latents] @ B.T
         precision[latents] = [in_place.mirrored(B @ each @ B.T) for each in T[latents]]
     # tr(T (I - B^T B)): what the present points do not explain of the old ones, under an unchanged kernel.

@@ -27,11 +27,12 @@ from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
 from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
+from ..variational.points import factorise_in_place
 from . import noise_search, row_means
 from .held_out_labels import Gain
 from .left_out import held_out_rows, left_out_rows, widths
 from .noise_search import search_noise
-from .system import Means, gaussian_of, prior_of, sums_of, weights_of
+from .system import Means, Prior, gaussian_of, prior_of, sums_of, weights_of
 
 # Range of the search for the noise, in logarithms around its start, which is the noise of the exact process: a model on
 # few inducing points has more.
@@ -141,9 +142,11 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
 
 
 def best_q(parameters, constants, table):
-    """The best q of all rows for the hyperparameters as they are, on the inducing points."""
-    prior = prior_of(parameters, constants.masks, constants.jitter)
-    return _best_q(sums_of(parameters, prior, constants, table), np.ravel(parameters.raw_likelihood.variance))[0]
+    """The best q of all rows for the hyperparameters as they are, on the inducing points, and its `Factor`s."""
+    Z, mask = parameters.points.Z, constants.masks.Z
+    factors = tuple(factorise_in_place(each, Z, mask, constants.jitter) for each in parameters.log_kernels)
+    sums = sums_of(parameters, Prior.of(Z, mask, factors), constants, table)
+    return _best_q(sums, np.ravel(parameters.raw_likelihood.variance))[0], factors
 
 
 def _best_q(sums, log_noise):

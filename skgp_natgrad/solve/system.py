@@ -50,6 +50,11 @@ class Prior(NamedTuple):
     root: jax.Array
     whiten: jax.Array
 
+    @classmethod
+    def of(cls, points, mask, factors):
+        """The prior of points with a `Factor` for each kernel."""
+        return cls(points, mask, *(np.stack([getattr(each, name) for each in factors]) for name in ("L", "inverse")))
+
     def multiplied(self, factor):
         """The prior under kernels multiplied by ``factor``."""
         return self._replace(root=self.root * factor**0.5, whiten=self.whiten / factor**0.5)
@@ -102,7 +107,7 @@ def prior_of(parameters, masks, jitter):
     if len(further):
         return _prior_of(parameters, masks, jitter)
     factors = [factorise_in_place(log_kernel, points, mask, jitter) for log_kernel in parameters.log_kernels]
-    return Prior(points, mask, *(np.stack([getattr(factor, name) for factor in factors]) for name in ("L", "inverse")))
+    return Prior.of(points, mask, factors)
 
 
 @once_jit

@@ -1,4 +1,4 @@
-"""The past of a stream in other units of y, and whether new rows contradict it.
+"""The past of a stream in other units of y, and whether new rows contradict it or surprise its hyperparameters.
 
 The latent functions scale with the units of y, so that their posterior from earlier rows can be converted to other
 units exactly. The hyperparameters keep their numbers, now in the new units, and so does the share of the noise.
@@ -9,13 +9,17 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+from scipy import special
 
 from .._backend import device as _device
 from .._backend import threads
 from .._backend.device import quick_jit
+from .._backend.types import Device
+from ..prediction.model import Model, distribution
+from ..prediction.quantiles import cumulative
 from ..step.algorithm import Algorithm
 from ..training import loop
-from ..training.batches import batch
+from ..training.batches import Table, batch
 from ..training.loop import Settings
 from ..training.schedules import Auto, Constant
 from ..variational import bound, gaussian, streaming
@@ -26,6 +30,8 @@ _ROWS, _STEPS = 1000, 50
 # New rows contradict the earlier ones if these make their fit worse by so many nats per unit of weight, and in all. New
 # rows elsewhere in X are still fitted well, even if they are unlikely under the prior.
 _EACH, _ALL = 0.25, 10.0
+# A normal score of a target is no larger.
+_FURTHEST = 10.0
 
 
 def rescaled(previous, ratio, prior_mean):
@@ -88,6 +94,33 @@ def is_contradicted(plan, table, previous, posterior, latents, random_state):
     with _device.computation(plan.device), threads.single_threaded(len(previous.parameters.points.Z)):
         lost = fit_of(forgotten(plan, rows, previous, latents)) - fit_of(previous)
     return bool(lost > max(_ALL, _EACH * rows.total_weight))
+
+
+def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
+    """Whether another deviation would raise the density of the targets by as much as a contradiction costs.
+
+    With z the normal scores of n targets under their predicted distributions, a factor of the deviation of z gains at
+    most n (s^2 - 1 - log s^2) / 2 nats, where s^2 is the mean of z^2.
+
+    Parameters
+    ----------
+    model : Model
+    table : Table
+        Rows that it has not seen, in its units.
+    device : str
+
+    Returns
+    -------
+    found : bool
+    """
+    likelihood, *moments, known = distribution(model, table.X, device, None, table.offset, table.known)
+    seen = ~np.isnan(table.y) & (table.weight > 0.0)
+    score = special.ndtri(cumulative(likelihood, *moments, np.where(seen, table.y, 0.0), known))
+    square = np.where(seen, np.clip(score, -_FURTHEST, _FURTHEST) ** 2, 0.0)
+    n = np.maximum(seen.sum(1), 1)
+    ratio = np.maximum(square.sum(1) / n, np.finfo(float).tiny)
+    gain = np.where(seen.any(1), 0.5 * n * (ratio - 1.0 - np.log(ratio)), 0.0)
+    return bool(gain.sum() > max(_ALL, _EACH * seen.sum()))
 
 
 @quick_jit

@@ -78,8 +78,8 @@ def with_best_q(plan: Plan, table: Table, previous: Previous) -> Previous:
     fixed = 2 * (tuple(parameters[:2]),)
     constants = Constants(fixed, masks, previous.prior_mean, 1.0, previous.weight, previous.jitter, 0.0)
     with _device.computation(plan.device), threads.single_threaded(len(masks.Z)):
-        q = closed_form.best_q(parameters, constants, table)
-    return previous._replace(q=q, parameters=parameters, whitened_by=parameters, masks=masks)
+        q, factors = closed_form.best_q(parameters, constants, table)
+    return previous._replace(q=q, parameters=parameters, whitened_by=parameters, masks=masks, factors=factors)
 
 
 class MarginalLikelihood(NamedTuple):

@@ -25,7 +25,7 @@ from ..training.shares import gathered, total
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
-from ..variational.points import Masks, factorise_in_place
+from ..variational.points import Factor, Masks, factorise_in_place
 from . import inducing_points, sizes
 
 # Largest initial latent variance, for latent functions that are logarithms: expectations do not explode. And the
@@ -56,6 +56,8 @@ class Previous(NamedTuple):
     jitter : float
     untrained : float
         The part of this weight that came after the last training of the hyperparameters.
+    factors : tuple of Factor, optional
+        That whiten ``q``, if they are at hand.
     """
 
     q: gaussian.Gaussian | None
@@ -66,6 +68,7 @@ class Previous(NamedTuple):
     weight: float
     jitter: float
     untrained: float = 0.0
+    factors: tuple[Factor, ...] | None = None
 
 
 def previous_of(state, constants):
@@ -234,19 +237,18 @@ def _differ(first, second):
 def _follow(plan, table, previous, constants, random_state):
     """The start for the next rows of a stream: q, the parameters and the constants."""
     parameters, n_inducing = previous.parameters, plan.n_inducing
-    log_kernels, Z_old, mask = previous.whitened_by.log_kernels, previous.whitened_by.points.Z, previous.masks.Z
-    whiten = [factorise_in_place(each, Z_old, mask, previous.jitter).inverse * mask for each in log_kernels]
+    Z_old, factors = previous.whitened_by.points.Z, _factors(previous)
     kernels_now = jax.tree.map(np.exp, parameters.log_kernels)
     Z = parameters.points.Z[: int(previous.masks.Z.sum())]
     if plan.untrained:
-        Z = _for_few_rows(plan, table, previous, whiten, Z)
+        Z = _for_few_rows(plan, table, previous, factors, Z)
     elif n_inducing is None or isinstance(plan.inducing_init, str):
         share = previous.weight / (previous.weight + table.total_weight)
         share = share if plan.route.init_method(plan) == "k-means" else None
         Z = inducing_points.follow(Z, table.sample.X, common_kernel(plan, parameters), n_inducing, random_state, share)
     sizes.require_points(plan, plan.n_latent(table), len(Z))
     points, masks = inducing_points.padded((Z, parameters.points.Z_mean), (n_inducing or bucket(len(Z)), 0))
-    past = streaming.of_posterior(Z_old, np.stack(whiten), previous.q, points.Z, plan.likelihood.conjugate)
+    past = streaming.of_posterior(Z_old, factors, previous.q, points.Z, plan.likelihood.conjugate)
     q = previous.q
     if not plan.untrained:
         q = streaming.best_q(past, kernels_now, points.Z, masks.Z, constants.jitter)
@@ -254,8 +256,15 @@ def _follow(plan, table, previous, constants, random_state):
     return q, parameters._replace(points=points), constants
 
 
-def _for_few_rows(plan, table, previous, whiten, Z):
-    """The old points ``Z`` (M, D); or the best of these and a few rows, if a row tells more than some old point."""
+def _factors(previous):
+    """The `Factor` of each kernel that whitens q, its inverse without masked points."""
+    log_kernels, Z, mask = previous.whitened_by.log_kernels, previous.whitened_by.points.Z, previous.masks.Z
+    found = previous.factors or [factorise_in_place(each, Z, mask, previous.jitter) for each in log_kernels]
+    return [each._replace(inverse=each.inverse * mask) for each in found]
+
+
+def _for_few_rows(plan, table, previous, factors, Z):
+    """The old points ``Z`` (M, D); or the best of these and of the rows that tell more than some old point."""
     if plan.n_inducing is not None and not isinstance(plan.inducing_init, str):
         return Z
     X, parameters, Z_old = table.sample.X, previous.parameters, previous.whitened_by.points.Z
@@ -263,15 +272,19 @@ def _for_few_rows(plan, table, previous, whiten, Z):
     little = _LITTLE * np.exp(np.min(parameters.raw_likelihood.variance))
     is_full = plan.n_inducing is not None and len(Z) >= plan.n_inducing
 
-    def tells_more(kernel, A):
+    def of_kernel(kernel, factor):
+        A = factor.inverse
         # The diagonal of the inverse covariance is one over the variance of each point given the others.
         least = _MORE / np.square(A[:, : len(Z)]).sum(0).max() if is_full else 0.0
         unexplained = kernel.diag(X) - np.square(A @ kernel(Z_old, X)).sum(0)
-        return unexplained.max() > max(little, least)
+        return unexplained - max(little, least)
 
-    if not any(map(tells_more, now, whiten)):
+    tells = np.max(list(map(of_kernel, now, factors)), axis=0)
+    rows = np.sort(np.argsort(-tells, kind="stable")[: plan.n_inducing])
+    rows = rows[tells[rows] > 0.0]
+    if not len(rows):
         return Z
-    both = inducing_points.distinct_rows(np.concatenate([Z, X]))
+    both = inducing_points.distinct_rows(np.concatenate([Z, X[rows]]))
     if plan.n_inducing is None or len(both) <= plan.n_inducing:
         return both
     return inducing_points.thinned(both, common_kernel(plan, parameters), plan.n_inducing)

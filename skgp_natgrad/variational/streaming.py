@@ -43,8 +43,8 @@ class PastPosterior(NamedTuple):
     Attributes
     ----------
     Z : array of shape (M_old, D)
-    whiten : array of shape (1 or K, M_old, M_old)
-        L_old^-1 of each kernel; columns of masked points are zero.
+    factors : tuple of Factor
+        Of each kernel, with L_old^-1; its columns of masked points are zero.
     nat1 : array of shape (K, M_old)
         t, the first natural parameter.
     precision : array of shape (K, M_old, M_old)
@@ -55,7 +55,7 @@ class PastPosterior(NamedTuple):
     """
 
     Z: jax.Array
-    whiten: jax.Array
+    factors: tuple[points.Factor, ...]
     nat1: jax.Array
     precision: jax.Array
     constant: jax.Array
@@ -70,7 +70,7 @@ class ProjectedPast(NamedTuple):
     constant: jax.Array
 
 
-def of_posterior(Z_old, whiten, q, Z, is_concave=False):
+def of_posterior(Z_old, factors, q, Z, is_concave=False):
     """Return the `PastPosterior` of the data that led from the prior to ``q``, for points starting at ``Z``; in NumPy.
 
     If a likelihood is not log-concave T may have negative eigenvalues, and under
@@ -89,7 +89,7 @@ def of_posterior(Z_old, whiten, q, Z, is_concave=False):
         goes_on &= column[:, None] == old
     # If several points coincide, or are padding, each continues one old point: the first the first, and so on.
     goes_on &= np.cumsum(goes_on, axis=0) == np.cumsum(goes_on, axis=1)
-    return PastPosterior(Z_old, whiten, nat1, T, constant, goes_on.astype(float))
+    return PastPosterior(Z_old, tuple(factors), nat1, T, constant, goes_on.astype(float))
 
 
 def in_units(q, ratio):
@@ -129,9 +129,9 @@ def project(past, kernels, Z, mask, jitter):
     projected : ProjectedPast
     """
     shifts, precisions, constant = [], [], past.constant
-    for (kernel, latents), whiten in zip(points.by_kernel(kernels, len(past.nat1)), past.whiten, strict=True):
+    for (kernel, latents), factor in zip(points.by_kernel(kernels, len(past.nat1)), past.factors, strict=True):
         t, T = past.nat1[latents], past.precision[latents]
-        B, unexplained = _projection(kernel, Z, mask, past.Z, past.goes_on, whiten, jitter)
+        B, unexplained = _projection(kernel, Z, mask, past.Z, past.goes_on, factor.inverse, jitter)
         shifts.append(t @ B.T)
         precisions.append(B @ T @ B.T)
         constant = constant - 0.5 * (T * unexplained).sum()

@@ -143,7 +143,8 @@ def _n_columns(fields):
 
 def _plain_previous(previous):
     fields = previous._asdict()
-    parameters, _ = fields.pop("parameters"), fields.pop("whitened_by")
+    # The factors are made again when they are needed.
+    parameters, *_ = map(fields.pop, ("parameters", "whitened_by", "factors"))
     q = fields["q"]
     fields |= {"masks": dict(fields["masks"]._asdict()), "q": None if q is None else _packed(q)}
     fields["hyperparameters"] = [np.asarray(leaf) for leaf in jax.tree.leaves(parameters[:2])]

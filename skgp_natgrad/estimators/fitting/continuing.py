@@ -29,6 +29,7 @@ from ... import svgp
 from ...start.scale import Moments, Scale
 from ...svgp import Parameters, specification
 from ..arguments.reading import one_or_each
+from ..fitted.attributes import model_of
 from ..rows import encoding, training_table
 
 # Arguments that may change in a stream, but not at a warm start.
@@ -203,8 +204,8 @@ def _going_on(trained, start, lower, upper, started):
     return np.where(stated, start, np.clip(trained, lower, upper))
 
 
-# Rows of a stream that weigh less than this share of all since the last training do not train hyperparameters again.
-_FEW = 0.01
+# Rows of a stream that weigh less than this share of all earlier ones need not train hyperparameters again.
+_FEW = 0.1
 # y has grown, or shrunk, beyond these factors. Rows of a narrow part of X vary less than all rows.
 _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
 # Fewer rows do not show that y has shrunk or become another function, or how far X reaches; and the share of rows that
@@ -268,8 +269,12 @@ def _with_units(plan, rows, scales, previous, posterior, random_state):
     return scales, previous, [_of_forgetting(sizes, before, forgets)]
 
 
-def untrained(plan, table, previous):
+def untrained(plan, table, previous, estimator):
     """The weight of a stream's rows since the last training, if so few more need none: `svgp.Plan`; else zero.
+
+    A part that is small beside the earlier rows trains if these rows together weigh more than those of the last
+    training, or if it shows that the hyperparameters have become wrong. A handful of rows shows nothing, of the noise
+    above all, and does not train.
 
     Parameters
     ----------
@@ -278,14 +283,20 @@ def untrained(plan, table, previous):
         The new rows.
     previous : Previous
         As the stream goes on from it.
+    estimator : NGDSVGPRegressor or NGDSVGPClassifier
+        As the previous fit has left it, in the units of the table.
     """
     algorithm, weight = plan.settings.algorithm, previous.untrained + table.total_weight
     in_closed_form = plan.likelihood.conjugate and plan.objective.closed_form and algorithm.basis == "orthogonal"
     is_default = algorithm.solver == "ngd" and plan.hyperparameter_prior is None and plan.n_devices is None
     now, before = (jax.tree.leaves(each[:2]) for each in (previous.parameters, previous.whitened_by))
     same = all(map(np.array_equal, now, before))
-    few = isinstance(table, svgp.Table) and weight <= _FEW * previous.weight
-    return weight if few and same and in_closed_form and is_default else 0.0
+    few = isinstance(table, svgp.Table) and table.total_weight <= _FEW * previous.weight
+    if not (few and same and in_closed_form and is_default):
+        return 0.0
+    is_old = weight > previous.weight - previous.untrained
+    trains = table.n_rows >= _FEWEST and (is_old or svgp.is_surprised(model_of(estimator), table, plan.device))
+    return 0.0 if trains else weight
 
 
 class _Size(NamedTuple):

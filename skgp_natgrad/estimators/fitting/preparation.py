@@ -156,7 +156,9 @@ def _of_stream(estimator, plan, table, previous, y_scale):
 
     Neighbours and points share the hyperparameters, which steps would fit to the points: so they stay.
     """
-    plan = plan._replace(untrained=continuing.untrained(plan, table, previous))
+    same_units = np.array_equal(y_scale.scale, estimator._y_scale.scale)
+    weight = continuing.untrained(plan, table, previous, estimator) if same_units else 0.0
+    plan = plan._replace(untrained=weight)
     before, algorithm = getattr(estimator, "_neighbours", None), plan.settings.algorithm
     if before is None or estimator.n_neighbors == 0:
         return plan, None, []
