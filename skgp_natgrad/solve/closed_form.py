@@ -31,7 +31,7 @@ from ..variational.points import factorise_in_place
 from . import noise_search, row_means
 from .held_out_labels import Gain
 from .left_out import held_out_rows, left_out_rows, widths
-from .noise_search import search_noise
+from .noise_search import LOG_2PI, search_noise
 from .system import Means, Prior, gaussian_of, prior_of, sums_of, weights_of
 
 # Range of the search for the noise, in logarithms around its start, which is the noise of the exact process: a model on
@@ -39,7 +39,6 @@ from .system import Means, Prior, gaussian_of, prior_of, sums_of, weights_of
 _RANGE = -4.0, 10.0
 # The variance of the log density of a Gaussian variable under its own distribution.
 _VARIANCE = 0.5
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Optimum(NamedTuple):

@@ -32,7 +32,7 @@ _APART = 1.0
 _FURTHER = 8
 # Share of an interval at which a golden section evaluates, and the least possible fall for which it does.
 _GOLDEN, _SMALL_FALL = 0.382, 0.01
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
@@ -60,7 +60,7 @@ def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
         weight = np.asarray(held.weight[k])[counted]
         log_variance, ratio = (np.average(each, weights=weight) for each in (np.log(variance), error**2 / variance))
     scale = (ratio * n_rows + _ROWS_OF_PRIOR * rows_scale) / (n_rows + _ROWS_OF_PRIOR) if free_scale else 1.0
-    return float(-0.5 * (_LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
+    return float(-0.5 * (LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
 
 
 def search_noise(sums, held, k, start, limits, most, free_scale):
@@ -158,7 +158,7 @@ def _normal(error, variance, weight, free_scale):
     """Log densities of errors, under the best scale of all variances if it is free."""
     ratio = error**2 / variance
     scale = max(np.average(ratio, weights=weight), np.finfo(float).tiny) if free_scale else 1.0
-    return -0.5 * (_LOG_2PI + np.log(scale * variance) + ratio / scale)
+    return -0.5 * (LOG_2PI + np.log(scale * variance) + ratio / scale)
 
 
 def lowest(loss, start, limits, step, precision):

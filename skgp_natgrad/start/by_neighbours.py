@@ -24,10 +24,9 @@ import numpy as np
 from .._backend.device import wide_jit
 from .._backend.flat import flat, rebuilt
 from ..neighbours.conditional import ABSENT
-from .evidence import Best, Hyperparameters, minimised
+from .evidence import LOG_2PI, Best, Hyperparameters, minimised
 from .neighbours import covariances, nearest, of_neighbours
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back. With 100 an evaluation of
 # 400 rows took .75 to .9 of the time that it took with 50, with 200 a little less; but the starts are compared by 100.
 _BLOCK_ROWS = 100
@@ -106,7 +105,7 @@ def _of_block(hyperparameters, rows):
         return -np.inf, None
     # Each row counts by its weight, at most as one.
     counts = np.minimum(rows.weight, 1.0)
-    value = -0.5 * float(counts @ (n_targets * (_LOG_2PI + np.log(variance)) + squares / variance))
+    value = -0.5 * float(counts @ (n_targets * (LOG_2PI + np.log(variance)) + squares / variance))
     of_variance = 0.5 * counts * (squares / variance - n_targets) / variance
     a = np.einsum("bmt,bt->bm", a, errors * (counts / variance)[:, None])
     of_among = (of_variance[:, None] * b - 0.5 * a)[:, :, None] * b[:, None] - 0.5 * b[:, :, None] * a[:, None]

@@ -43,7 +43,7 @@ _GRADIENT, _CHANGE = 1e-5, 2e-9
 _STEEPEST = 1e100
 # The least noise variance.
 _SMALLEST = 1e-300
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Hyperparameters(NamedTuple):
@@ -128,7 +128,7 @@ def _groups(*tables):
     return [group for group in groups if all(len(table.X) for table in group)]
 
 
-def _noise(log_noise, rows):
+def noise_variance(log_noise, rows):
     """The noise variance of one observation of each row."""
     found = np.exp(log_noise) if np.ndim(log_noise) == 0 else np.exp(log_noise)[_outputs(rows)]
     return found if rows.known is None else found + rows.known[0]
@@ -157,7 +157,7 @@ def _factored(hyperparameters, rows):
     kernel, noise = hyperparameters
     n, X = len(rows.X), _padded(rows.X)
     covariance = covariance_of_rows(kernel, rows.X)
-    covariance[np.diag_indices(n)] += _noise(noise, rows) / rows.weight
+    covariance[np.diag_indices(n)] += noise_variance(noise, rows) / rows.weight
     if not np.all(np.isfinite(covariance)):
         return None
     factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
@@ -199,7 +199,7 @@ def of_noise(rows):
     """The evidence of noise alone, with the variance of each target."""
     y = [each[np.isfinite(each)] for each in rows.y]
     y = [each for each in y if len(each)]
-    return sum(-0.5 * len(each) * (1.0 + _LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
+    return sum(-0.5 * len(each) * (1.0 + LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
 
 
 def _value(hyperparameters, factored, rows):
@@ -207,8 +207,8 @@ def _value(hyperparameters, factored, rows):
     factor, alpha, _ = factored
     n, n_targets = alpha.shape
     found = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(np.diag(factor)).sum())
-    found += float((_missing(n_targets, rows) * np.log(_noise(hyperparameters.noise, rows))).sum())
-    return found - 0.5 * n * n_targets * _LOG_2PI
+    found += float((_missing(n_targets, rows) * np.log(noise_variance(hyperparameters.noise, rows))).sum())
+    return found - 0.5 * n * n_targets * LOG_2PI
 
 
 def _missing(n_targets, rows):
@@ -226,7 +226,7 @@ def _of_group(hyperparameters, rows):
     factor, alpha, X = factored
     n, n_targets = alpha.shape
     diagonal = np.diag_indices(n)
-    noise, missing = _noise(hyperparameters.noise, rows), _missing(n_targets, rows)
+    noise, missing = noise_variance(hyperparameters.noise, rows), _missing(n_targets, rows)
     # LAPACK fills one triangle of the inverse. The covariance is symmetric: it stands for both, with twice the slope.
     inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
     own = np.zeros(len(X))
@@ -340,7 +340,7 @@ def outer_product_of_slopes(hyperparameters, rows):
 
 def _log_density(error, variance, weight):
     """The mean log density of errors (T, n) under variances (n,), and the total weight of the rows."""
-    each = -0.5 * (_LOG_2PI + np.log(variance) + error**2 / variance)
+    each = -0.5 * (LOG_2PI + np.log(variance) + error**2 / variance)
     return float(np.average(each.mean(0), weights=weight)), float(weight.sum())
 
 
@@ -370,7 +370,7 @@ def _held_out(hyperparameters, rows, others):
     cross = np.asarray(_covariance(kernel, factored.X, X))[:n, :m]
     half = linalg.solve_triangular(factored.factor, cross, lower=True, check_finite=False)
     latent = np.maximum(np.asarray(_variance(kernel, X))[:m] - (half * half).sum(0), 0.0)
-    return _log_density(others.y - factored.alpha.T @ cross, latent + _noise(noise, others), others.weight)
+    return _log_density(others.y - factored.alpha.T @ cross, latent + noise_variance(noise, others), others.weight)
 
 
 def leave_one_out_density(hyperparameters, rows):
@@ -385,7 +385,7 @@ def left_out(hyperparameters, rows):
         return None
     precision = np.diag(linalg.lapack.dpotri(factored.factor, lower=1)[0])
     # The noise variance of a single observation, whatever the row's weight.
-    noise = _noise(hyperparameters.noise, rows)
+    noise = noise_variance(hyperparameters.noise, rows)
     # For a row of little weight the latent variance is a small difference of large numbers.
     return factored.alpha.T / precision, np.maximum(1.0 / precision - noise / rows.weight, 0.0), noise
 

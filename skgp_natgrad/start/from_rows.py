@@ -35,7 +35,6 @@ from . import evidence, inducing_points, targets
 from .plan import Plan
 from .state import Previous, common_kernel, specification
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
 # The least share of a row's precision that the other rows have: below it is rounding.
 _LEAST = 1e-12
 
@@ -187,9 +186,9 @@ def _of_weights(log_noise, rows):
     N(y | f, s^2)^w = N(y | f, s^2 / w) (2 pi s^2)^((1 - w) / 2) w^(-1/2), of which the evidence has the power of s^2
     where w is below one.
     """
-    noise, half = np.exp(log_noise) + (0.0 if rows.known is None else rows.known[0]), 0.5 * (1.0 - rows.weight)
+    noise, half = evidence.noise_variance(log_noise, rows), 0.5 * (1.0 - rows.weight)
     power = np.minimum(half, 0.0)
-    value = half * _LOG_2PI + power * np.log(noise) - 0.5 * np.log(rows.weight)
+    value = half * evidence.LOG_2PI + power * np.log(noise) - 0.5 * np.log(rows.weight)
     return float(value.sum()), float((power * np.exp(log_noise) / noise).sum())
 
 

@@ -330,7 +330,6 @@ _ROWS = 4000
 # Noise variances to try, as shares of the targets' variance; and the jitter relative to the prior variance.
 _NOISES = 10.0 ** np.arange(-5.0, 0.6, 0.1)
 _JITTER = 1e-8
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def bound(kernel, table, n_points):
@@ -381,4 +380,4 @@ def bound(kernel, table, n_points):
     squares = (weight * rows.y**2).sum(1).mean()
     misfit = (squares - (explained / (values + _NOISES)).sum(0) + unexplained) / _NOISES
     log_determinant = n_rows * np.log(_NOISES) + np.log1p(values / _NOISES).sum(0)
-    return float(np.max(-0.5 * (n_rows * _LOG_2PI + log_determinant + misfit)) / n_rows)
+    return float(np.max(-0.5 * (n_rows * evidence.LOG_2PI + log_determinant + misfit)) / n_rows)
