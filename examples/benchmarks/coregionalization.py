@@ -48,7 +48,7 @@ def parse_arguments(argv=None):
     p.add_argument(
         "--output", type=Path, default=Path("coregionalization.jsonl"), help="file of lines, which is added to"
     )
-    p.add_argument("--rst", action="store_true", help="print an rst table of the whole file")
+    p.add_argument("--rst", action="store_true", help="print an rst table of these draws")
     return p.parse_args(argv)
 
 
@@ -233,7 +233,8 @@ def main(argv=None):
                 with open(args.output, "a") as file:
                     file.write(json.dumps(records[-1]) + "\n")
     if args.rst:
-        show_means(records)
+        asked = {(name, args.places, draw) for name in args.contenders for draw in range(args.draws)}
+        show_means([r for r in records if (r["contender"], r["places"], r["draw"]) in asked])
 
 
 def show_means(records):
