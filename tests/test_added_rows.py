@@ -105,3 +105,18 @@ def test_small_parts_train_when_as_many_rows_have_come(sizes, expected):
 def test_a_small_part_with_another_noise_trains(noise, expected):
     assert iterations([24], noise) == [expected]
     assert iterations([12], noise) == [1]
+
+
+@pytest.mark.parametrize(("is_known", "expected"), [(True, 1), pytest.param(False, 30, marks=pytest.mark.slow)])
+def test_what_is_known_of_the_rows_counts_in_their_errors(is_known, expected):
+    """Offsets, variances of their own, and an output that is missing in some rows."""
+    rng = np.random.default_rng(0)
+    model = NGDSVGPRegressor(RBF(), n_inducing=40, likelihood=Gaussian(0.04), max_iter=30, **AS_GIVEN)
+    rows, y = rows_of(240, rng)
+    model.set_params(missing_targets="ignore").fit(rows, np.column_stack([y, y]))
+    rows, y = rows_of(24, rng)
+    offset, alpha = rng.normal(size=(24, 2)), rng.uniform(0.5, 1.0, size=(24, 2))
+    y = y[:, None] + offset + np.sqrt(alpha) * rng.normal(size=(24, 2))
+    y[::3, 1] = np.nan
+    known = {"offset": offset, "alpha": alpha} if is_known else {}
+    assert model.partial_fit(rows, y, **known).n_iter_ == expected

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad._backend.flat import flat
 from skgp_natgrad.kernels import LinearTransform
-from skgp_natgrad.start import evidence, search, turned
+from skgp_natgrad.start import covariances, evidence, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
 from skgp_natgrad.start.splits import Split
 from skgp_natgrad.start.turned import TurnedView
@@ -71,7 +71,7 @@ def test_its_kernel_is_that_of_the_turned_columns(rng, make):
     start, (low, high), _ = other.start(make, 0.7 * other.longest, 0.0, np.inf)
     assert np.all((flat(low) <= flat(start)) & (flat(start) <= flat(high)))
     kernel = other.to_sklearn(make, start.kernel)
-    assert_allclose(kernel(X), evidence.covariance_of_rows(start.kernel, other.table.X), rtol=1e-6)
+    assert_allclose(kernel(X), covariances.covariance_of_rows(start.kernel, other.table.X), rtol=1e-6)
     assert_array_equal(other.given.X, X)
 
 

@@ -127,7 +127,6 @@ def _unsupported(kernel):
 
 def _parameter(kernel, name, inputs, per_column):
     """Value, lower and upper bound of one hyperparameter, as float arrays; without ``inputs`` of any size."""
-    given = f"{type(kernel).__name__}({name}={getattr(kernel, name)!r})"
     try:
         value = np.asarray(getattr(kernel, name), dtype=float)
     except (TypeError, ValueError):
@@ -135,7 +134,7 @@ def _parameter(kernel, name, inputs, per_column):
             f"kernel contains {type(kernel).__name__} with {name}={getattr(kernel, name)!r}; it must be a number."
         ) from None
     if inputs is not None:
-        _check_size(value, given, inputs, per_column)
+        _check_size(value, kernel, name, inputs, per_column)
     if not (np.all(np.isfinite(value)) and np.all(value >= 0)):
         raise ValueError(f"kernel contains {type(kernel).__name__}({name}={value}): must be positive and finite.")
     parameter = getattr(kernel, f"hyperparameter_{name}")
@@ -144,18 +143,21 @@ def _parameter(kernel, name, inputs, per_column):
     return value, *_checked_bounds(kernel, parameter, value)
 
 
-def _check_size(value, given, inputs, per_column):
+def _check_size(value, kernel, name, inputs, per_column):
     """Refuse more values than one for all columns, or one for each if there may be one ``per_column``."""
+    fits_columns = value.ndim <= 1 and value.size in (1, inputs.n_columns)
+    if fits_columns and (per_column or value.size == 1):
+        return
+    given = f"{type(kernel).__name__}({name}={getattr(kernel, name)!r})"
     if not per_column and value.size > 1:
         raise ValueError(
             f"kernel contains {given}, which takes one number for all columns; give one number, or use a kernel with a "
             "value for each column, such as RBF."
         )
-    if value.ndim > 1 or value.size not in (1, inputs.n_columns):
-        raise ValueError(
-            f"kernel contains {given}: {value.size} values for {inputs.description}; give one value, or one for each "
-            "column."
-        )
+    raise ValueError(
+        f"kernel contains {given}: {value.size} values for {inputs.description}; give one value, or one for each "
+        "column."
+    )
 
 
 def _exponentials(kernel, name):

@@ -28,13 +28,8 @@ from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt, turning_back
 from .._backend.rows import filled_up
 from ..kernels.base import Kernel
-from ..training.batches import bucket
+from .covariances import padded, programs_of
 
-# Tables are padded to these sizes to share programs. They are closer than those of training: cost grows as the square.
-_SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
-# With more rows than the first number, so many as the second are pulled back at a time, so that their matrices stay in
-# the cache; the larger sizes above are multiples of it.
-_ONE_BLOCK, _BLOCK_ROWS = 480, 128
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
 # L-BFGS ends where no slope is larger than the first number, or the loss changes by less than the second.
@@ -73,42 +68,12 @@ def _variance(kernel, X):
     return jax.tree.map(jnp.exp, kernel).diag(X)
 
 
-def _of_rows(kernel, X):
-    """The covariance of ``X`` with itself; its diagonal is set, since rounding spoils distances of zero."""
-    kernel = jax.tree.map(jnp.exp, kernel)
-    return jnp.fill_diagonal(kernel(X, X), kernel.diag(X), inplace=False)
-
-
-_covariance_of_rows = sized_jit(_of_rows)
-
-
-@sized_jit
-def _pull_back(kernel, X, diagonal, rest):
-    """The gradient in the kernel's logarithms, from those in the diagonal and the rest of the covariance of ``X``."""
-
-    def add(total, block):
-        x, cotangent = block
-        (found,) = jax.vjp(lambda logs: jax.tree.map(jnp.exp, logs)(x, X), kernel)[1](cotangent)
-        return jax.tree.map(jnp.add, total, found), None
-
-    (total,) = jax.vjp(lambda logs: jax.tree.map(jnp.exp, logs).diag(X), kernel)[1](diagonal)
-    if len(X) <= _ONE_BLOCK:
-        return add(total, (X, rest))[0]
-    return jax.lax.scan(add, total, [each.reshape(-1, _BLOCK_ROWS, each.shape[1]) for each in (X, rest)])[0]
-
-
 @sized_jit
 def _slopes(kernel, X, alpha):
     """Derivatives (T, n, D) of the functions k(x, X) alpha, with alpha (T, n), at the rows of ``X``."""
     kernel = jax.tree.map(jnp.exp, kernel)
     # The covariance of a row with itself is stationary there.
     return jax.lax.map(lambda each: jax.grad(lambda x: (kernel(x, X) @ each).sum())(X), alpha)
-
-
-def _padded(X):
-    """X, filled up with rows of zeros to a size that similar tables share."""
-    size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))
-    return filled_up(X, size, value=0.0)
 
 
 class _Factored(NamedTuple):
@@ -141,29 +106,9 @@ def _outputs(rows):
     return found
 
 
-def covariance_of_rows(kernel, X):
-    """The covariance of rows with themselves under a kernel of logarithms: (n, n)."""
-    # NumPy cuts off the padding: JAX would compile a program for each number of rows.
-    return np.asarray(_covariance_of_rows(kernel, _padded(X)))[: len(X), : len(X)].copy()
-
-
 def variances_of_rows(kernel, X):
     """The variances of rows under a kernel of logarithms: (n,)."""
-    return np.asarray(_variance(kernel, _padded(X)))[: len(X)]
-
-
-def _factored(hyperparameters, rows):
-    """Factorise the covariance of ``rows``; None if double precision finds no factor."""
-    kernel, noise = hyperparameters
-    n, X = len(rows.X), _padded(rows.X)
-    covariance = covariance_of_rows(kernel, rows.X)
-    covariance[np.diag_indices(n)] += noise_variance(noise, rows) / rows.weight
-    if not np.all(np.isfinite(covariance)):
-        return None
-    factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
-    if failed:
-        return None
-    return _Factored(factor, linalg.lapack.dpotrs(factor, rows.y.T, lower=1)[0], X)
+    return np.asarray(_variance(kernel, padded(X)))[: len(X)]
 
 
 def value_and_gradient(hyperparameters, rows):
@@ -181,10 +126,8 @@ def value_and_gradient(hyperparameters, rows):
         Minus infinity if the covariance has no Cholesky factor in double precision; zero without any target.
     gradient : Hyperparameters
     """
-    if not np.any(np.isfinite(rows.y)):
-        return 0.0, jax.tree.map(np.zeros_like, hyperparameters)
-    values, gradients = zip(*[_of_group(hyperparameters, group) for (group,) in _groups(rows)], strict=True)
-    return sum(values), jax.tree.map(lambda *each: sum(each), *gradients)
+    found, gradient = Objective(hyperparameters, rows)(flat(hyperparameters))
+    return found, rebuilt(gradient, hyperparameters)
 
 
 def value(hyperparameters, rows):
@@ -192,7 +135,7 @@ def value(hyperparameters, rows):
     if not np.any(np.isfinite(rows.y)):
         return 0.0
     factored = [(_factored(hyperparameters, group), group) for (group,) in _groups(rows)]
-    return sum(-np.inf if each is None else _value(hyperparameters, each, group) for each, group in factored)
+    return sum(-np.inf if each is None else _value(hyperparameters.noise, each, group) for each, group in factored)
 
 
 def of_noise(rows):
@@ -202,12 +145,12 @@ def of_noise(rows):
     return sum(-0.5 * len(each) * (1.0 + LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
 
 
-def _value(hyperparameters, factored, rows):
+def _value(log_noise, factored, rows):
     """The log marginal likelihood of targets that share a covariance of the rows."""
     factor, alpha, _ = factored
     n, n_targets = alpha.shape
     found = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(np.diag(factor)).sum())
-    found += float((_missing(n_targets, rows) * np.log(noise_variance(hyperparameters.noise, rows))).sum())
+    found += float((_missing(n_targets, rows) * np.log(noise_variance(log_noise, rows))).sum())
     return found - 0.5 * n * n_targets * LOG_2PI
 
 
@@ -216,29 +159,70 @@ def _missing(n_targets, rows):
     return 0.5 * n_targets * np.maximum(1.0 - rows.weight, 0.0)
 
 
-def _of_group(hyperparameters, rows):
-    """Value and gradient for targets that share a covariance of the rows."""
-    factored = _factored(hyperparameters, rows)
-    if factored is None:
-        return -np.inf, jax.tree.map(np.zeros_like, hyperparameters)
-    # This comes first: the inverse overwrites the factor.
-    found = _value(hyperparameters, factored, rows)
-    factor, alpha, X = factored
-    n, n_targets = alpha.shape
-    diagonal = np.diag_indices(n)
-    noise, missing = noise_variance(hyperparameters.noise, rows), _missing(n_targets, rows)
-    # LAPACK fills one triangle of the inverse. The covariance is symmetric: it stands for both, with twice the slope.
-    inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
-    own = np.zeros(len(X))
-    own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[diagonal])
-    rest = linalg.blas.dsyrk(1.0, alpha, beta=-n_targets, c=inverse, lower=1, overwrite_c=1)
-    rest[diagonal] = 0.0
-    rest = np.pad(rest.T, (0, len(X) - n)) if n < len(X) else rest.T
-    of_noise = own[:n] / rows.weight + missing / noise
-    log_noise = hyperparameters.noise
-    of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
-    gradient = jax.tree.map(np.asarray, _pull_back(hyperparameters.kernel, X, own, rest))
-    return found, Hyperparameters(gradient, np.asarray(np.exp(log_noise) * of_each))
+def _factored(hyperparameters, rows):
+    """Factorise the covariance of ``rows``; None if double precision finds no factor."""
+    return _Group(hyperparameters, rows).factored(flat(hyperparameters))
+
+
+class Objective:
+    """The function of `value_and_gradient` of the vector of all logarithms (`flat`), with the gradient as a vector.
+
+    Parameters
+    ----------
+    like : Hyperparameters
+    rows : Table
+    """
+
+    def __init__(self, like, rows):
+        self._groups = [_Group(like, group) for (group,) in _groups(rows)] if np.any(np.isfinite(rows.y)) else []
+
+    def __call__(self, x):
+        found = [group.value_and_gradient(x) for group in self._groups]
+        return sum(value for value, _ in found), sum((slope for _, slope in found), np.zeros_like(x))
+
+
+class _Group:
+    """Rows whose targets share their covariance."""
+
+    def __init__(self, like, rows):
+        self._rows, self._X, self._programs = rows, padded(rows.X), programs_of(like.kernel)
+        self._on_device, self._n = jnp.asarray(self._X), flat(like.kernel).size
+        self._noises = self._n if np.ndim(like.noise) == 0 else slice(self._n, None)
+        self._diagonal = np.diag_indices(len(rows.X))
+
+    def factored(self, x):
+        """The `_Factored` at these logarithms, or None."""
+        n = len(self._rows.X)
+        covariance = np.asarray(self._programs.of_rows(x[: self._n], self._on_device))[:n, :n].copy()
+        covariance[self._diagonal] += noise_variance(x[self._noises], self._rows) / self._rows.weight
+        if not np.all(np.isfinite(covariance)):
+            return None
+        factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
+        if failed:
+            return None
+        return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0], self._X)
+
+    def value_and_gradient(self, x):
+        """The log marginal likelihood and its gradient."""
+        factored, rows, log_noise = self.factored(x), self._rows, x[self._noises]
+        if factored is None:
+            return -np.inf, np.zeros_like(x)
+        # This comes first: the inverse overwrites the factor.
+        found = _value(log_noise, factored, rows)
+        factor, alpha, _ = factored
+        n, n_targets = alpha.shape
+        noise, missing = noise_variance(log_noise, rows), _missing(n_targets, rows)
+        # LAPACK fills one triangle of the inverse. The covariance is symmetric: it stands for both, with twice the
+        # slope.
+        inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
+        own, rest = np.zeros(len(self._X)), np.zeros((len(self._X), len(self._X)))
+        own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[self._diagonal])
+        rest[:n, :n] = linalg.blas.dsyrk(1.0, alpha, beta=-n_targets, c=inverse, lower=1, overwrite_c=1).T
+        rest[self._diagonal] = 0.0
+        of_noise = own[:n] / rows.weight + missing / noise
+        of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
+        of_kernel = self._programs.pulled_back(x[: self._n], self._on_device, own, rest)
+        return found, np.append(of_kernel, np.exp(log_noise) * of_each)
 
 
 def no_prior(x):
@@ -265,14 +249,14 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
     best : Best
     """
     low, high = map(flat, bounds)
-    x0 = np.clip(flat(start), low, high)
+    x0, objective = np.clip(flat(start), low, high), Objective(start, rows)
 
     def loss(x):
-        value, gradient = value_and_gradient(rebuilt(x, start), rows)
+        value, gradient = objective(x)
         if not np.isfinite(value):
             return np.inf, np.zeros_like(x)
         prior, slope = log_prior(x)
-        return -prior - value, np.where(low < high, -slope - flat(gradient), 0.0)
+        return -prior - value, np.where(low < high, -slope - gradient, 0.0)
 
     with threads.single_threaded(len(rows.X)):
         x0, at_start = _possible(loss, x0, high[-1])
@@ -366,7 +350,7 @@ def _held_out(hyperparameters, rows, others):
         return -np.inf, 1.0
     kernel, noise = hyperparameters
     n, m = len(rows.X), len(others.X)
-    X = _padded(others.X)
+    X = padded(others.X)
     cross = np.asarray(_covariance(kernel, factored.X, X))[:n, :m]
     half = linalg.solve_triangular(factored.factor, cross, lower=True, check_finite=False)
     latent = np.maximum(np.asarray(_variance(kernel, X))[:m] - (half * half).sum(0), 0.0)

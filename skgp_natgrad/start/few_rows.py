@@ -26,7 +26,7 @@ from ..kernels.algebra import multiplied
 from ..kernels.base import Kernel
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
-from . import evidence, targets
+from . import covariances, targets
 from .candidates import matern52
 from .plan import Plan
 from .view import View
@@ -209,7 +209,7 @@ def _moved(log_kernel, factor):
 
 def _unit_covariance(log_kernel, factor, X):
     """The covariance of the rows under the moved kernel, divided by the mean variance; and that variance."""
-    found = evidence.covariance_of_rows(_moved(log_kernel, factor), X)
+    found = covariances.covariance_of_rows(_moved(log_kernel, factor), X)
     variance = float(np.mean(np.diag(found)))
     return found / variance, variance
 

@@ -275,7 +275,7 @@ def _smooth_of(view, rows, tie, n_iterations):
     pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
     starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
     nearly_noise = starts[len(_STARTS) - 1]
-    starts.sort(key=lambda each: -evidence.value_and_gradient(each[0], rows)[0])
+    starts.sort(key=lambda each: -evidence.value(each[0], rows))
     starts, others = starts[:_TRIED], starts[_TRIED:]
     found = [evidence.maximise(at, to, rows, n_iterations, prior) for at, to, prior in starts]
     largest = max(each.evidence for each in found)

@@ -91,10 +91,18 @@ class View:
 
     def start(self, make, length_scale, noise, tie):
         """Start, bounds and weak prior for the hyperparameters of a kernel of `candidates`; ``noise`` is a log."""
-        kernel, *bounds = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))
-        bounds = tuple(Hyperparameters(*each) for each in zip(bounds, np.log(self.noises), strict=True))
-        centre = Hyperparameters(_logarithms(make(self.longest, self.limits), len(self.longest))[0], np.log(_CENTRE))
-        return Hyperparameters(kernel, noise), bounds, weak_prior(centre, self.varies, tie)
+        kernel = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))[0]
+        centre, *bounds = self._centre_and_bounds(make)
+        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, self.varies, tie)
+
+    def _centre_and_bounds(self, make):
+        """The centre of the prior of a kernel's hyperparameters, and their bounds: the same for all splits."""
+        known = self.__dict__.setdefault("_known", {})
+        if make not in known:
+            kernels_of = _logarithms(make(self.longest, self.limits), len(self.longest))
+            noises = np.log([_CENTRE, *self.noises])
+            known[make] = [Hyperparameters(*each) for each in zip(kernels_of, noises, strict=True)]
+        return known[make]
 
     def to_sklearn(self, make, log_kernel):
         """The kernel of scikit-learn with these logarithms, without the columns that fill up."""
