@@ -66,8 +66,14 @@ def moments(kernel, x, X, near, y, noise):
 
 def blocks(n_rows, n_neighbours):
     """Slices of rows, so short that covariances stay in the cache."""
-    size = int(np.clip(_COVARIANCES // (n_neighbours + 1) ** 2, 1, _MOST_ROWS))
+    size = _block_rows(n_neighbours)
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def _block_rows(n_neighbours):
+    """Rows in a block: a power of two."""
+    most = np.clip(_COVARIANCES // (n_neighbours + 1) ** 2, 1, _MOST_ROWS)
+    return 1 << int(most).bit_length() - 1
 
 
 def of_neighbours(values, near, absent):
@@ -79,8 +85,9 @@ def covariances(kernel, x, X, near):
     """Prior covariances of rows ``x`` (B, D), each with its neighbours after it: (B, 1 + m, 1 + m)."""
     # The row comes first: kernels measure distances from the first row, so that small ones round least.
     together = np.concatenate([x[:, None], X[near]], axis=1)
-    # Powers of two, so that there are few compiled programs.
-    n_rows = 1 << max(len(x) - 1, 0).bit_length()
+    # A row, an eighth of a block or all of it, so that there are few compiled programs.
+    size = _block_rows(near.shape[1])
+    n_rows = next(each for each in (1, size // 8, size) if each >= len(x))
     padded = filled_up(together, n_rows)
     found, diagonal = (np.array(each[: len(x)], float) for each in map(np.asarray, _covariances(kernel, padded)))
     # The diagonal is set, since rounding spoils distances of zero.

@@ -23,6 +23,7 @@ import numpy as np
 
 from .._backend.device import wide_jit
 from .._backend.flat import flat, rebuilt
+from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
 from .evidence import LOG_2PI, Best, Hyperparameters, minimised
 from .neighbours import covariances, nearest, of_neighbours
@@ -56,9 +57,14 @@ class Rows(NamedTuple):
         return cls(table.X[index], table.X[near], table.y[:, index].T, y, weight[index], of_near)
 
     def blocks(self):
-        """Parts of the rows, small enough that their covariances stay in the cache."""
+        """Parts of the rows, small enough that their covariances stay in the cache.
+
+        The last one is filled up by rows without weight: for another size programs would be compiled anew.
+        """
         for start in range(0, len(self.x), _BLOCK_ROWS):
-            yield Rows(*(each[start : start + _BLOCK_ROWS] for each in self))
+            part = Rows(*(each[start : start + _BLOCK_ROWS] for each in self))
+            weight = filled_up(part.weight, _BLOCK_ROWS, value=0.0)
+            yield Rows(*(filled_up(each, _BLOCK_ROWS) for each in part))._replace(weight=weight)
 
 
 def value_and_gradient(hyperparameters, rows):
