@@ -120,3 +120,12 @@ def test_what_is_known_of_the_rows_counts_in_their_errors(is_known, expected):
     y[::3, 1] = np.nan
     known = {"offset": offset, "alpha": alpha} if is_known else {}
     assert model.partial_fit(rows, y, **known).n_iter_ == expected
+
+
+def test_one_gross_error_does_not_train():
+    rng = np.random.default_rng(0)
+    model = NGDSVGPRegressor(RBF(), n_inducing=40, likelihood=Gaussian(0.04), max_iter=30, **AS_GIVEN)
+    model.fit(*rows_of(240, rng))
+    part, y = rows_of(24, rng)
+    y[3] += 4.0
+    assert model.partial_fit(part, y).n_iter_ == 1

@@ -82,6 +82,22 @@ def test_every_low_rank_and_diagonal_matrix_is_a_kernel(rng):
             assert_allclose(found, expected, rtol=1e-10)
 
 
+def test_a_large_column_leaves_the_digits_of_small_ones():
+    factors = np.array([[1e5, 1.0], [-1e5, 2.0]]), np.array([1e-3, 1e-4])
+    for found, expected in zip(Coregionalization.from_factors(*factors).factors, factors, strict=True):
+        assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_rows_of_a_sparse_output_are_among_those_of_the_evidence():
+    y = np.full((2, 5000), np.nan)
+    y[0], y[1, ::100] = 1.0, 2.0
+    y[0, 1::100] = np.nan
+    table = svgp.Table(np.arange(5000.0)[:, None], y, np.ones(5000))
+    some = coregionalization._some_rows(table, np.random.RandomState(0))
+    assert np.sum(~np.isnan(some.y[1])) == 50
+    assert np.sum(~np.isnan(some.y)) <= coregionalization.EVIDENCE_ROWS
+
+
 def test_a_template_and_wrong_sizes_are_refused():
     with pytest.raises(ValueError, match="single numbers are a template for output_kernel"):
         Coregionalization()(np.zeros((2, 1)))

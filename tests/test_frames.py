@@ -573,6 +573,20 @@ def test_an_array_of_numeric_strings_is_refused(kind):
         model.predict(X)
 
 
+@pytest.mark.parametrize(
+    ("X", "categories"),
+    [
+        (pd.DataFrame({"a": pd.Series([1, "2", 3.0] * 5, dtype=object)}), "from_dtype"),
+        (np.array([["x", "1.5"], ["y", "2"], ["z", "3"]] * 5, dtype=object), [0]),
+        ([["1.5"], ["2"], ["3"]] * 5, "from_dtype"),
+    ],
+    ids=["beside numbers", "beside categories", "in lists"],
+)
+def test_numeric_strings_are_refused_wherever_they_are(X, categories):
+    with pytest.raises(ValueError, match="strings that look like numbers"):
+        NGDSVGPRegressor(categorical_features=categories).fit(X, np.arange(15.0))
+
+
 @pytest.mark.slow
 def test_a_warning_of_new_levels_names_the_callers_line():
     X = pd.DataFrame({"a": np.linspace(0.0, 3.0, 30), "b": ["x", "y", "z"] * 10})

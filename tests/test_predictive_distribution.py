@@ -521,6 +521,16 @@ def test_offsets_and_known_noise_reach_every_member(fitted):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_probabilities_of_counts_have_no_unit(counts):
+    model, y = counts
+    tenfold = {"func": lambda y: y / 10.0, "inverse_func": lambda y: y * 10.0}
+    transformed = TransformedTargetRegressor(model, **tenfold).fit(X[:, :1], 10.0 * y)
+    found = predictive_distribution(transformed, X[:, :1]).log_density(10.0 * y)
+    assert_allclose(found, transformed.regressor_.predict_log_density(X[:, :1], y), rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_mixtures_of_counts(counts):
     model, y = counts
     vote = VotingRegressor([("a", model), ("b", model)])

@@ -276,7 +276,7 @@ def test_the_posterior_in_place_is_that_of_the_other_program(optima, x64):
     plan = plan_of(2, table.n_rows)
     state, constants = svgp.init(plan, table, random_state=0)
     parameters, constants = inducing_points.with_means(after.means, state.parameters, constants)
-    found, _ = posterior._condition_in_place(parameters, after.q, constants)
+    found, _ = posterior._condition_in_place(parameters, after.q, constants, None)
     expected, _ = posterior._condition("orthogonal", parameters, after.q, constants)
     for name in ("Z", "Z_mean", "a", "alpha", "whiten"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-7, err_msg=name)

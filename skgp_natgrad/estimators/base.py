@@ -84,7 +84,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         Relevance of each column, summing to one: mean squared derivatives of the latent functions.
     encoding_ : Encoding or None
         How a data frame became a table of numbers: ``names`` of the columns that the kernel sees, and scikit-learn's
-        ``imputer`` and ``encoder``. None for an array.
+        ``imputer`` and ``encoder``. None for an array of numbers.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features,)

@@ -90,10 +90,10 @@ class Coregionalization(sklearn_kernels.Kernel):
                 f"W has the shape {W.shape}, and kappa={kappa!r}: give W as (n_outputs, rank), and for each output one "
                 "positive kappa."
             )
-        variance = (W * W).sum(1) + kappa
-        # The length of what remains of each row of (W, sqrt(kappa)) from each column on.
-        rest = np.sqrt(variance[:, None] - np.cumsum(W * W, axis=1) + W * W)
-        return cls(np.sqrt(variance), np.arccos(np.clip(W / rest, -1.0, 1.0)).ravel(), W.shape[1], **bounds)
+        # The length of each row of (W, sqrt(kappa)) from each column on.
+        squares = np.column_stack([W * W, kappa])
+        rest = np.sqrt(np.cumsum(squares[:, ::-1], axis=1)[:, ::-1])
+        return cls(rest[:, 0], np.arctan2(rest[:, 1:], W).ravel(), W.shape[1], **bounds)
 
     @property
     def n_outputs(self) -> int:

@@ -204,6 +204,9 @@ class Transformed(PredictiveDistribution):
         if not self._single:
             return self._log_density_of_several(y)
         z = self._forward(y)
+        if self._discrete:
+            # Probabilities have no unit.
+            return self._inner._log_density(z)
         slope = self._inverse.slope
         slope = self._slope(z, y) if slope is None else np.full(y.shape, np.abs(slope))
         return self._inner._log_density(z) - np.log(slope).reshape(len(y))
@@ -235,7 +238,8 @@ class Transformed(PredictiveDistribution):
                 "score by crps_scorer, use StandardScaler, or give the estimator a likelihood for such targets in "
                 "place of TransformedTargetRegressor."
             )
-        return self._inner._log_density(self._columns("transform", y)) + np.linalg.slogdet(slopes)[1]
+        found = self._inner._log_density(self._columns("transform", y))
+        return found if self._discrete else found + np.linalg.slogdet(slopes)[1]
 
     def _draws(self, n_draws, random_state):
         draws = self._inner._draws(n_draws, random_state)

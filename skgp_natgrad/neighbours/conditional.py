@@ -87,7 +87,7 @@ def covariances(kernel, x, X, near):
     together = np.concatenate([x[:, None], X[near]], axis=1)
     # A row, an eighth of a block or all of it, so that there are few compiled programs.
     size = _block_rows(near.shape[1])
-    n_rows = next(each for each in (1, size // 8, size) if each >= len(x))
+    n_rows = next((each for each in (1, size // 8, size) if each >= len(x)), len(x))
     padded = filled_up(together, n_rows)
     found, diagonal = (np.array(each[: len(x)], float) for each in map(np.asarray, _covariances(kernel, padded)))
     # The diagonal is set, since rounding spoils distances of zero.

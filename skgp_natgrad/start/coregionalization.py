@@ -177,8 +177,14 @@ def _marks(part):
 
 
 def _some_rows(table, random_state):
-    """Random rows of positive weight, with as many observed targets as the evidence may have rows."""
+    """Random rows of positive weight, with as many observed targets as the evidence may have rows.
+
+    Each output has its share of them, from the one with the fewest targets on, which the others are to help.
+    """
     order = random_state.permutation(np.flatnonzero(table.weight > 0.0))
+    seen = ~np.isnan(table.y[:, order])
+    first = [np.flatnonzero(seen[k])[: EVIDENCE_ROWS // len(seen)] for k in np.argsort(seen.sum(1), kind="stable")]
+    order = order[list(dict.fromkeys(np.concatenate([*first, np.arange(len(order))]).tolist()))]
     n_seen = np.cumsum((~np.isnan(table.y[:, order])).sum(0))
     return table.rows(np.sort(order[: max(np.searchsorted(n_seen, EVIDENCE_ROWS, side="right"), 1)]))
 
@@ -203,7 +209,9 @@ def _means(kernel, noise, table):
     for k, own in enumerate(noise):
         seen = np.flatnonzero(~np.isnan(table.y[k]))
         of_rows = own / table.weight[seen] + (0.0 if table.known is None else table.known[k, seen])
-        covariance = K[np.ix_(seen, seen)] + np.diag(of_rows)
+        # With next to no noise there may be no factor, and these means are only a start.
+        rounding = np.finfo(float).eps * np.trace(K)
+        covariance = K[np.ix_(seen, seen)] + np.diag(of_rows + rounding)
         means[k] = K[:, seen] @ linalg.solve(covariance, table.y[k, seen], assume_a="pos")
     return means
 

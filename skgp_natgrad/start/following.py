@@ -30,8 +30,8 @@ _ROWS, _STEPS = 1000, 50
 # New rows contradict the earlier ones if these make their fit worse by so many nats per unit of weight, and in all. New
 # rows elsewhere in X are still fitted well, even if they are unlikely under the prior.
 _EACH, _ALL = 0.25, 10.0
-# A normal score of a target is no larger.
-_FURTHEST = 10.0
+# A normal score of a target is no larger; and the share of the largest that are left out, as gross errors.
+_FURTHEST, _OUTLIERS = 10.0, 0.01
 
 
 def rescaled(previous, ratio, prior_mean):
@@ -116,11 +116,18 @@ def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
     likelihood, *moments, known = distribution(model, table.X, device, None, table.offset, table.known)
     seen = ~np.isnan(table.y) & (table.weight > 0.0)
     score = special.ndtri(cumulative(likelihood, *moments, np.where(seen, table.y, 0.0), known))
-    square = np.where(seen, np.clip(score, -_FURTHEST, _FURTHEST) ** 2, 0.0)
-    n = np.maximum(seen.sum(1), 1)
-    ratio = np.maximum(square.sum(1) / n, np.finfo(float).tiny)
-    gain = np.where(seen.any(1), 0.5 * n * (ratio - 1.0 - np.log(ratio)), 0.0)
-    return bool(gain.sum() > max(_ALL, _EACH * seen.sum()))
+    gain = sum(_gain(each[rows]) for each, rows in zip(score, seen, strict=True))
+    return bool(gain > max(_ALL, _EACH * seen.sum()))
+
+
+def _gain(score):
+    """What another deviation of some normal scores gains, without the largest: one row may be a gross error."""
+    square = np.sort(np.clip(score, -_FURTHEST, _FURTHEST) ** 2)
+    square = square[: len(square) - max(1, int(_OUTLIERS * len(square)))]
+    if not len(square):
+        return 0.0
+    ratio = max(square.mean(), np.finfo(float).tiny)
+    return 0.5 * len(square) * (ratio - 1.0 - np.log(ratio))
 
 
 @quick_jit

@@ -61,25 +61,27 @@ def _text_columns(X, but=()):
 def _is_text(name, cells):
     """Whether the cells that are not missing are strings, of which few look like numbers."""
     different = {cell for cell in cells if isinstance(cell, str)}
-    if not different or any(not isinstance(cell, str) and inputs.is_label(cell) for cell in cells):
-        return False
+    others = any(not isinstance(cell, str) and inputs.is_label(cell) for cell in cells)
     numeric = sorted(filter(inputs.is_finite_number, different))
-    if len(numeric) >= _LOOK_LIKE_NUMBERS * len(different):
+    # Beside numbers they would all be taken as such.
+    if numeric and (others or len(numeric) >= _LOOK_LIKE_NUMBERS * len(different)):
         raise ValueError(
             f"X: column {name!r} holds strings that look like numbers, such as {numeric[0]!r} ({len(numeric)} of "
             f"{len(different)} different ones). Convert it to numbers (in pandas by pandas.to_numeric, with "
             "errors='coerce' where others are missing values), or name it in categorical_features if they are "
             "categories."
         )
-    return True
+    return bool(different) and not others
 
 
 def numbers_and_levels(X, categories, missing_inputs, estimator=None):
     """The numbers (N, D) of a table, zero in its categories, and the levels (N, C) of these."""
     X = X if hasattr(X, "shape") or not len(categories) else np.array(X, dtype=object)
+    cells, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
     if is_frame(X):
         _text_columns(X, but=categories)
-    cells, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
+    else:
+        inputs.refuse_numeric_strings(rest)
     allows = missing_inputs == "allow" or (missing_inputs == "auto" and is_frame(X))
     with inputs.locate(X=rest, may_lack=("X",) if allows else ()):
         options = {"ensure_all_finite": "allow-nan" if allows else True, "input_name": "X", "estimator": estimator}

@@ -141,8 +141,9 @@ def refuse_repeated_names(X):
 
 
 def refuse_numeric_strings(X):
-    """Raise ValueError if an array holds strings that look like numbers, which would count as such in silence."""
-    cells = X.flat if getattr(X, "dtype", np.dtype(float)).kind in "OU" and isinstance(X, np.ndarray) else ()
+    """Raise ValueError if an array, or a list of rows, holds strings that look like numbers and would count as such."""
+    X = np.array(X, dtype=object) if isinstance(X, list) else X
+    cells = X.flat if isinstance(X, np.ndarray) and X.dtype.kind in "OU" else ()
     found = next((cell for cell in cells if isinstance(cell, str)), None)
     if found is not None and is_finite_number(found):
         raise ValueError(
