@@ -149,6 +149,7 @@ def test_types_of_a_frame_are_those_of_its_columns():
     assert double.score(noise.assign(c=column), LABELS) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize_X", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_information_at_an_offset_is_used(normalize_X):
     table = np.column_stack([1e6 + 1e-3 * GOOD[:, 0], 2**53 + 1000 * (GOOD[:, 1] > 0).astype(np.int64)])

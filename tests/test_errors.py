@@ -334,6 +334,7 @@ def judged(reg, X, y):
 
 
 # A little more than a tenth: of errors most of which are zero a thousand rows tell no more.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw", [rounded, *(pytest.param(each, marks=pytest.mark.slow) for each in (tenths, rates, labels))]
 )

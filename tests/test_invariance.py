@@ -92,6 +92,7 @@ def check_classes(X, y, n_classes, **own):
     return model, names, rank
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_class_probabilities(n_classes):
     X, y = problem(120, 4, n_classes)

@@ -127,6 +127,7 @@ def test_known_noise_is_refused_where_there_is_none_to_add_it_to():
         regressor().fit(X, Y, alpha=ALPHA[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "share"), [(0.02, 1.0), (1e-6, 1e-4), (1e-6, 1e-6)])
 def test_the_exact_mean_with_known_noise_is_that_of_scikit_learn(noise, share):
     """Also where there is next to none; points at all rows."""

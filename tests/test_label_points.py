@@ -249,6 +249,7 @@ def test_the_covariance_of_all_rows_does_not_swing(rng, x64, monkeypatch):
     np.testing.assert_allclose(found.covariance.own, expected.own, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_chosen_points_raise_the_bound_more_than_random_ones(rng, n_classes, monkeypatch):
     table = table_of(rng, n_classes, 900)

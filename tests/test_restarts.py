@@ -72,6 +72,7 @@ def test_few_values_have_no_period(x):
     assert len(likely_periods(x.astype(float), np.arange(len(x))[None] % 3.0, np.ones(len(x)))) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [6.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 60.0))])
 def test_the_period_is_found_from_a_wrong_start(start):
     model = regressor(1.0 * ExpSineSquared(1.0, start), normalize_X=False)

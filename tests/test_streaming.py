@@ -550,6 +550,7 @@ def rms_z(model, X, y):
     return np.sqrt(np.mean(((y - mean) / std) ** 2, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [10.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1e3, 0.1, 1e-3))])
 def test_targets_that_grow_or_shrink_are_followed(factor):
     parts, held_out = sized_parts([1.0, factor, factor, factor])

@@ -22,6 +22,7 @@ def forgotten(half_life):
     return 0.5 ** (np.arange(N)[::-1] / half_life)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("half_life", "factor"),
     [
