@@ -1,11 +1,13 @@
 """Conversion of kernels; their values and gradients are in test_equivalence."""
 
+import itertools
 import math
 import pickle
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,7 +17,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.model_selection import GridSearchCV
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.kernels import Columns, Laplacian, base
+from skgp_natgrad.kernels import Columns, Laplacian, base, laplacian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -420,6 +422,22 @@ def test_what_is_wrong_with_columns_is_named(wide, frame):
         Columns(sk.RBF(), "a")(frame.set_axis(["a", "a", "b", "c"], axis=1))
     with pytest.raises(ValueError, match="give both the same columns in the same order"):
         Columns(sk.RBF(), "a")(frame, frame[["b", "a", "c", "d"]])
+
+
+@pytest.mark.parametrize(
+    "dtypes", itertools.product((np.float32, np.float64), repeat=2), ids=lambda each: "-".join(d.__name__ for d in each)
+)
+@pytest.mark.usefixtures("x64")
+def test_the_derivative_of_laplacian_distances_in_rates_alone(dtypes, rng):
+    """With many rows, far from the origin, and in mixed precision."""
+    exact = dtypes == (np.float64, np.float64)
+    X = rng.normal(size=(5000, 3)) + (1e6 if exact else 0.0)
+    X, Z, weights = X.astype(dtypes[0]), X[:50].astype(dtypes[1]), rng.normal(size=(5000, 50))
+    expected = np.einsum("nm,nmd->d", weights, np.abs(X[:, None].astype(float) - Z[None].astype(float)))
+    total = jax.grad(lambda rate: (weights * laplacian._distance(jnp.asarray(X), jnp.asarray(Z), rate)).sum())
+    found = total(jnp.ones(3))
+    assert found.dtype == np.float64
+    assert_allclose(found, expected, rtol=1e-10 if exact else 1e-4)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_the_bound_on_few_points_is_below_the_evidence(elsewhere, table, model):
     points = {"inducing_init": table[0] + 0.4} if elsewhere else {"n_inducing": 12}
     few = NGDSVGPRegressor(KERNEL, normalize_X=False, random_state=0, **points).fit(*table)
     gap = model.log_marginal_likelihood(KERNEL.theta) - few.log_marginal_likelihood(KERNEL.theta)
-    assert gap > 0.1
+    assert gap > (0.1 if elsewhere else 1.0)
     # The collapsed bound of Titsias (2009), by plain inverses.
     X, y = table[0], (table[1] - table[1].mean()) / table[1].std()
     latent = ConstantKernel(0.5) + KERNEL.k2

@@ -151,8 +151,9 @@ def _of_rates(X, Z, rate, cotangent):
         x, weights = row
         return total + weights[:, None] * jnp.abs(x - Z), None
 
-    total, _ = jax.lax.scan(add, jnp.zeros_like(Z), (X, cotangent))
-    return jnp.zeros_like(X), jnp.zeros_like(Z), total.sum(0)
+    zeros = jnp.zeros(Z.shape, jnp.result_type(X, Z, cotangent))
+    total, _ = jax.lax.scan(add, zeros, (X, cotangent))
+    return jnp.zeros_like(X), jnp.zeros_like(Z), total.sum(0).astype(rate.dtype)
 
 
 def _of_all(X, Z, rate, cotangent):
