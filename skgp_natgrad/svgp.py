@@ -287,14 +287,14 @@ def _solved(state, optimum, bounds):
     return loop.Result(state, report, float(bounds[-1]), optimum.status, 0.0)
 
 
-def _in_one_step(state, constants, table, plan, random_state):
+def _in_one_step(state, constants, table, plan, random_state, before=None):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
     with threads.single_threaded(len(constants.masks.Z)):
         pinned = constants.pinned(state.parameters)
-        optimum, other = plan.route.solve(state.parameters, pinned, table, plan, random_state)
+        optimum, other = plan.route.solve(state.parameters, pinned, table, plan, random_state, before)
         if other.n_inducing != plan.n_inducing:
             state, constants = init(other, table, random_state)
-            return _in_one_step(state, constants, table, other, random_state)
+            return _in_one_step(state, constants, table, other, random_state, optimum)
     bounds = optimum.elbo + float(constants.log_prior(optimum.parameters))
     found = of_training(_solved(state, optimum, bounds), constants)
     few, dispersed = plan.averages is not None, None

@@ -284,6 +284,26 @@ def test_sizes_keep_to_the_time():
     assert sizes.n_inducing_of_labels(10**6, np.inf) == sizes.n_inducing_of_labels(10**5, np.inf) > 1000
 
 
+@pytest.mark.parametrize("length_scale", [1.0, 0.2, 0.05])
+def test_fewer_points_leave_unexplained_what_the_noise_hides(monkeypatch, rng, length_scale):
+    """The variance at other rows given so many random ones is that of scikit-learn's exact process."""
+    fewer, noise = (10, 40), 0.1
+    monkeypatch.setattr(sizes, "_FEWER", fewer)
+    X = rng.uniform(size=(300, 1))
+    kernel = ConstantKernel(2.0) * Matern(length_scale, nu=2.5)
+    order = np.random.RandomState(0).permutation(len(X))
+    unexplained = {}
+    for n in fewer:
+        process = GaussianProcessRegressor(kernel, alpha=1e-8, optimizer=None).fit(X[order[:n]], np.zeros(n))
+        unexplained[n] = np.mean(process.predict(X[order[n:]], return_std=True)[1] ** 2)
+    expected = next((n for n in fewer if unexplained[n] <= 0.01 * noise), 200)
+    assert sizes.fewer_that_do(200, [kernel], noise, X) == expected
+    # The least smooth of several kernels decides, and no more points are taken than there may be.
+    assert sizes.fewer_that_do(200, [RBF(10.0), kernel], noise, X) == expected
+    assert sizes.fewer_that_do(5, [kernel], noise, X) == 5
+    assert sizes.fewer_that_do(200, [kernel], 0.0, X) == 200
+
+
 def test_a_fit_asks_once_for_the_memory_of_its_points(monkeypatch, rng):
     """What is left later does not change the sizes that were chosen."""
     left, plans = [2.0 * 12 * 8 * 120**2], []

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, RationalQuadratic
 
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.device import computation
-from skgp_natgrad.neighbours import Nearest, conditional, earlier, moments, nearest, rates
-from skgp_natgrad.neighbours.vecchia import full_scale
+from skgp_natgrad.neighbours import Nearest, conditional, moments, nearest, rates
 
 KERNEL = 1.5 * Matern([0.7, 1.3], nu=2.5) + 0.2 * RBF(2.0)
 N, T = 60, 2
@@ -35,10 +33,6 @@ def exact(X, y, noise, x):
     """Means (T, B) and variances (B,) of the exact process."""
     solved = np.linalg.solve(KERNEL(X) + np.diag(noise), np.column_stack([KERNEL(X, x), y.T]))
     return y @ solved[:, : len(x)], KERNEL.diag(x) - np.einsum("nb,nb->b", KERNEL(X, x), solved[:, : len(x)])
-
-
-def evidence(covariance, y):
-    return stats.multivariate_normal(cov=covariance).logpdf(y).sum()
 
 
 # -- rates ----------------------------------------------------------------------------------
@@ -116,15 +110,6 @@ def test_without_columns_any_rows_are_nearest(rng):
     assert np.array_equal(np.sort(found), np.tile([-1, -1, 0, 1, 2, 3, 4], (3, 1)))
 
 
-@pytest.mark.parametrize("n_columns", [2, 20])
-def test_earlier_rows_are_the_nearest_of_those_before(rng, n_columns):
-    X = rng.normal(size=(1200, n_columns))
-    found, distances = earlier(X, np.ones(n_columns), 9), cdist(X, X)
-    for i in (0, 1, 5, 9, 10, 400, 1199):
-        expected = np.argsort(distances[i, :i])[:9]
-        assert found[i].tolist() == [*expected, *[-1] * (9 - len(expected))]
-
-
 # -- moments given neighbours ---------------------------------------------------------------
 
 
@@ -165,67 +150,6 @@ def test_copies_without_noise_need_jitter(problem):
     near = np.tile(np.arange(15), (len(x), 1))
     mean, _ = moments(jax_kernel(KERNEL), x, X, near, y, np.zeros((1, 15)))
     assert np.allclose(mean, exact(X[:5], y[:, :5], np.zeros(5), x)[0], rtol=0.0, atol=1e-6)
-
-
-# -- full-scale Vecchia ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_inducing", [0, 4])
-def test_with_all_rows_before_the_full_scale_process_is_exact(problem, rng, n_inducing):
-    X, y, noise, x = problem
-    near = earlier(X, np.ones(2), N - 1)
-    process = full_scale(jax_kernel(KERNEL), rng.normal(size=(n_inducing, 2)), X, near, y, noise)
-    assert np.isclose(process.evidence, evidence(KERNEL(X) + np.diag(noise), y), rtol=1e-10, atol=0.0)
-    mean, variance = process.moments(x, np.tile(np.arange(N), (len(x), 1)))
-    expected = exact(X, y, noise, x)
-    assert np.allclose(mean, expected[0], rtol=0.0, atol=1e-8)
-    assert np.allclose(variance, expected[1], rtol=0.0, atol=1e-8)
-
-
-def test_without_neighbours_it_is_fitc(problem, rng):
-    X, y, noise, x = problem
-    Z, none = rng.normal(size=(5, 2)), np.empty((N, 0), int)
-    process = full_scale(jax_kernel(KERNEL), Z, X, none, y, noise)
-
-    def explained(a, b):
-        return KERNEL(a, Z) @ np.linalg.solve(KERNEL(Z), KERNEL(Z, b))
-
-    covariance = explained(X, X)
-    covariance[np.diag_indices(N)] = KERNEL.diag(X) + noise
-    assert np.isclose(process.evidence, evidence(covariance, y), rtol=1e-10, atol=0.0)
-    mean, variance = process.moments(x, np.empty((len(x), 0), int))
-    weights = np.linalg.solve(covariance, explained(X, x))
-    assert np.allclose(mean, y @ weights, rtol=0.0, atol=1e-8)
-    assert np.allclose(variance, KERNEL.diag(x) - (explained(X, x) * weights).sum(0), rtol=0.0, atol=1e-8)
-
-
-def test_without_inducing_points_the_evidence_is_that_of_each_row_given_its_neighbours(problem):
-    X, y, noise, x = problem
-    near = earlier(X, np.ones(2), 6)
-    process = full_scale(jax_kernel(KERNEL), np.empty((0, 2)), X, near, y, noise)
-    mean, variance = moments(jax_kernel(KERNEL), X, X, near, y, noise[None])
-    found = stats.norm(mean, np.sqrt(variance + noise)).logpdf(y).sum()
-    assert np.isclose(process.evidence, found, rtol=1e-10, atol=0.0)
-    of_x = np.tile(np.arange(8), (len(x), 1))
-    found, expected = process.moments(x, of_x), moments(jax_kernel(KERNEL), x, X, of_x, y, noise[None])
-    assert np.allclose(found[0], expected[0], rtol=0.0, atol=1e-10)
-    assert np.allclose(found[1], expected[1][0], rtol=0.0, atol=1e-10)
-
-
-def test_the_full_scale_evidence_is_that_of_its_own_covariance(problem, rng):
-    """The density of the product of the conditionals of v, then of each row given v and its neighbours."""
-    X, y, noise, _ = problem
-    Z, near = rng.normal(size=(4, 2)), earlier(X, np.ones(2), 3)
-    process = full_scale(jax_kernel(KERNEL), Z, X, near, y, noise)
-    V = np.linalg.solve(np.linalg.cholesky(KERNEL(Z)), KERNEL(Z, X)).T
-    r, B, D = KERNEL(X) - V @ V.T, np.zeros((N, N)), np.empty(N)
-    for i in range(N):
-        some = near[i][near[i] >= 0]
-        B[i, some] = np.linalg.solve(r[np.ix_(some, some)] + np.diag(noise[some]), r[some, i])
-        D[i] = r[i, i] + noise[i] - B[i, some] @ r[some, i]
-    # (I - B) (y - V v) is independent noise of variance D.
-    root = np.linalg.inv(np.eye(N) - B)
-    assert np.isclose(process.evidence, evidence(root @ np.diag(D) @ root.T + V @ V.T, y), rtol=1e-10, atol=0.0)
 
 
 @pytest.mark.parametrize("large", [1e25, 1e39])

@@ -263,17 +263,33 @@ def test_equal_rows_are_one_of_their_mean(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pays", [True, False])
 @pytest.mark.parametrize("least", [-np.inf, np.inf])
-def test_neighbours_are_compared_with_a_mean_on_all_rows(rng, monkeypatch, least):
+def test_neighbours_are_compared_with_a_mean_on_all_rows_and_with_points(rng, monkeypatch, least, pays):
     monkeypatch.setattr(points_or_neighbours, "_OF_MEANS", least)
+    monkeypatch.setattr(points_or_neighbours, "_CLEAR", least)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 10)
     monkeypatch.setattr(sizes, "OF_VARIANCE", 20)
     monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
-    monkeypatch.setattr(one_step, "_pays_on_all_rows", lambda *_: True)
+    monkeypatch.setattr(one_step, "_pays_on_all_rows", lambda *_: pays)
     X, y, x = table(rng, 300)
     found = regressor("auto").fit(X, y)
+    n_points = len(found.inducing_points_), len(found.mean_inducing_points_)
     if least == np.inf:
-        assert ("neighbors" in found.plan_, len(found.mean_inducing_points_)) == (False, 280)
+        assert "neighbors" not in found.plan_
+        assert n_points == ((20, 280) if pays else (40, 0))
         return
-    assert "each row predicted from 200 neighbors" in found.plan_
+    # Neighbours need few points for all else.
+    assert "each row predicted from 200 neighbors; 10 inducing points for all else" in found.plan_
+    assert n_points == (10, 0)
     expected = regressor(200).fit(X, y)
     assert_same(found.predict(x, return_std=True), expected.predict(x, return_std=True))
+
+
+@pytest.mark.slow
+def test_a_number_of_points_that_is_given_means_no_neighbours(rng, monkeypatch):
+    monkeypatch.setattr(points_or_neighbours, "_CLEAR", -np.inf)
+    X, y, _ = table(rng, 300)
+    found = regressor("auto", n_inducing=30, solver="evidence").fit(X, y)
+    assert "neighbors" not in found.plan_
+    assert len(found.inducing_points_) == 30

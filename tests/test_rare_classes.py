@@ -80,7 +80,7 @@ def test_kernels_are_offered_a_second_time(rng):
     X, y = with_a_rare_class(rng, 1500)
     likelihood = Softmax().prepare(y[None].astype(float), 3)
     table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True, "on_all_rows": lambda *_: True}
+    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
     assert [each.evenly for each in found] == [False, False, True]
     assert type(found[2].kernel) is type(found[0].kernel)

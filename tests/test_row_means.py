@@ -372,7 +372,7 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     assert len(model.mean_inducing_points_) == 670
     assert "670 further points" in str(model.plan_)
     # Zero further points are none, and still one step.
-    other = NGDSVGPRegressor(kernel, n_mean_inducing=0, random_state=0).fit(X, y)
+    other = NGDSVGPRegressor(kernel, n_mean_inducing=0, n_neighbors=0, random_state=0).fit(X, y)
     assert other.n_iter_ == 1
     # As many as there are rows are again those and fewer inducing points.
     given = NGDSVGPRegressor(kernel, n_mean_inducing=700, solver="evidence", random_state=0)

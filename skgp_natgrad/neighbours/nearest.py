@@ -153,28 +153,3 @@ def _smallest(values, n):
         if len(some) >= n:
             return some[np.argpartition(values[some], n - 1)[:n]]
     return np.argpartition(values, n - 1)[:n]
-
-
-def earlier(X, rates, n):
-    """The ``n`` nearest among the rows before each row of X (N, D), nearest first; -1 if there are fewer.
-
-    The rows should be in a random order, so that the early ones are spread over all of X.
-
-    Parameters
-    ----------
-    X : ndarray of shape (N, D)
-    rates : ndarray of shape (D,)
-    n : int
-
-    Returns
-    -------
-    near : ndarray of shape (N, n)
-    """
-    near, start = np.full((len(X), n), -1), 0
-    while start < len(X) and n:
-        # Rows so far double from tree to tree, so that at least half of a later tree's rows come before.
-        stop = min(max(2 * start, 4 * n, _BLOCK_ROWS), len(X))
-        index = np.arange(start, stop)
-        near[index] = Nearest(X[:stop], rates).query(X[index], n, lambda at, found, i=index: found < i[at][:, None])
-        start = stop
-    return near

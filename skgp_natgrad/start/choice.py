@@ -129,7 +129,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
             sees_all_rows=route.sees_all_rows(plan, n_rows or tables[0].n_rows, tables[0]),
-            on_all_rows=functools.partial(route.rests_on_all_rows, plan, n_rows),
+            by_neighbours=route.compares_by_neighbours(plan, tables[0]),
             n_points=route.n_points(plan),
         )
     table = tables[index]
@@ -203,7 +203,8 @@ def _density(plan, table, seed):
             Hyperparameters(kernel, noise), targets.without_offset(table, plan.likelihood)
         )
     random_state = np.random.RandomState(seed)
-    plan = plan._replace(n_inducing=min(_POINTS, len(table.weight)), n_mean_inducing=0, inducing_init="random")
+    n_points = sizes.fewer_that_do(_POINTS, plan.kernels, np.min(plan.likelihood.variance), table.X)
+    plan = plan._replace(n_inducing=n_points, n_mean_inducing=0, inducing_init="random")
     state, constants = init(plan, table, random_state)
     density = closed_form.solve(state.parameters, constants, table, random_state).held_out.mean
     return density if np.isfinite(density) else -np.inf

@@ -46,8 +46,8 @@ def are_likely(plan, table):
     return may(plan, table) and (too_many or not is_open)
 
 
-def solve(optimum, parameters, constants, table, plan, random_state):
-    """The `Optimum` with neighbours, if the user asks for them or they predict better; else None.
+def found(optimum, parameters, constants, table, plan):
+    """The neighbours, if the user asks for them or they predict better; else None.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ def solve(optimum, parameters, constants, table, plan, random_state):
     constants : Constants
     table : Table
     plan : Plan
-    random_state : numpy.random.RandomState
 
     Returns
     -------
     optimum : Optimum or None
+        With neighbours, and the left-out rows as these predict them; `on_points` completes it.
     """
     asked, points = plan.n_neighbours != "auto", optimum.left_out
     neighbours = _neighbours(parameters, constants, table, plan.n_neighbours if asked else _NEIGHBOURS)
@@ -73,8 +73,13 @@ def solve(optimum, parameters, constants, table, plan, random_state):
         return None
     left_out = _left_out(neighbours, parameters, points, more_noise)
     held_out = optimum.held_out._replace(mean=optimum.held_out.mean + gain)
-    optimum = closed_form.solve(parameters, constants, table, random_state, searches=False)
-    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours)
+    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours, means=None)
+
+
+def on_points(optimum, parameters, constants, table, random_state):
+    """An `Optimum` with neighbours, with q on some points for all else; noise and scale are kept."""
+    found = closed_form.solve(parameters, constants, table, random_state, searches=False)
+    return optimum._replace(q=found.q, parameters=found.parameters, elbo=found.elbo)
 
 
 def joined(neighbours: Neighbours, result: Result, table: AnyTable) -> Neighbours:

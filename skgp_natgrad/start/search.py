@@ -49,6 +49,9 @@ _NOTHING = -1.4
 _MUCH_MORE = 2.0
 # With fewer rows the rows of the evidence are about as dense as the table, and neighbours not needed; number of judges.
 _DENSE, _JUDGES = 6000, 400
+# Neighbours by which kernels are ranked; the best are then compared with more. On pol, kin40k and protein the best two
+# are the same with 200 as with 400, which take three times as long; with 100 they are others on protein.
+_NEIGHBOURS = 200
 # Functions that take a `View` and return further kernels that its targets suggest.
 _FURTHER = (seasonal,)
 
@@ -86,7 +89,7 @@ def best_kernels(
     of_labels=False,
     in_common_unit=None,
     sees_all_rows=False,
-    on_all_rows=None,
+    by_neighbours=False,
     n_points=None,
 ):
     """The best scaling of X for some rows, and the best kernels under it.
@@ -109,8 +112,8 @@ def best_kernels(
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
     sees_all_rows : bool, default=False
         Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
-    on_all_rows : callable, optional
-        Takes a table, the first kernel and its noise; returns whether `neighbours` compare kernels if rows are many.
+    by_neighbours : bool, default=False
+        Whether neighbours compare kernels if there are many rows.
     n_points : int, optional
         The model's inducing points: with more rows than these, kernels are compared by its bound.
 
@@ -133,7 +136,7 @@ def best_kernels(
         firsts = _smooth_ones(views, rows, n_rows, effort)
     if sees_all_rows and not is_small and rows.n_groups > dense.MOST_BY_EVIDENCE:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
-    judges = _judges(tables, rows, on_all_rows, lambda: _first_kernel(tables, views, firsts))
+    judges = _judges(tables[0], rows) if by_neighbours and rows.n_groups > _DENSE else None
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
     compared = functools.partial(_compared, judges=judges, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
@@ -184,20 +187,11 @@ def _smooth_ones(views, rows, n_rows, effort):
     return threads.for_each(of_view, views)
 
 
-def _judges(tables, rows, on_all_rows, first_kernel):
-    """Some of the rows outside the final evidence, if neighbours are to compare kernels; else None."""
-    if on_all_rows is None or rows.n_groups <= _DENSE or not on_all_rows(*first_kernel()):
-        return None
-    judges = neighbours.Judges.of(tables[0].X, rows.outside(_REFINED), False)
+def _judges(table, rows):
+    """Some of the rows outside the final evidence, whose predictions from neighbours compare kernels."""
+    judges = neighbours.Judges.of(table.X, rows.outside(_REFINED), False)
     some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
     return judges._replace(index=judges.index[some])
-
-
-def _first_kernel(tables, views, firsts):
-    """The table, the kernel and the noise of the best among ``firsts``."""
-    k = int(np.argmax([first.density for first in firsts]))
-    best = firsts[k].best[0].hyperparameters
-    return tables[k], views[k].to_sklearn(firsts[k].make, best.kernel), float(np.exp(best.noise))
 
 
 def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
@@ -324,7 +318,7 @@ def _compared(view, candidate, judges, few):
         return candidate._replace(density=bound(kernel, view.given, few))
     if judges is None:
         return candidate
-    return candidate._replace(density=densities_by_neighbours(view, hyperparameters, judges, None).mean)
+    return candidate._replace(density=densities_by_neighbours(view, hyperparameters, judges, _NEIGHBOURS).mean)
 
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.

@@ -35,6 +35,9 @@ WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
 # The mean of a regression uses all rows, at most the second number, if so many inducing points as the first do not
 # explain more than these shares of the prior variance and of the noise. They are then enough for the variance.
 OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
+# Fewer points do where they leave unexplained no more than this share of the noise variance: since the density of a row
+# then gains at most half of it by further points.
+_FEWER, _LITTLE_OF_NOISE = (1000, 2000), 0.01
 # Most rows that are left out, the budget of operations for them, and the fewest such rows.
 _MOST_LEFT_OUT, _OPERATIONS_OF_LEFT_OUT, _FEWEST_LEFT_OUT = 8192, 2e11, 500
 # M x M matrices that the solution holds at once for each latent function, and the part of the memory for them.
@@ -142,8 +145,8 @@ def n_left_out(n_points):
 
 # The share of the prior variance that random points do not explain: whether there are enough of them.
 
-# Rows from which the share is estimated, and the jitter relative to the prior variance.
-_ROWS, _JITTER = 500, 1e-8
+# Rows from which the share and the prior variance are estimated, and the jitter relative to the prior variance.
+_ROWS, _ROWS_OF_VARIANCE, _JITTER = 500, 1000, 1e-8
 
 
 def share(kernel, X, n_points):
@@ -182,6 +185,38 @@ def share(kernel, X, n_points):
     whitened = linalg.solve_triangular(factor, kernel(Z, rows), lower=True, overwrite_b=True, check_finite=False)
     prior = kernel.diag(rows)
     return float(np.maximum(prior - (whitened * whitened).sum(0), 0.0).mean() / prior.mean())
+
+
+def variance_of(kernel, X):
+    """The mean prior variance at some rows."""
+    return np.mean(kernel.diag(X[:_ROWS_OF_VARIANCE]))
+
+
+def fewer_that_do(n_points, kernels, noise, X):
+    """At most ``n_points``: fewer where these already explain all variance that the noise does not hide.
+
+    Parameters
+    ----------
+    n_points : int
+    kernels : sequence of sklearn.gaussian_process.kernels.Kernel
+    noise : float
+        The noise variance, the least of several targets.
+    X : ndarray of shape (N, D)
+        Rows of the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> X = np.linspace(0.0, 1.0, 6000)[:, None]
+    >>> fewer_that_do(5000, [RBF(1.0)], 0.1, X), fewer_that_do(5000, [RBF(1e-4)], 0.1, X)
+    (1000, 5000)
+    """
+
+    def do(n_fewer):
+        return all(share(each, X, n_fewer) * variance_of(each, X) <= _LITTLE_OF_NOISE * noise for each in kernels)
+
+    return next(filter(do, [each for each in _FEWER if each < min(n_points, len(X))]), n_points)
 
 
 # The memory that each stage of a fit needs, compared with the available memory.

@@ -76,7 +76,7 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
     n_neighbors : int or "auto", default="auto"
         Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
-        in a long table, which a thousand inducing points do not explain. "auto" is 200 for tables of more than 45,000
+        in a long table, which some thousand inducing points do not explain. "auto" is 200 for tables of more than 5000
         rows (fewer where memory is short) if rows that are left out are predicted better so, and else 0: none. A number
         of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y, and
         those of later calls of ``partial_fit``, which keep its hyperparameters.

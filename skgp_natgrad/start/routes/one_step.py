@@ -124,17 +124,19 @@ class Measurements(OneStep):
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
     def _with_points(self, plan, table):
-        """There are fewer inducing points if the mean uses all rows."""
-        n_inducing = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
+        """There are fewer inducing points if the mean uses all rows, or if these already do."""
+        most = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
+        n_inducing = most
+        if most < table.n_rows:
+            n_inducing = sizes.fewer_that_do(most, plan.kernels, np.min(plan.likelihood.variance), table.sample.X)
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
         if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
             few = min(n_inducing, points_or_neighbours.POINTS)
             return plan._replace(n_inducing=few, n_mean_inducing=0, n_inducing_alone=n_inducing)
         if n_mean == "auto":
             may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
-            given = plan, table.n_rows, table, plan.kernels[0], np.mean(plan.likelihood.variance)
-            n_mean = table.n_rows if may and _pays_on_all_rows(*given) else 0
-        n_alone = n_inducing if n_mean else None
+            n_mean = table.n_rows if may and _pays_on_all_rows(plan, table) else 0
+        n_alone = n_inducing if n_mean or n_inducing == most < table.n_rows else None
         return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
@@ -151,45 +153,55 @@ class Measurements(OneStep):
     def sees_all_rows(self, plan, n_rows, table):
         # If the mean uses all rows, a kernel trained by neighbours may have too little noise for it.
         too_many = sizes.are_too_many(n_rows, table.n_targets, plan.n_bytes)
-        return too_many and plan.n_neighbours != 0 and self._is_open(plan, table)
+        return too_many and plan.n_neighbours != 0 and self.compares_by_neighbours(plan, table)
 
-    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
-        return self._is_open(plan, table) and _pays_on_all_rows(plan, n_rows or table.n_rows, table, kernel, noise)
-
-    def _is_open(self, plan, table):
-        """Whether the number of points is "auto", and the targets are complete, on one CPU."""
+    def compares_by_neighbours(self, plan, table):
+        # The number of points is open, and the targets are complete, on one CPU.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
         may = plan.n_devices is None and placement.on_one_cpu()
         return is_open and may and table.known is None and bool(np.all(np.isfinite(table.y)))
 
-    def solve(self, parameters, constants, table, plan, random_state):
-        """The `Optimum`, and the same plan; or the plan to solve instead, if the mean on all rows is no better."""
-        n_points = len(constants.masks.Z)
+    def solve(self, parameters, constants, table, plan, random_state, before=None):
+        """The `Optimum`, and the same plan; or one on other points, for which to solve again.
+
+        These are more points if a mean on all rows is no better, or fewer if neighbours are: then ``before`` has them.
+        """
+        if before is not None and before.neighbours is not None:
+            return points_or_neighbours.on_points(before, parameters, constants, table, random_state), plan
+        n_points, n_alone = len(constants.masks.Z), plan.n_inducing_alone
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        compares = on_all_rows or points_or_neighbours.are_likely(plan, table) or self.disperses(plan, table)
-        n_left_out = sizes.n_left_out(n_points) if compares else 0
+        compares = n_alone is not None or points_or_neighbours.are_likely(plan, table) or self.disperses(plan, table)
+        n_left_out = sizes.n_left_out(n_points) if on_all_rows or compares else 0
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
-        fewer = plan._replace(n_inducing=plan.n_inducing_alone or plan.n_inducing, n_mean_inducing=0)
-        may_be_better = points_or_neighbours.may if optimum.means is not None else points_or_neighbours.are_likely
-        if may_be_better(plan, table):
-            found = points_or_neighbours.solve(optimum, parameters, constants, table, plan, random_state)
-            if found is not None or optimum.means is not None:
-                return found or optimum, plan
-            return optimum, fewer._replace(n_inducing_alone=None)
+        # Nothing but neighbours may be better.
+        is_last = optimum.means is not None or plan.n_inducing == n_alone is not None
+        if (points_or_neighbours.may if is_last else points_or_neighbours.are_likely)(plan, table):
+            found = points_or_neighbours.found(optimum, parameters, constants, table, plan)
+            if found is not None:
+                return self._with_neighbours(found, parameters, constants, table, plan, random_state)
+            if not is_last:
+                return optimum, plan._replace(n_inducing=n_alone or plan.n_inducing, n_inducing_alone=None)
         if on_all_rows and optimum.means is None:
             # A number of points that the user gives stays.
-            return optimum, fewer
+            return optimum, plan._replace(n_inducing=n_alone or plan.n_inducing, n_mean_inducing=0)
         return optimum, plan
 
+    def _with_neighbours(self, found, parameters, constants, table, plan, random_state):
+        """The result of `solve` with neighbours; on fewer points if their number is open."""
+        few = points_or_neighbours.POINTS
+        if plan.n_inducing_alone is not None and plan.n_inducing > few:
+            return found, plan._replace(n_inducing=few, n_mean_inducing=0)
+        return self.solve(parameters, constants, table, plan, random_state, found)
 
-def _pays_on_all_rows(plan, n_rows, table, kernel, noise):
-    """Whether the mean of a regression is to use all ``n_rows`` rows; ``table`` has some of them."""
+
+def _pays_on_all_rows(plan, table):
+    """Whether the mean of a regression under one kernel is to use all rows of the table."""
     if plan.n_devices is not None or not placement.on_one_cpu():
         return False
-    share = functools.partial(sizes.share, kernel, table.X)
-    variance = np.mean(kernel.diag(table.X[:1000]))
-    return sizes.worth_all_rows(n_rows, table.n_targets, plan.n_bytes, share, variance, noise)
+    (kernel,), noise = plan.kernels, np.mean(plan.likelihood.variance)
+    share, variance = functools.partial(sizes.share, kernel, table.X), sizes.variance_of(kernel, table.X)
+    return sizes.worth_all_rows(table.n_rows, table.n_targets, plan.n_bytes, share, variance, noise)
 
 
 def _of_all_rows(stage, n_numbers, n_inducing):
@@ -229,7 +241,7 @@ class Counts(OneStep):
         stage = sizes.of_points("the solution for counts", plan, sizes.ONE_STEP, *sizes_of_q)
         return stage, _of_all_rows(stage, sizes.ARRAYS_OF_COUNTS * bucket(table.n_rows), n_inducing)
 
-    def solve(self, parameters, constants, table, plan, random_state):
+    def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan."""
         return newton.solve(parameters, constants, table.in_memory(), random_state), plan
 
@@ -295,7 +307,7 @@ class Labels(OneStep):
     def prior_mean(self, plan, y, weight):
         return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
 
-    def solve(self, parameters, constants, table, plan, random_state):
+    def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan."""
         further = plan.n_mean_inducing, plan.n_mean_inducing_at_most
         return class_labels.solve(parameters, constants, table.in_memory(), random_state, *further), plan

@@ -90,8 +90,8 @@ class Steps:
         """Whether kernels are trained by neighbours (`dense`); ``table`` has some of the ``n_rows`` rows."""
         return self.compares_labels
 
-    def rests_on_all_rows(self, plan, n_rows, table, kernel, noise):
-        """Whether the model's mean will use all ``n_rows`` rows under such a kernel; ``table`` has some of them."""
+    def compares_by_neighbours(self, plan, table):
+        """Whether kernels for many measurements are compared by predictions from neighbours."""
         return False
 
     def n_points(self, plan):
