@@ -169,6 +169,26 @@ def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, mon
     assert chosen.k1.constant_value > 3.3
 
 
+def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng, monkeypatch):
+    """Few rows may train a kernel of labels to predict others worse than it did: the judges then keep it as it was."""
+    fewer = {"_ROWS": 60, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100, "_FEWEST_ROWS": 60}
+    for name, value in fewer.items():
+        monkeypatch.setattr(dense, name, value)
+    X = rng.normal(size=(300, 2))
+    table = svgp.Table(X, np.where(np.sin(2.0 * X[:, 0]) > 0.0, 1.0, -1.0)[None], np.ones(300))
+    view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
+    start = start_of(view, matern52, 0.5, 0.1)[0]
+    candidates = [(0, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
+    spoilt = start._replace(noise=np.log(100.0))
+    monkeypatch.setattr(dense, "_trained", lambda *_: spoilt)
+    with device.computation("cpu"):
+        found = dense.best_kernels([view], candidates, rows, 80, True, lambda view: [])[1][0]
+        judges = neighbours.Judges.of(X, rows.outside(80))
+        worse = neighbours.densities(spoilt, view.table, judges, 100).mean()
+    assert found.noise == pytest.approx(0.1)
+    assert found.density > worse
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("of_labels", [False, True])
 def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):

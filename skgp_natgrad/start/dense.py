@@ -77,8 +77,11 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
     def tried(pair):
         index, candidate = pair
-        found = _trained(views[index], candidate, few, _ITERATIONS)
-        return _tried(index, views[index], candidate, found, judges, _NEIGHBOURS_OF_JUDGES)
+        ways = [_trained(views[index], candidate, few, _ITERATIONS)]
+        if of_labels:
+            # Where nearly all labels are predicted, those that train say little, and the evidence may do better.
+            ways.append(candidate.best[0].hyperparameters)
+        return _best_first(_tried(index, views[index], candidate, way, judges, _NEIGHBOURS_OF_JUDGES) for way in ways)[0]
 
     def finished(pair):
         way, (index, view, candidate, _) = pair
