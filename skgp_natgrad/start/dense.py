@@ -76,19 +76,14 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     last = (judges, _NEIGHBOURS_OF_JUDGES) if of_labels else (_some(judges), _MORE_NEIGHBOURS_OF_JUDGES)
 
     def tried(pair):
-        index, candidate = pair
-        ways = [_trained(views[index], candidate, few, _ITERATIONS)]
-        if of_labels:
-            # Where nearly all labels are predicted, those that train say little, and the evidence may do better.
-            ways.append(candidate.best[0].hyperparameters)
-        return _best_first(_tried(index, views[index], candidate, way, judges, _NEIGHBOURS_OF_JUDGES) for way in ways)[0]
+        (index, candidate), view = pair, views[pair[0]]
+        # Where nearly all labels are predicted, those that train say little, and the evidence may do better.
+        ways = [_trained(view, candidate, few, _ITERATIONS), *([_as_it_is(view, candidate)] if of_labels else [])]
+        return _best_first(_tried(index, view, candidate, way, judges, _NEIGHBOURS_OF_JUDGES) for way in ways)[0]
 
     def finished(pair):
         way, (index, view, candidate, _) = pair
         return _tried(index, view, candidate, way(view, candidate), *last)
-
-    def as_it_is(view, candidate):
-        return candidate.best[0].hyperparameters
 
     def on_more_rows(view, candidate):
         return _trained(view, candidate, more, _MORE_ITERATIONS)
@@ -101,7 +96,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
         # For labels the evidence is only that of a regression, so it is not used; their judges stay the same.
-        ways += [(as_it_is, each) for each in kept]
+        ways += [(_as_it_is, each) for each in kept]
         ways += [(of_evidence, ranked[0]), (of_evidence, _plain(views[0]))]
     best = _best_first([*threads.for_each(finished, ways), *(kept if of_labels else [])])[0]
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
@@ -137,6 +132,10 @@ def _some(judges):
 
 def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
+
+
+def _as_it_is(view, candidate):
+    return candidate.best[0].hyperparameters
 
 
 def _trained(view, candidate, judges, n_iterations):
