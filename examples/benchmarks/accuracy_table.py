@@ -41,9 +41,11 @@ CASES = {
     "energy": Case("energy"),
     "kin8nm": Case("kin8nm"),
     "power": Case("power"),
+    "elevators": Case("elevators", ("ours",)),
     "pima": Case("pima"),
     "wine-quality-white": Case("wine-quality-white", rows=3000),
     "statlog-landsat": Case("statlog-landsat", rows=3000),
+    "pendigits": Case("pendigits", ("ours",)),
     "kin40k by steps": Case("kin40k", ("one kernel by steps",)),
     "magic by steps": Case("magic", ("300 points by steps",)),
 }

@@ -9,6 +9,7 @@ give. The judges choose kernel, scaling and hyperparameters together, without a 
 from __future__ import annotations
 
 import copy
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 _NOISE = 0.1
 # Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
 _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
+# Standard errors by which a kernel of labels must be better as it was before it was trained.
+_CLEARLY = 2.0
 # The best for measurements are compared with more neighbours: a hundred are too few for smooth functions.
 _FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
 
@@ -77,9 +80,9 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
     def tried(pair):
         (index, candidate), view = pair, views[pair[0]]
-        # Where nearly all labels are predicted, those that train say little, and the evidence may do better.
-        ways = [_trained(view, candidate, few, _ITERATIONS), *([_as_it_is(view, candidate)] if of_labels else [])]
-        return _best_first(_tried(index, view, candidate, way, judges, _NEIGHBOURS_OF_JUDGES) for way in ways)[0]
+        of_way = functools.partial(_tried, index, view, candidate, judges=judges, n_neighbours=_NEIGHBOURS_OF_JUDGES)
+        trained = of_way(_trained(view, candidate, few, _ITERATIONS))
+        return _unless_clearly_worse(trained, of_way(_as_it_is(view, candidate))) if of_labels else trained
 
     def finished(pair):
         way, (index, view, candidate, _) = pair
@@ -132,6 +135,12 @@ def _some(judges):
 
 def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
+
+
+def _unless_clearly_worse(trained, before):
+    """The kernel that few rows trained, or as it was: if nearly all labels are predicted, these rows say little."""
+    is_worse = before.densities.are_larger_than(trained.densities, _CLEARLY)
+    return before if is_worse else trained
 
 
 def _as_it_is(view, candidate):
