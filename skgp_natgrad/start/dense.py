@@ -9,7 +9,6 @@ give. The judges choose kernel, scaling and hyperparameters together, without a 
 from __future__ import annotations
 
 import copy
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 _NOISE = 0.1
 # Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
 _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
-# Standard errors by which a kernel of labels must be better as it was before it was trained.
+# Standard errors by which a kernel of labels must be better untrained than the best that is trained.
 _CLEARLY = 2.0
 # The best for measurements are compared with more neighbours: a hundred are too few for smooth functions.
 _FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
@@ -78,11 +77,11 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     few, more = (judges._replace(index=first[:n]) for n in (_ROWS, n_more))
     last = (judges, _NEIGHBOURS_OF_JUDGES) if of_labels else (_some(judges), _MORE_NEIGHBOURS_OF_JUDGES)
 
+    def judged(index, candidate, hyperparameters):
+        return _tried(index, views[index], candidate, hyperparameters, judges, _NEIGHBOURS_OF_JUDGES)
+
     def tried(pair):
-        (index, candidate), view = pair, views[pair[0]]
-        of_way = functools.partial(_tried, index, view, candidate, judges=judges, n_neighbours=_NEIGHBOURS_OF_JUDGES)
-        trained = of_way(_trained(view, candidate, few, _ITERATIONS))
-        return _unless_clearly_worse(trained, of_way(_as_it_is(view, candidate))) if of_labels else trained
+        return judged(*pair, _trained(views[pair[0]], pair[1], few, _ITERATIONS))
 
     def finished(pair):
         way, (index, view, candidate, _) = pair
@@ -96,6 +95,9 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
     ranked = _best_first(threads.for_each(tried, candidates))
     kept = _with_smooth(ranked, _BEST_OF_LABELS if of_labels else _BEST)
+    if of_labels:
+        untrained = threads.for_each(lambda pair: judged(*pair, _as_it_is(*pair)), candidates)
+        kept = _with_untrained(kept, _best_first(untrained)[0])
     ways = [(on_more_rows, each) for each in kept]
     if not of_labels:
         # For labels the evidence is only that of a regression, so it is not used; their judges stay the same.
@@ -137,13 +139,15 @@ def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
 
 
-def _unless_clearly_worse(trained, before):
-    """The kernel that few rows trained, or as it was: if nearly all labels are predicted, these rows say little."""
-    is_worse = before.densities.are_larger_than(trained.densities, _CLEARLY)
-    return before if is_worse else trained
+def _with_untrained(kept, untrained):
+    """The best kernels; before them one as it was before it was trained, if all are clearly worse.
+
+    Where nearly all labels are predicted, those that train say little.
+    """
+    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, _CLEARLY) else kept
 
 
-def _as_it_is(view, candidate):
+def _as_it_is(_, candidate):
     return candidate.best[0].hyperparameters
 
 
