@@ -41,17 +41,17 @@ from pathlib import Path
 import numpy as np
 from _common import show
 from accuracy import DEFAULT_DATA, load
+from contenders import scores
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 import skgp_natgrad
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
-_LARGE, _EXACT_ROWS, _EVIDENCE_ROWS, _BINS, _DRAWS = 20_000, 6000, 1000, 15, 100
+_LARGE, _EXACT_ROWS, _EVIDENCE_ROWS = 20_000, 6000, 1000
 
 
 def parse_arguments(argv=None):
@@ -208,23 +208,6 @@ def regression_scores(y, mean, deviation, log_density=None, interval=None):
     return {"density": np.mean(log_density(y)), "error": error, "calibration": inside, "z": z}
 
 
-def class_scores(y, proba):
-    """Log density, error rate, expected calibration error, and that of perfect probabilities: by chance."""
-    confidence, right = proba.max(1), proba.argmax(1) == y
-    drawn = np.random.default_rng(0).random((_DRAWS, len(y))) < confidence
-    by_chance = np.mean([calibration_error(confidence, each) for each in drawn])
-    proba = np.clip(proba, 1e-15, 1.0)
-    density = -log_loss(y, proba / proba.sum(1, keepdims=True), labels=np.arange(proba.shape[1]))
-    scores = {"density": density, "error": 1.0 - right.mean(), "calibration": calibration_error(confidence, right)}
-    return scores | {"by_chance": by_chance}
-
-
-def calibration_error(confidence, right):
-    """The expected calibration error of the largest probabilities, given which labels are right."""
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    return np.abs(np.bincount(bins, confidence - right, _BINS)).sum() / len(right)
-
-
 def halves(X, y, task, seed):
     """Training and held-out rows of one split."""
     order = np.random.default_rng(seed).permutation(len(X))
@@ -245,9 +228,9 @@ def run(name, task, contender, split, parts):
     start = time.perf_counter()
     predicted = predict()
     prediction = time.perf_counter() - start
-    scores = regression_scores(y_test, *predicted) if task == "regression" else class_scores(y_test, predicted)
+    found = regression_scores(y_test, *predicted) if task == "regression" else scores.of_classes(y_test, predicted)
     record = {"dataset": name, "task": task, "contender": contender, "split": split, "rows": len(X)}
-    record |= {"columns": X.shape[1], **{key: float(value) for key, value in scores.items()}}
+    record |= {"columns": X.shape[1], **{key: float(value) for key, value in found.items()}}
     kinds = sorted({w.category.__name__ for w in told})
     return record | {"seconds": seconds, "prediction": prediction, "warnings": kinds}
 

@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 from _common import parser
-from defaults import class_scores, keep, key_of, provenance, records_of, regression_scores, show_means
+from contenders import scores
+from defaults import keep, key_of, provenance, records_of, regression_scores, show_means
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -176,9 +177,9 @@ def run(name, contender, split):
         predict = CONTENDERS[contender](task, *rows)
         seconds = time.perf_counter() - start
         predicted = predict()
-    scores = regression_scores(y[test], *predicted) if task == "regression" else class_scores(y[test], predicted)
+    found = regression_scores(y[test], *predicted) if task == "regression" else scores.of_classes(y[test], predicted)
     record = {"dataset": name, "task": task, "contender": contender, "split": split, "rows": len(train)}
-    record |= {"columns": X.shape[1], **{key: float(value) for key, value in scores.items()}, "seconds": seconds}
+    record |= {"columns": X.shape[1], **{key: float(value) for key, value in found.items()}, "seconds": seconds}
     return record | {"warnings": sorted({str(each.message)[:100] for each in told})}
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from _common import show
 from accuracy import DEFAULT_DATA, load
-from defaults import class_scores, keep, provenance, records_of, regression_scores
+from contenders import scores
+from defaults import keep, provenance, records_of, regression_scores
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -63,7 +64,7 @@ def classification(X, y, X_test, y_test):
     models = NGDSVGPClassifier(random_state=0), make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     found = [model.fit(X, y).predict_proba(X_test) for model in models]
     found.append(np.tile(np.bincount(y) / len(y), (len(y_test), 1)))
-    return {name: class_scores(y_test, each)["density"] for name, each in zip(CONTENDERS, found, strict=True)}
+    return {name: scores.of_classes(y_test, each)["density"] for name, each in zip(CONTENDERS, found, strict=True)}
 
 
 def run(X, y, task, n_rows, split):

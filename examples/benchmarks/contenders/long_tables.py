@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+
+from contenders import scores as of_predictions
 
 # Rows of the prediction that warms up.
 _WARM_UP = 500
@@ -37,34 +38,30 @@ class Fitted(NamedTuple):
     scores: Callable | None = None
 
 
-def contest(data, settings):
-    """Fit, predict the held-out rows and score; the process ends after ``settings["most_seconds"]``."""
+def contest(data, settings, known=None):
+    """Fit one of ``known`` (default: `CONTENDERS`), predict the held-out rows and score.
+
+    The process ends after ``settings["most_seconds"]``.
+    """
+    known = CONTENDERS if known is None else known
     signal.alarm(settings["most_seconds"])
     warnings.simplefilter("ignore")
     X_test, y_test = data["X_test"], data["y_test"]
     start, processor = time.perf_counter(), time.process_time()
-    fitted = CONTENDERS[settings["contender"]](data["X"], data["y"], settings["seed"])
+    fitted = known[settings["contender"]](data["X"], data["y"], settings["seed"])
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     fitted.moments(X_test[:_WARM_UP])
     start = time.perf_counter()
     mean, deviation = fitted.moments(X_test)
     rate = len(X_test) / (time.perf_counter() - start)
     if fitted.scores is None:
-        density, crps, bounds = of_normal(y_test, mean, deviation)
+        density, crps, bounds = of_predictions.of_normal(y_test, mean, deviation)
     else:
         density, crps, bounds = fitted.scores(X_test, y_test)
     found = {"rmse": np.sqrt(np.mean((y_test - mean) ** 2)), "density": density, "crps": crps}
     found |= {"coverage": np.mean((bounds[0] <= y_test) & (y_test <= bounds[1])), "seconds": seconds}
     found |= {"processor_seconds": processor, "rate": rate}
     return {name: float(value) for name, value in found.items()}
-
-
-def of_normal(y, mean, deviation):
-    """Mean log density and CRPS of normal distributions, and their 95 % intervals."""
-    z = (y - mean) / deviation
-    crps = deviation * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / np.sqrt(np.pi))
-    density = norm.logpdf(y, mean, deviation)
-    return density.mean(), crps.mean(), norm.interval(0.95, mean, deviation)
 
 
 # -- contenders: fit X and y with a seed -------------------------------------------------------------
@@ -83,7 +80,7 @@ def _ours(X, y, seed, **arguments):
     return Fitted(functools.partial(model.predict, return_std=True), scores)
 
 
-def _with_constant_noise(make, X, y, seed):
+def with_constant_noise(make, X, y, seed):
     """A model of the mean alone, with the mean squared error of a tenth of the rows that another such fit left out."""
     part = np.random.default_rng(seed).permutation(len(X)) < len(X) // 10
     inner = make(seed).fit(X[~part], y[~part])
@@ -147,8 +144,8 @@ def _gpytorch(X, y, seed, kind):
 CONTENDERS = {
     "ours": _ours,
     "ours n_neighbors=0": functools.partial(_ours, n_neighbors=0),
-    "trees": functools.partial(_with_constant_noise, _trees),
-    "lightgbm": functools.partial(_with_constant_noise, _lightgbm),
+    "trees": functools.partial(with_constant_noise, _trees),
+    "lightgbm": functools.partial(with_constant_noise, _lightgbm),
     "catboost": _catboost,
     "gpboost vecchia": functools.partial(_gpboost, approximation="vecchia"),
     "gpboost full-scale": functools.partial(_gpboost, approximation="full_scale_vecchia"),
