@@ -171,11 +171,10 @@ def choose_kernel(
     tables: Sequence[AnyTable],
     random_state: Seed = None,
     in_common_unit: Sequence[bool] | None = None,
-    n_rows: int | None = None,
 ) -> tuple[int, Plan]:
     """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
     with _device.computation(plan.device):
-        return choice.choose_kernel(plan, tables, check_random_state(random_state), in_common_unit, n_rows)
+        return choice.choose_kernel(plan, tables, check_random_state(random_state), in_common_unit)
 
 
 def init(

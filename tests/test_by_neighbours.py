@@ -178,7 +178,7 @@ def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng,
     table = svgp.Table(X, np.where(np.sin(2.0 * X[:, 0]) > 0.0, 1.0, -1.0)[None], np.ones(300))
     view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
     start = start_of(view, matern52, 0.5, 0.1)[0]
-    candidates = [(0, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
+    candidates = [(0, view, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
     spoilt = start._replace(noise=np.log(100.0))
     monkeypatch.setattr(dense, "_trained", lambda *_: spoilt)
     with device.computation("cpu"):
@@ -199,6 +199,29 @@ def test_an_untrained_kernel_of_labels_is_offered_if_it_is_clearly_better(rng, g
     assert dense._with_untrained([trained], untrained) == ([untrained, trained] if is_offered else [trained])
 
 
+@pytest.mark.parametrize(("behind", "is_compared_again"), [(0.01, True), (0.1, False)])
+def test_finalists_that_few_judges_do_not_exclude_are_compared_by_all(rng, monkeypatch, behind, is_compared_again):
+    """The gain of 300 judges has a standard error of about a hundredth; among all 600 the other one is better."""
+    best = rng.normal(size=600)
+    other = best + 0.2 * rng.normal(size=600)
+    few, rest = np.arange(0, 600, 2), np.arange(1, 600, 2)
+    other[few] -= (other - best)[few].mean() + behind
+    other[rest] -= (other - best)[rest].mean() - 1.0
+    values, n_judges = {"best": best, "other": other}, []
+
+    def tried(index, view, candidate, hyperparameters, judges, n_neighbours):
+        n_judges.append(len(judges.index))
+        densities = values[view][judges.index]
+        return dense.Tried(index, view, candidate, Densities(densities, *np.ones((2, len(densities)))))
+
+    monkeypatch.setattr(dense, "_tried", tried)
+    candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(None, 0.0),), 0.0)
+    finalists = [dense.Tried(0, name, candidate, None) for name in ("other", "best")]
+    found = dense._best_of_close(finalists, neighbours.Judges(np.arange(600), np.arange(600), False))
+    assert found.view == ("other" if is_compared_again else "best")
+    assert n_judges == ([300, 300, 600, 600] if is_compared_again else [300, 300])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("of_labels", [False, True])
 def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):
@@ -214,7 +237,7 @@ def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, o
             table = svgp.Table(X, y[None], weight)
             view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
             start = start_of(view, matern52, 0.5)[0]
-            candidates = [(0, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
+            candidates = [(0, view, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
             found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[1][0])
     np.testing.assert_allclose(found[0].kernel.theta, found[1].kernel.theta, atol=1e-6)
     assert found[0].density == pytest.approx(found[1].density, abs=1e-6)

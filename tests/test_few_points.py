@@ -74,6 +74,6 @@ def test_the_bound_sees_each_lengthscale_at_its_own_column(rng):
         own = np.pad(np.array(lengths)[view._order], (0, 6), constant_values=1e3)
         start = view.start(matern52, own, -3.0, np.inf)[0]
         candidate = Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0)
-        found.append(search._compared(view, candidate, None, 30).density)
+        found.append(search._compared(view, candidate, 30).density)
     assert found[0] == pytest.approx(found[1], abs=0.05)
     assert found[0] > -0.8

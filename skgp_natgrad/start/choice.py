@@ -52,7 +52,7 @@ def _complete(plan, table, random_state):
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     is_given = plan.kernels is not None
     if not is_given:
-        plan = choose_kernel(plan, [some_rows(table, random_state)], random_state, n_rows=table.n_rows)[1]
+        plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
     plan = with_priors(plan, table)
     if is_given or (plan.hyperparameter_prior and plan.route.search == "bound"):
         plan = _SEARCHES[plan.route.search](plan, table, random_state)
@@ -87,7 +87,7 @@ def _with_weight(table):
     return table if np.all(seen) else table.rows(np.flatnonzero(seen))
 
 
-def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
+def choose_kernel(plan, tables, random_state, in_common_unit=None):
     """Choose the default kernel, its initial hyperparameters, and the scaling of X.
 
     Parameters
@@ -99,8 +99,6 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
     random_state : numpy.random.RandomState
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
-    n_rows : int, optional
-        Number of rows of the whole table, if ``tables`` hold only some of them.
 
     Returns
     -------
@@ -128,13 +126,10 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None, n_rows=None):
             noises=noises,
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
-            sees_all_rows=route.sees_all_rows(plan, n_rows or tables[0].n_rows, tables[0]),
             by_neighbours=route.compares_by_neighbours(plan, tables[0]),
             n_points=route.n_points(plan),
         )
     table = tables[index]
-    if plan.likelihood.conjugate and found[0].by_neighbours is not None:
-        return index, targets.started(plan, max(found, key=lambda each: each.by_neighbours.mean), table)
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)

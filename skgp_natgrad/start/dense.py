@@ -1,9 +1,9 @@
-"""The default kernel of a model that sees all rows of a larger table: chosen by neighbours.
+"""The default kernel of a larger table: chosen by neighbours.
 
 Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is trained by the
-density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours. The best
-kernels are trained further: by more rows, or by the evidence of a thousand; so is the plain kernel that a user would
-give. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
+density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours, before and
+after. The best kernels are trained further: by more rows, or by the evidence of a thousand; so is the plain kernel that
+a user would give. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .candidates import matern52
 from .refinement import Candidate, Found, densities_by_neighbours
 from .view import View
 
-# This search is for more different rows than these: of 2000 the evidence sees half, in a third of the time.
-MOST_BY_EVIDENCE = 2000
+# This search is for more different rows than these. Of 2000 labels the evidence sees half, in a third of the time; and
+# among 6000 measurements the rows of the evidence are about as dense as in the table.
+MOST_LABELS_BY_EVIDENCE, MOST_BY_EVIDENCE = 2000, 6000
 # Rows that train every kernel, the best for measurements, and the best for labels; and neighbours of each row.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
@@ -31,10 +32,13 @@ _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 _NOISE = 0.1
 # Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
 _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
-# Standard errors by which a kernel of labels must be better untrained than the best that is trained.
+# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
+# kernel must be worse than the best to be excluded by few judges.
 _CLEARLY = 2.0
-# The best for measurements are compared with more neighbours: a hundred are too few for smooth functions.
-_FEWER_JUDGES, _MORE_NEIGHBOURS_OF_JUDGES = 500, 400
+# Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
+# few for smooth functions; and those of them that are close, at most so many, with all judges: by five hundred,
+# protein's best two kernels differ by hardly more than a standard error.
+_FEW_JUDGES, _OF_FINALISTS, _CLOSE = 500, 200, 3
 
 
 class Tried(NamedTuple):
@@ -53,8 +57,8 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     ----------
     views : sequence of View
         The same rows under each scaling.
-    candidates : sequence of (int, Candidate)
-        The position of the scaling, and a kernel at the maximum of the evidence of some hundred rows.
+    candidates : sequence of (int, View, Candidate)
+        The position of the scaling, the view under it, and a kernel at the maximum of the evidence of some rows.
     rows : splits.Shuffled
     n_evidence : int
         Rows of the final evidence; none of them is a judge.
@@ -69,44 +73,70 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     found : list of Found
         The best kernel, then the same with hyperparameters from each further sample; all with the judges' densities.
     """
-    views = [_weighted(view, of_labels) for view in views]
+    weighted = {id(view): _weighted(view, of_labels) for view in [views[0], *(view for _, view, _ in candidates)]}
+    candidates = [(index, weighted[id(view)], each) for index, view, each in candidates]
     n_more = min(_MORE_LABELS, rows.n_groups - _FEWEST_JUDGES) if of_labels else _MORE_ROWS
     judges = neighbours.Judges.of(views[0].table.X, rows.outside(max(n_evidence, n_more)), of_labels)
-    # One row of each X; fewer rows if there are many columns, since covariances then take longer.
-    first = rows.order[np.concatenate([[0], rows.ends[:-1]])][: max(_FEWEST_ROWS, _NUMBERS // views[0].width)]
-    few, more = (judges._replace(index=first[:n]) for n in (_ROWS, n_more))
-    last = (judges, _NEIGHBOURS_OF_JUDGES) if of_labels else (_some(judges), _MORE_NEIGHBOURS_OF_JUDGES)
-
-    def judged(index, candidate, hyperparameters):
-        return _tried(index, views[index], candidate, hyperparameters, judges, _NEIGHBOURS_OF_JUDGES)
-
-    def tried(pair):
-        return judged(*pair, _trained(views[pair[0]], pair[1], few, _ITERATIONS))
-
-    def finished(pair):
-        way, (index, view, candidate, _) = pair
-        return _tried(index, view, candidate, way(view, candidate), *last)
-
-    def on_more_rows(view, candidate):
-        return _trained(view, candidate, more, _MORE_ITERATIONS)
-
-    def of_evidence(view, candidate):
-        return _of_evidence(view, candidate, rows.merged(view.table, n_evidence))
-
-    ranked = _best_first(threads.for_each(tried, candidates))
-    kept = _with_smooth(ranked, _BEST_OF_LABELS if of_labels else _BEST)
-    if of_labels:
-        untrained = threads.for_each(lambda pair: judged(*pair, _as_it_is(*pair)), candidates)
-        kept = _with_untrained(kept, _best_first(untrained)[0])
-    ways = [(on_more_rows, each) for each in kept]
-    if not of_labels:
-        # For labels the evidence is only that of a regression, so it is not used; their judges stay the same.
-        ways += [(_as_it_is, each) for each in kept]
-        ways += [(of_evidence, ranked[0]), (of_evidence, _plain(views[0]))]
-    best = _best_first([*threads.for_each(finished, ways), *(kept if of_labels else [])])[0]
+    contest = _Contest(judges, rows, n_more, n_evidence, views[0].width)
+    plain = _plain(weighted[id(views[0])])
+    best = contest.best_for_labels(candidates) if of_labels else contest.best_for_measurements(candidates, plain)
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
-    others = [_found(_tried(best.index, best.view, best.candidate, each, *last)) for each in others]
+    others = [_found(contest.judged(*best[:3], each)) for each in others]
     return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]
+
+
+class _Contest:
+    """Trains and judges kernels.
+
+    Parameters
+    ----------
+    judges : neighbours.Judges
+    rows : splits.Shuffled
+    n_more, n_evidence : int
+        Rows that train the best kernels, and of the final evidence.
+    width : int
+        Number of columns: with many there are fewer rows, since covariances then take longer.
+    """
+
+    def __init__(self, judges, rows, n_more, n_evidence, width):
+        self.judges, self._rows, self._n_evidence = judges, rows, n_evidence
+        # One row of each X.
+        first = rows.order[np.concatenate([[0], rows.ends[:-1]])][: max(_FEWEST_ROWS, _NUMBERS // width)]
+        self._few, self._more = (judges._replace(index=first[:n]) for n in (_ROWS, n_more))
+        self._ranking = judges if judges.of_labels else _some(judges)
+
+    def best_for_labels(self, candidates):
+        """The best of all (int, View, Candidate); the evidence of labels is only that of a regression, so not used."""
+        ranked = _best_first(threads.for_each(self._trained, candidates))
+        before = _best_first(threads.for_each(self._untrained, candidates))
+        kept = _with_untrained(_with_smooth(ranked, _BEST_OF_LABELS), before[0])
+        return _best_first([*threads.for_each(self._on_more_rows, kept), *kept])[0]
+
+    def best_for_measurements(self, candidates, plain):
+        """The best of all (int, View, Candidate), and of a plain kernel."""
+        before = _best_first(threads.for_each(self._untrained, candidates))
+        ranked = _best_first(threads.for_each(self._trained, candidates))
+        kept = _with_smooth(ranked, _BEST)
+        finalists = [*before[:_BEST], ranked[0], plain]
+        ways = [(self._on_more_rows, each) for each in kept] + [(self._of_evidence, each) for each in finalists]
+        return _best_of_close([*threads.for_each(lambda pair: pair[0](pair[1]), ways), *kept], self.judges)
+
+    def judged(self, index, view, candidate, hyperparameters):
+        """The `Tried` of a candidate with these hyperparameters."""
+        return _tried(index, view, candidate, hyperparameters, self._ranking, _NEIGHBOURS_OF_JUDGES)
+
+    def _untrained(self, candidate):
+        return self.judged(*candidate, candidate[-1].best[0].hyperparameters)
+
+    def _trained(self, candidate):
+        return self.judged(*candidate, _trained(*candidate[1:], self._few, _ITERATIONS))
+
+    def _on_more_rows(self, tried):
+        return self.judged(*tried[:3], _trained(*tried[1:3], self._more, _MORE_ITERATIONS))
+
+    def _of_evidence(self, tried):
+        rows = self._rows.merged(tried.view.table, self._n_evidence)
+        return self.judged(*tried[:3], _of_evidence(*tried[1:3], rows))
 
 
 def _weighted(view, of_labels):
@@ -132,7 +162,19 @@ def _plain(view):
 
 def _some(judges):
     """Fewer judges, evenly spaced among all."""
-    return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEWER_JUDGES)])
+    return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEW_JUDGES)])
+
+
+def _best_of_close(finalists, judges):
+    """The best of some `Tried` by all judges, if few judges do not exclude the others."""
+
+    def again(judges):
+        return lambda each: _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
+
+    best, *others = _best_first(threads.for_each(again(_some(judges)), finalists))
+    others = [each for each in others if np.isfinite(each.densities.mean)]
+    close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
+    return _best_first(threads.for_each(again(judges), [best, *close[: _CLOSE - 1]]))[0] if close else best
 
 
 def _best_first(tried):
@@ -145,10 +187,6 @@ def _with_untrained(kept, untrained):
     Where nearly all labels are predicted, those that train say little.
     """
     return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, _CLEARLY) else kept
-
-
-def _as_it_is(_, candidate):
-    return candidate.best[0].hyperparameters
 
 
 def _trained(view, candidate, judges, n_iterations):

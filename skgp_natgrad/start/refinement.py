@@ -47,7 +47,7 @@ class Found(NamedTuple):
     by_neighbours: Densities | None = None
 
 
-def refined(view, candidate, rows, n_iterations, judges=None):
+def refined(view, candidate, rows, n_iterations):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density = candidate
     _, bounds, prior = view.start(make, view.longest, best.hyperparameters.noise, tie)
@@ -57,8 +57,7 @@ def refined(view, candidate, rows, n_iterations, judges=None):
     if np.isfinite(found.evidence):
         best = found
     kernel, noise = best.hyperparameters
-    densities = None if judges is None else densities_by_neighbours(view, best.hyperparameters, judges, None)
-    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, by_neighbours=densities)
+    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
 
 def densities_by_neighbours(view, hyperparameters, judges, n_neighbours):

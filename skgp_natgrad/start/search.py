@@ -47,11 +47,8 @@ _LEVEL, _LITTLE = 2.0, 0.2
 _NOTHING = -1.4
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
-# With fewer rows the rows of the evidence are about as dense as the table, and neighbours not needed; number of judges.
-_DENSE, _JUDGES = 6000, 400
-# Neighbours by which kernels are ranked; the best are then compared with more. On pol, kin40k and protein the best two
-# are the same with 200 as with 400, which take three times as long; with 100 they are others on protein.
-_NEIGHBOURS = 200
+# Rows of a large table, and neighbours of each, by which directions are compared with columns.
+_JUDGES, _NEIGHBOURS = 400, 200
 # Functions that take a `View` and return further kernels that its targets suggest.
 _FURTHER = (seasonal,)
 
@@ -88,7 +85,6 @@ def best_kernels(
     noises=NOISE_BOUNDS,
     of_labels=False,
     in_common_unit=None,
-    sees_all_rows=False,
     by_neighbours=False,
     n_points=None,
 ):
@@ -110,10 +106,8 @@ def best_kernels(
         Whether targets are labels. If some are rare, the best kernel is also returned as fitted to an even sample.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
-    sees_all_rows : bool, default=False
-        Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
     by_neighbours : bool, default=False
-        Whether neighbours compare kernels if there are many rows.
+        Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
     n_points : int, optional
         The model's inducing points: with more rows than these, kernels are compared by its bound.
 
@@ -134,11 +128,11 @@ def best_kernels(
         # More rows may show a function that few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = _smooth_ones(views, rows, n_rows, effort)
-    if sees_all_rows and not is_small and rows.n_groups > dense.MOST_BY_EVIDENCE:
+    most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
+    if by_neighbours and not is_small and rows.n_groups > most:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
-    judges = _judges(tables[0], rows) if by_neighbours and rows.n_groups > _DENSE else None
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared = functools.partial(_compared, judges=judges, few=few)
+    compared = functools.partial(_compared, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
@@ -150,16 +144,16 @@ def best_kernels(
     ranked = [(view, each) for each in ranked]
     if not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
-    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, judges)
+    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations)
 
 
-def _at_more_rows(ranked, samples, n_iterations, judges):
+def _at_more_rows(ranked, samples, n_iterations):
     """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one."""
     pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
 
     def of(pair):
         is_seasonal = isinstance(pair[1].make, WithSeason)
-        return refined(*pair, _ITERATIONS_OF_SEASONS if is_seasonal else n_iterations, judges)
+        return refined(*pair, _ITERATIONS_OF_SEASONS if is_seasonal else n_iterations)
 
     found = threads.for_each(of, pairs)
     return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
@@ -187,33 +181,44 @@ def _smooth_ones(views, rows, n_rows, effort):
     return threads.for_each(of_view, views)
 
 
-def _judges(table, rows):
-    """Some of the rows outside the final evidence, whose predictions from neighbours compare kernels."""
-    judges = neighbours.Judges.of(table.X, rows.outside(_REFINED), False)
-    some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
-    return judges._replace(index=judges.index[some])
-
-
 def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
-    """The result of `best_kernels` by `dense`: each kernel under each scaling, or under one if columns are many."""
+    """The result of `best_kernels` by `dense`: each kernel under each scaling, or under one if columns are many.
+
+    For measurements there are those on directions, too.
+    """
     best = int(np.argmax([first.density for first in firsts]))
     few_columns = views[0].n_columns < MANY_COLUMNS
 
-    def of_view(index):
+    def of_view(view, parts, firsts):
+        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
+        return [*firsts, *(_like(view, parts, make, firsts[0], effort.iterations) for make in makes)]
+
+    def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
         more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
-        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-        others = [_like(view, parts, make, firsts[index], effort.iterations) for make in makes]
-        seasons = _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
-        return [(index, each) for each in (firsts[index], *more, *others, *seasons)]
+        found = of_view(view, parts, [firsts[index], *more])
+        found += _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
+        if of_labels or index != best:
+            return [(index, view, each) for each in found]
+        compared = functools.partial(_compared_by_neighbours, judges=_judges(views[0].table, rows))
+        first = max(found[: 1 + len(more)], key=lambda each: each.density)
+        other, parts, first = turned.first(view, parts, compared(view, first), effort.iterations, compared)
+        on_directions = [] if other is None else of_view(other, parts, [first])
+        return [(index, view, each) for each in found] + [(index, other, each) for each in on_directions]
 
-    of_views = threads.for_each(of_view, range(len(views)) if few_columns else [best])
-    candidates = list(itertools.chain(*of_views))
+    found = threads.for_each(of_scaling, range(len(views)) if few_columns else [best])
 
     def evenly(view):
         return _samples(view, rows, of_labels)[1:]
 
-    return dense.best_kernels(views, candidates, rows, _REFINED, of_labels, evenly)
+    return dense.best_kernels(views, list(itertools.chain(*found)), rows, _REFINED, of_labels, evenly)
+
+
+def _judges(table, rows):
+    """Some of the rows outside the final evidence, whose predictions from neighbours compare directions."""
+    judges = neighbours.Judges.of(table.X, rows.outside(_REFINED), False)
+    some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
+    return judges._replace(index=judges.index[some])
 
 
 def _best_view(firsts, further):
@@ -310,14 +315,17 @@ def _judged(make, tie, best, parts):
     return Candidate(make, tie, tuple(best), density)
 
 
-def _compared(view, candidate, judges, few):
-    """The candidate with the density by which it is compared: that of neighbours, or the bound on few points."""
-    hyperparameters = candidate.best[0].hyperparameters
-    if few is not None:
-        kernel = view.to_sklearn(candidate.make, hyperparameters.kernel)
-        return candidate._replace(density=bound(kernel, view.given, few))
-    if judges is None:
+def _compared(view, candidate, few):
+    """The candidate with the density by which it is compared: where points are few, the bound."""
+    if few is None:
         return candidate
+    kernel = view.to_sklearn(candidate.make, candidate.best[0].hyperparameters.kernel)
+    return candidate._replace(density=bound(kernel, view.given, few))
+
+
+def _compared_by_neighbours(view, candidate, judges):
+    """The candidate with the density of predictions from neighbours."""
+    hyperparameters = candidate.best[0].hyperparameters
     return candidate._replace(density=densities_by_neighbours(view, hyperparameters, judges, _NEIGHBOURS).mean)
 
 

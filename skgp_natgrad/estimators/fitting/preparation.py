@@ -253,7 +253,7 @@ def _chosen(plan, table, choice, random_state):
     units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     tables = [training_table.scaled(rows, scales, *units) for scales in choice]
     in_common_unit = [isinstance(scales.x, Scale) and scales.x.in_common_unit for scales in choice]
-    index, plan = svgp.choose_kernel(plan, tables, random_state, in_common_unit, table.n_rows)
+    index, plan = svgp.choose_kernel(plan, tables, random_state, in_common_unit)
     return choice[index], plan
 
 

@@ -150,11 +150,6 @@ class Measurements(OneStep):
         n_bytes = row_means.n_bytes(table.n_rows, table.n_targets)
         return sizes.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
-    def sees_all_rows(self, plan, n_rows, table):
-        # If the mean uses all rows, a kernel trained by neighbours may have too little noise for it.
-        too_many = sizes.are_too_many(n_rows, table.n_targets, plan.n_bytes)
-        return too_many and plan.n_neighbours != 0 and self.compares_by_neighbours(plan, table)
-
     def compares_by_neighbours(self, plan, table):
         # The number of points is open, and the targets are complete, on one CPU.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0

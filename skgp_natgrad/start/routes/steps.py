@@ -86,13 +86,9 @@ class Steps:
         if algorithm.solves_mean and n_mean:
             yield of_points("the solution for the mean", plan, sizes.MEAN_SOLVE, n_latent, n_inducing, n_mean)
 
-    def sees_all_rows(self, plan, n_rows, table):
-        """Whether kernels are trained by neighbours (`dense`); ``table`` has some of the ``n_rows`` rows."""
-        return self.compares_labels
-
     def compares_by_neighbours(self, plan, table):
-        """Whether kernels for many measurements are compared by predictions from neighbours."""
-        return False
+        """Whether kernels for many rows are trained and compared by neighbours (`dense`)."""
+        return self.compares_labels
 
     def n_points(self, plan):
         """The number of inducing points for which the search chooses a kernel; None stands for all rows."""
