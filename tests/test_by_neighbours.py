@@ -132,7 +132,8 @@ def test_it_sees_a_table_as_dense_as_it_is(rng):
     assert np.exp(dense.noise) < 0.05
     others = judges._replace(index=np.arange(300, 600))
     gain = (
-        neighbours.densities(dense, view.table, others).mean() - neighbours.densities(of_few, view.table, others).mean()
+        neighbours.verdict(dense, view.table, others).densities.mean()
+        - neighbours.verdict(of_few, view.table, others).densities.mean()
     )
     assert gain > 0.5
 
@@ -184,7 +185,7 @@ def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng,
     with device.computation("cpu"):
         found = dense.best_kernels([view], candidates, rows, 80, True, lambda view: [])[1][0]
         judges = neighbours.Judges.of(X, rows.outside(80))
-        worse = neighbours.densities(spoilt, view.table, judges, 100).mean()
+        worse = neighbours.verdict(spoilt, view.table, judges, 100).densities.mean()
     assert found.noise == pytest.approx(0.1)
     assert found.density > worse
 
@@ -220,6 +221,40 @@ def test_finalists_that_few_judges_do_not_exclude_are_compared_by_all(rng, monke
     found = dense._best_of_close(finalists, neighbours.Judges(np.arange(600), np.arange(600), False))
     assert found.view == ("other" if is_compared_again else "best")
     assert n_judges == ([300, 300, 600, 600] if is_compared_again else [300, 300])
+
+
+@pytest.mark.parametrize(("error", "is_taken"), [(0.14, True), (0.16, False)])
+def test_a_kernel_with_gross_errors_is_not_taken_for_its_density(monkeypatch, error, is_taken):
+    """Its density is much larger, but its error more than half again as large."""
+    found = {"plain": (np.zeros(50), 0.1), "sharp": (np.ones(50), error)}
+
+    def tried(index, view, candidate, hyperparameters, judges, n_neighbours):
+        densities, error = found[view]
+        return dense.Tried(index, view, candidate, Densities(densities, *np.ones((2, 50))), error)
+
+    monkeypatch.setattr(dense, "_tried", tried)
+    candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(None, 0.0),), 0.0)
+    finalists = [dense.Tried(0, name, candidate, None) for name in found]
+    best = dense._best_of_close(finalists, neighbours.Judges(np.arange(50), np.arange(50), False))
+    assert best.view == ("sharp" if is_taken else "plain")
+
+
+def test_the_error_of_judges_is_that_of_the_exact_process(rng):
+    """With all other rows as neighbours; of all targets together."""
+    X = rng.normal(size=(40, 2))
+    table = svgp.Table(X, np.stack([np.sin(X[:, 0]), X[:, 1] ** 2]) + 0.1 * rng.normal(size=(2, 40)), np.ones(40))
+    view = View(table)
+    start = start_of(view, matern52, 0.5, 0.1)[0]
+    judges = neighbours.Judges.of(X, np.array([3, 17]), False)
+    with device.computation("cpu"):
+        found = neighbours.verdict(start, view.table, judges, 39)
+        kernel = view.to_sklearn(matern52, start.kernel)
+    errors = []
+    for i in judges.index:
+        rest = np.arange(40) != i
+        exact = np.linalg.solve(kernel(X[rest]) + 0.1 * np.eye(39), table.y[:, rest].T)
+        errors.append(table.y[:, i] - (kernel(X[[i]], X[rest]) @ exact)[0])
+    assert found.error == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=1e-9)
 
 
 @pytest.mark.slow

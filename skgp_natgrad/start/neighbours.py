@@ -59,9 +59,26 @@ class Judges(NamedTuple):
         return cls(index, groups(X), of_labels)
 
 
-def densities(hyperparameters, table, judges, n_neighbours=None):
-    """Log densities of the judges' targets: `label_densities` or `value_densities`."""
-    return (label_densities if judges.of_labels else value_densities)(hyperparameters, table, judges, n_neighbours)
+class Verdict(NamedTuple):
+    """What judges say of a kernel.
+
+    Attributes
+    ----------
+    densities : ndarray of shape (B,)
+        Log densities of their targets, in nats; minus infinity if a prediction is no number.
+    error : float
+        The root of the mean squared error of all targets, in their unit; zero for labels.
+    """
+
+    densities: np.ndarray
+    error: float
+
+
+def verdict(hyperparameters, table, judges, n_neighbours=None):
+    """The `Verdict` of judges."""
+    if judges.of_labels:
+        return Verdict(label_densities(hyperparameters, table, judges, n_neighbours), 0.0)
+    return of_values(hyperparameters, table, judges, n_neighbours)
 
 
 def label_densities(hyperparameters, table, judges, n_neighbours=None):
@@ -90,32 +107,28 @@ def label_densities(hyperparameters, table, judges, n_neighbours=None):
     return _calibrated(of_classes, labels.argmax(1))
 
 
-def value_densities(hyperparameters, table, judges, n_neighbours=None):
-    """Log densities of measurements, each predicted from the rows that explain most of its variance; target means.
+def of_values(hyperparameters, table, judges, n_neighbours=None):
+    """The `Verdict` on measurements, each predicted from the rows that explain most of its variance.
 
-    The predictions of each target are calibrated, as those of the model will be: a Student-t distribution is fitted to
-    its errors.
+    Densities are means over the targets. The predictions of each target are calibrated, as those of the model will be:
+    a Student-t distribution is fitted to its errors.
 
     Parameters
     ----------
     hyperparameters : evidence.Hyperparameters
     table : Table
     judges : Judges
-
-    Returns
-    -------
-    densities : ndarray of shape (B,)
-        In nats; minus infinity if a prediction is no number.
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
     noise = np.exp(hyperparameters.noise)
     # Rounding may make a latent variance negative.
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
-    errors = (table.y[:, judges.index].T - means) / deviations
-    if not np.all(np.isfinite(errors)):
-        return np.full(len(judges.index), -np.inf)
-    return np.mean([_of_errors(each) for each in errors.T], axis=0) - np.log(deviations[:, 0])
+    errors = table.y[:, judges.index].T - means
+    if not np.all(np.isfinite(errors / deviations)):
+        return Verdict(np.full(len(judges.index), -np.inf), np.inf)
+    found = np.mean([_of_errors(each) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
+    return Verdict(found, float(np.sqrt(np.mean(errors**2))))
 
 
 def predictions(hyperparameters, table, judges, n_neighbours=None):

@@ -60,10 +60,11 @@ def refined(view, candidate, rows, n_iterations):
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
 
-def densities_by_neighbours(view, hyperparameters, judges, n_neighbours):
-    """The `Densities` of the targets of the rows ``judges``, predicted from so many neighbours."""
-    each = neighbours.densities(hyperparameters, view.table, judges, n_neighbours)
-    return Densities(each, view.table.weight[judges.index], np.ones(len(each)))
+def verdict_by_neighbours(view, hyperparameters, judges, n_neighbours):
+    """The `Densities` of the targets of the rows ``judges``, predicted from so many neighbours, and their error."""
+    found = neighbours.verdict(hyperparameters, view.table, judges, n_neighbours)
+    weight = view.table.weight[judges.index]
+    return Densities(found.densities, weight, np.ones(len(weight))), found.error
 
 
 def fitted_kernel(make, table, random_state, n_rows, noise):

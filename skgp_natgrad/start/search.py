@@ -21,7 +21,7 @@ from scipy import linalg
 from .._backend import threads
 from . import dense, evidence, neighbours, turned
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, WithSeason, matern52, seasonal
-from .refinement import Candidate, densities_by_neighbours, refined
+from .refinement import Candidate, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
@@ -326,7 +326,7 @@ def _compared(view, candidate, few):
 def _compared_by_neighbours(view, candidate, judges):
     """The candidate with the density of predictions from neighbours."""
     hyperparameters = candidate.best[0].hyperparameters
-    return candidate._replace(density=densities_by_neighbours(view, hyperparameters, judges, _NEIGHBOURS).mean)
+    return candidate._replace(density=verdict_by_neighbours(view, hyperparameters, judges, _NEIGHBOURS)[0].mean)
 
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.
