@@ -42,6 +42,7 @@ CASES = {
     "kin8nm": Case("kin8nm"),
     "power": Case("power"),
     "elevators": Case("elevators", ("ours",)),
+    "protein": Case("protein", ("ours",), rows=12_000),
     "pima": Case("pima"),
     "wine-quality-white": Case("wine-quality-white", rows=3000),
     "statlog-landsat": Case("statlog-landsat", rows=3000),
