@@ -12,7 +12,7 @@ from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad._backend.repeated import groups
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
-from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search
+from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
 from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.start.view import View
@@ -132,8 +132,8 @@ def test_it_sees_a_table_as_dense_as_it_is(rng):
     assert np.exp(dense.noise) < 0.05
     others = judges._replace(index=np.arange(300, 600))
     gain = (
-        neighbours.verdict(dense, view.table, others).densities.mean()
-        - neighbours.verdict(of_few, view.table, others).densities.mean()
+        neighbours.verdict(dense, view.table, others, 400).densities.mean()
+        - neighbours.verdict(of_few, view.table, others, 400).densities.mean()
     )
     assert gain > 0.5
 
@@ -200,6 +200,26 @@ def test_an_untrained_kernel_of_labels_is_offered_if_it_is_clearly_better(rng, g
     assert dense._with_untrained([trained], untrained) == ([untrained, trained] if is_offered else [trained])
 
 
+def the_best(monkeypatch, densities, errors, makes=(matern52, matern12)):
+    """Position of the finalist that `dense._best_of_close` takes, and the numbers of judges that were asked.
+
+    ``densities`` (n, B) are those of all judges; ``errors`` (n, B) are squared and averaged over the judges asked.
+    """
+    n_judges = []
+
+    def tried(index, view, candidate, hyperparameters, judges, n_neighbours):
+        n_judges.append(len(judges.index))
+        of_judges = Densities(densities[index][judges.index], *np.ones((2, len(judges.index))))
+        error = np.sqrt(np.mean(np.square(errors[index][..., judges.index]), axis=-1))
+        return dense.Tried(index, view, candidate, of_judges, np.atleast_1d(error))
+
+    monkeypatch.setattr(dense, "_tried", tried)
+    best = (evidence.Best(None, 0.0),)
+    finalists = [dense.Tried(i, None, refinement.Candidate(make, np.inf, best, 0.0)) for i, make in enumerate(makes)]
+    every = np.arange(len(densities[0]))
+    return dense._best_of_close(finalists, neighbours.Judges(every, every, False)).index, n_judges
+
+
 @pytest.mark.parametrize(("behind", "is_compared_again"), [(0.01, True), (0.1, False)])
 def test_finalists_that_few_judges_do_not_exclude_are_compared_by_all(rng, monkeypatch, behind, is_compared_again):
     """The gain of 300 judges has a standard error of about a hundredth; among all 600 the other one is better."""
@@ -208,35 +228,52 @@ def test_finalists_that_few_judges_do_not_exclude_are_compared_by_all(rng, monke
     few, rest = np.arange(0, 600, 2), np.arange(1, 600, 2)
     other[few] -= (other - best)[few].mean() + behind
     other[rest] -= (other - best)[rest].mean() - 1.0
-    values, n_judges = {"best": best, "other": other}, []
-
-    def tried(index, view, candidate, hyperparameters, judges, n_neighbours):
-        n_judges.append(len(judges.index))
-        densities = values[view][judges.index]
-        return dense.Tried(index, view, candidate, Densities(densities, *np.ones((2, len(densities)))))
-
-    monkeypatch.setattr(dense, "_tried", tried)
-    candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(None, 0.0),), 0.0)
-    finalists = [dense.Tried(0, name, candidate, None) for name in ("other", "best")]
-    found = dense._best_of_close(finalists, neighbours.Judges(np.arange(600), np.arange(600), False))
-    assert found.view == ("other" if is_compared_again else "best")
+    found, n_judges = the_best(monkeypatch, [other, best], np.ones((2, 600)))
+    assert found == (0 if is_compared_again else 1)
     assert n_judges == ([300, 300, 600, 600] if is_compared_again else [300, 300])
 
 
 @pytest.mark.parametrize(("error", "is_taken"), [(0.14, True), (0.16, False)])
 def test_a_kernel_with_gross_errors_is_not_taken_for_its_density(monkeypatch, error, is_taken):
     """Its density is much larger, but its error more than half again as large."""
-    found = {"plain": (np.zeros(50), 0.1), "sharp": (np.ones(50), error)}
+    found, _ = the_best(monkeypatch, [np.zeros(50), np.ones(50)], [np.full(50, 0.1), np.full(50, error)])
+    assert found == (1 if is_taken else 0)
 
-    def tried(index, view, candidate, hyperparameters, judges, n_neighbours):
-        densities, error = found[view]
-        return dense.Tried(index, view, candidate, Densities(densities, *np.ones((2, 50))), error)
 
-    monkeypatch.setattr(dense, "_tried", tried)
-    candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(None, 0.0),), 0.0)
-    finalists = [dense.Tried(0, name, candidate, None) for name in found]
-    best = dense._best_of_close(finalists, neighbours.Judges(np.arange(50), np.arange(50), False))
-    assert best.view == ("sharp" if is_taken else "plain")
+def test_gross_errors_of_judges_that_are_asked_later_count(rng, monkeypatch):
+    """Few judges find two kernels level; only the others show the gross errors of the one with the larger density."""
+    level = rng.normal(size=600)
+    sharp = level + 0.1 * rng.normal(size=600)
+    errors = np.full((2, 600), 0.1)
+    errors[1, 1::2] = 10.0
+    sharp[::2] -= (sharp - level)[::2].mean()
+    sharp[1::2] += 1.0
+    found, n_judges = the_best(monkeypatch, [level, sharp], errors)
+    assert found == 0
+    assert len(n_judges) == 4
+
+
+def test_the_noise_of_one_target_hides_no_gross_errors_of_another(monkeypatch):
+    noise, density = np.full(50, 1.0), np.ones(50)
+    errors = [np.stack([noise, np.full(50, 0.1)]), np.stack([noise, np.full(50, 0.2)])]
+    assert the_best(monkeypatch, [np.zeros(50), density], errors)[0] == 0
+
+
+def test_several_fits_of_one_kernel_leave_room_for_another_one(rng, monkeypatch):
+    """Of three level fits of one kernel one goes on, and with it another kernel, which all judges find better."""
+    fits = [rng.normal(size=600) * 1e-3 for _ in range(3)]
+    other = 0.1 * rng.normal(size=600)
+    other[::2] -= other[::2].mean() + 1e-3
+    other[1::2] += 1.0
+    makes = matern52, matern52, matern52, matern12
+    assert the_best(monkeypatch, [*fits, other], np.ones((4, 600)), makes)[0] == 3
+
+
+def test_densities_that_are_no_numbers_are_not_larger():
+    finite, none = Densities(*np.ones((3, 4))), Densities(np.full(4, -np.inf), *np.ones((2, 4)))
+    assert finite.are_larger_than(none)
+    assert not none.are_larger_than(finite)
+    assert not none.are_larger_than(none)
 
 
 def test_the_error_of_judges_is_that_of_the_exact_process(rng):
@@ -254,7 +291,33 @@ def test_the_error_of_judges_is_that_of_the_exact_process(rng):
         rest = np.arange(40) != i
         exact = np.linalg.solve(kernel(X[rest]) + 0.1 * np.eye(39), table.y[:, rest].T)
         errors.append(table.y[:, i] - (kernel(X[[i]], X[rest]) @ exact)[0])
-    assert found.error == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=1e-9)
+    np.testing.assert_allclose(found.error, np.sqrt(np.mean(np.square(errors), axis=0)), rtol=1e-9)
+
+
+def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_columns(rng, monkeypatch):
+    """Two targets that change along one combination of columns; weights, copies of rows, a constant column."""
+    monkeypatch.setattr(search, "_REFINED", 200)
+    monkeypatch.setattr(turned, "COLUMNS", (3, 60))
+    for name, fewer in {"MOST_BY_EVIDENCE": 300, "_MORE_ROWS": 200}.items():
+        monkeypatch.setattr(dense, name, fewer)
+    X = np.column_stack([rng.normal(size=(700, 3)), np.full(700, 2.0)])
+    X[650:] = X[:50]
+    along = X[:, :3] @ [1.0, 1.0, -1.0]
+    y = np.column_stack([np.sin(2.0 * along), np.cos(2.0 * along)]) + 0.02 * rng.normal(size=(700, 2))
+    model = NGDSVGPRegressor(random_state=0).fit(X[:600], y[:600], sample_weight=rng.uniform(0.5, 2.0, 600))
+    assert "linear combinations" in model.plan_
+    assert np.sqrt(np.mean((model.predict(X[600:650]) - y[600:650]) ** 2)) < 0.2
+
+
+def test_directions_are_compared_whatever_the_unit_of_weights(rng):
+    X = rng.normal(size=(120, 3))
+    judges, found = neighbours.Judges.of(X, np.arange(0, 120, 4), False), []
+    with device.computation("cpu"):
+        for weight in (np.ones(120), np.full(120, 1.0 / 120)):
+            view = View(svgp.Table(X, np.sin(X[:, :1].T), weight))
+            candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(start_of(view, matern52)[0], 0.0),), 0.0)
+            found.append(search._compared_by_neighbours(view, candidate, judges).density)
+    assert found[0] == pytest.approx(found[1], abs=1e-9)
 
 
 @pytest.mark.slow

@@ -128,6 +128,8 @@ class Densities(NamedTuple):
 
         Few rows cannot tell a wide prior from a narrow one.
         """
+        if not np.isfinite([self.mean, others.mean]).all():
+            return self.mean > others.mean
         found = Average.of(self.each - others.each, self.weight, self.counts)
         return found.mean > n_errors * found.error
 

@@ -26,7 +26,7 @@ from .restarts import Starts, is_periodic
 from .splits import in_random_order, merged
 from .state import init, specification
 
-# The best kernels are compared by the solution on many rows (labels of large tables by neighbours): at most so many
+# The best kernels are compared by the solution on many rows (those of large tables by neighbours): at most so many
 # rows, and so many inducing points.
 _ROWS, _POINTS = 45_000, 2000
 # Rows for class labels, whose kernel scale needs several solutions, and the share of them that is held out. With rare

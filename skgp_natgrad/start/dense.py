@@ -16,7 +16,7 @@ import numpy as np
 from .._backend import threads
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
-from .candidates import matern52
+from .candidates import iterations, matern52
 from .refinement import Candidate, Found, verdict_by_neighbours
 from .view import View
 
@@ -39,19 +39,30 @@ _CLEARLY = 2.0
 # few for smooth functions; and those of them that are close, at most so many, with all judges: by five hundred,
 # protein's best two kernels differ by hardly more than a standard error.
 _FEW_JUDGES, _OF_FINALISTS, _CLOSE = 500, 200, 3
-# The largest error of a kernel, as a multiple of the smallest one. The density of heavy-tailed errors forgives a few
-# gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of .0004.
+# The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
+# forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
+# .0004.
 _GROSS = 1.5
 
 
 class Tried(NamedTuple):
-    """A candidate, the position and the view of its scaling of X, and the `Densities` and the error of the judges."""
+    """A candidate at some hyperparameters, the position and the view of its scaling of X, and what judges say of it.
+
+    Attributes
+    ----------
+    index : int
+    view : View
+    candidate : Candidate
+    densities : Densities or None
+    error : ndarray of shape (T,) or None
+        See `neighbours.Verdict`.
+    """
 
     index: int
     view: View
     candidate: Candidate
-    densities: object
-    error: float = 0.0
+    densities: object = None
+    error: np.ndarray | None = None
 
 
 def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
@@ -77,13 +88,16 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     found : list of Found
         The best kernel, then the same with hyperparameters from each further sample; all with the judges' densities.
     """
-    weighted = {id(view): _weighted(view, of_labels) for view in [views[0], *(view for _, view, _ in candidates)]}
-    candidates = [(index, weighted[id(view)], each) for index, view, each in candidates]
+    of_view = {id(view): view for view in [views[0], *(view for _, view, _ in candidates)]}
+    of_view = {key: weighted(view, of_labels) for key, view in of_view.items()}
+    candidates = [(index, of_view[id(view)], each) for index, view, each in candidates]
     n_more = min(_MORE_LABELS, rows.n_groups - _FEWEST_JUDGES) if of_labels else _MORE_ROWS
     judges = neighbours.Judges.of(views[0].table.X, rows.outside(max(n_evidence, n_more)), of_labels)
     contest = _Contest(judges, rows, n_more, n_evidence, views[0].width)
-    plain = _plain(weighted[id(views[0])])
-    best = contest.best_for_labels(candidates) if of_labels else contest.best_for_measurements(candidates, plain)
+    if of_labels:
+        best = contest.best_for_labels(candidates)
+    else:
+        best = contest.best_for_measurements(candidates, _plain(of_view[id(views[0])]))
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(contest.judged(*best[:3], each)) for each in others]
     return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]
@@ -111,39 +125,40 @@ class _Contest:
 
     def best_for_labels(self, candidates):
         """The best of all (int, View, Candidate); the evidence of labels is only that of a regression, so not used."""
-        ranked = _best_first(threads.for_each(self._trained, candidates))
-        before = _best_first(threads.for_each(self._untrained, candidates))
-        kept = _with_untrained(_with_smooth(ranked, _BEST_OF_LABELS), before[0])
-        return _best_first([*threads.for_each(self._on_more_rows, kept), *kept])[0]
+        after = _best_first(threads.for_each(self._after_training, candidates))
+        before = _best_first(threads.for_each(self._before_training, candidates))
+        kept = _with_untrained(_with_smooth(after, _BEST_OF_LABELS), before[0])
+        more = threads.for_each(lambda each: self.judged(*each[:3], self._on_more_rows(each)), kept)
+        return _best_first([*more, *kept])[0]
 
     def best_for_measurements(self, candidates, plain):
         """The best of all (int, View, Candidate), and of a plain kernel."""
-        before = _best_first(threads.for_each(self._untrained, candidates))
-        ranked = _best_first(threads.for_each(self._trained, candidates))
-        kept = _with_smooth(ranked, _BEST)
-        finalists = [*before[:_BEST], ranked[0], plain]
-        ways = [(self._on_more_rows, each) for each in kept] + [(self._of_evidence, each) for each in finalists]
-        return _best_of_close([*threads.for_each(lambda pair: pair[0](pair[1]), ways), *kept], self.judges)
+        before = _best_first(threads.for_each(self._before_training, candidates))
+        after = _best_first(threads.for_each(self._after_training, candidates))
+        kept = _with_smooth(after, _BEST)
+        ways = [(self._on_more_rows, each) for each in kept]
+        ways += [(self._on_evidence, each) for each in [*before[:_BEST], after[0], plain]]
+        found = threads.for_each(lambda pair: _settled(*pair[1][:3], pair[0](pair[1])), ways)
+        return _best_of_close([*found, *kept], self.judges)
 
     def judged(self, index, view, candidate, hyperparameters):
         """The `Tried` of a candidate with these hyperparameters."""
         return _tried(index, view, candidate, hyperparameters, self._ranking, _NEIGHBOURS_OF_JUDGES)
 
-    def _untrained(self, candidate):
+    def _before_training(self, candidate):
         return self.judged(*candidate, candidate[-1].best[0].hyperparameters)
 
-    def _trained(self, candidate):
+    def _after_training(self, candidate):
         return self.judged(*candidate, _trained(*candidate[1:], self._few, _ITERATIONS))
 
     def _on_more_rows(self, tried):
-        return self.judged(*tried[:3], _trained(*tried[1:3], self._more, _MORE_ITERATIONS))
+        return _trained(*tried[1:3], self._more, _MORE_ITERATIONS)
 
-    def _of_evidence(self, tried):
-        rows = self._rows.merged(tried.view.table, self._n_evidence)
-        return self.judged(*tried[:3], _of_evidence(*tried[1:3], rows))
+    def _on_evidence(self, tried):
+        return _of_evidence(*tried[1:3], self._rows.merged(tried.view.table, self._n_evidence))
 
 
-def _weighted(view, of_labels):
+def weighted(view, of_labels):
     """The view with weights as in `splits.merged`; otherwise tiny weights or copies would make the noise arbitrary."""
     found = copy.copy(view)
     found.table = view.table._replace(weight=(in_rows if of_labels else at_most_one)(view.table.weight))
@@ -161,7 +176,7 @@ def _with_smooth(ranked, n_best):
 def _plain(view):
     """The kernel that a user would give, from common lengthscales, which no small sample of rows has misled."""
     start = view.start(matern52, view.longest, np.log(_NOISE), np.inf)[0]
-    return Tried(0, view, Candidate(matern52, np.inf, (evidence.Best(start, np.nan),), np.nan), None)
+    return Tried(0, view, Candidate(matern52, np.inf, (evidence.Best(start, np.nan),), np.nan))
 
 
 def _some(judges):
@@ -172,14 +187,29 @@ def _some(judges):
 def _best_of_close(finalists, judges):
     """The best of some `Tried` without gross errors; by all judges, if few judges do not exclude the others."""
 
-    def again(judges):
-        return lambda each: _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
+    def compared(finalists, judges):
+        def again(each):
+            return _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
 
-    tried = _best_first(threads.for_each(again(_some(judges)), finalists))
-    most = _GROSS * min(each.error for each in tried)
-    best, *others = [each for each in tried if each.error <= most]
+        return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
+
+    best, *others = _unlike(compared(finalists, _some(judges)))
     close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
-    return _best_first(threads.for_each(again(judges), [best, *close[: _CLOSE - 1]]))[0] if close else best
+    return compared([best, *close[: _CLOSE - 1]], judges)[0] if close else best
+
+
+def _without_gross_errors(tried):
+    """Those whose errors are not much larger than the smallest ones of each target; all, if there are none."""
+    most = _GROSS * np.min([each.error for each in tried], axis=0)
+    return [each for each in tried if np.all(each.error <= most)] or tried
+
+
+def _unlike(tried):
+    """The first of each kernel in each view: fits of one kernel to the same rows often end near each other."""
+    found = {}
+    for each in tried:
+        found.setdefault((id(each.view), each.candidate.make, each.candidate.tie), each)
+    return list(found.values())
 
 
 def _best_first(tried):
@@ -203,7 +233,8 @@ def _trained(view, candidate, judges, n_iterations):
 def _of_evidence(view, candidate, rows):
     """Hyperparameters that maximise the evidence of some rows."""
     start, bounds, prior = _start(view, candidate)
-    return evidence.maximise(start, bounds, rows, _ITERATIONS_OF_EVIDENCE, prior).hyperparameters
+    n_iterations = iterations(candidate.make, _ITERATIONS_OF_EVIDENCE)
+    return evidence.maximise(start, bounds, rows, n_iterations, prior).hyperparameters
 
 
 def _start(view, candidate):
@@ -213,9 +244,13 @@ def _start(view, candidate):
 
 
 def _tried(index, view, candidate, hyperparameters, judges, n_neighbours):
-    densities, error = verdict_by_neighbours(view, hyperparameters, judges, n_neighbours)
-    best = evidence.Best(hyperparameters, np.nan)
-    return Tried(index, view, candidate._replace(best=(best,), density=densities.mean), densities, error)
+    verdict = verdict_by_neighbours(view, hyperparameters, judges, n_neighbours)
+    return _settled(index, view, candidate._replace(density=verdict[0].mean), hyperparameters, *verdict)
+
+
+def _settled(index, view, candidate, hyperparameters, densities=None, error=None):
+    best = (evidence.Best(hyperparameters, np.nan),)
+    return Tried(index, view, candidate._replace(best=best), densities, error)
 
 
 def _found(tried):

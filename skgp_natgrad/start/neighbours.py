@@ -21,9 +21,8 @@ from .._backend.repeated import groups
 from .._backend.rows import filled_up
 from ..neighbours.conditional import moments
 
-# Rows from which a label and a measurement are predicted (a hundred are too few for a smooth function with little
-# noise); most measurements that are predicted, and most targets at a time.
-_NEIGHBOURS_OF_LABELS, _NEIGHBOURS_OF_VALUES, _VALUES = 100, 400, 1500
+# Most measurements that are predicted, and most targets at a time.
+_VALUES = 1500
 _BLOCK_ROWS = 50
 # Rows of a table come in multiples of this number, so that similar tables share programs.
 _UNIT = 1024
@@ -66,23 +65,21 @@ class Verdict(NamedTuple):
     ----------
     densities : ndarray of shape (B,)
         Log densities of their targets, in nats; minus infinity if a prediction is no number.
-    error : float
-        The root of the mean squared error of all targets, in their unit; zero for labels.
+    error : ndarray of shape (T,)
+        The root of the weighted mean squared error of each target; zero for labels.
     """
 
     densities: np.ndarray
     error: float
 
 
-def verdict(hyperparameters, table, judges, n_neighbours=None):
-    """The `Verdict` of judges."""
-    if judges.of_labels:
-        return Verdict(label_densities(hyperparameters, table, judges, n_neighbours), 0.0)
-    return of_values(hyperparameters, table, judges, n_neighbours)
+def verdict(hyperparameters, table, judges, n_neighbours):
+    """The `Verdict` of judges on labels or on measurements."""
+    return (_on_labels if judges.of_labels else _on_values)(hyperparameters, table, judges, n_neighbours)
 
 
-def label_densities(hyperparameters, table, judges, n_neighbours=None):
-    """Log densities of labels, each predicted by regression on the rows that explain most of its variance.
+def _on_labels(hyperparameters, table, judges, n_neighbours):
+    """The `Verdict` on labels, each predicted by regression on the rows that explain most of its variance.
 
     Parameters
     ----------
@@ -90,24 +87,21 @@ def label_densities(hyperparameters, table, judges, n_neighbours=None):
     table : Table
         Its targets are standardised indicators of the classes, or one for two classes: see `targets.regressed`.
     judges : Judges
-
-    Returns
-    -------
-    densities : ndarray of shape (B,)
-        In nats; minus infinity if a prediction is no number.
+    n_neighbours : int
     """
     means, _ = predictions(hyperparameters, table, judges, n_neighbours)
+    no_error = np.zeros(len(table.y))
     if not np.all(np.isfinite(means)):
-        return np.full(len(judges.index), -np.inf)
+        return Verdict(np.full(len(judges.index), -np.inf), no_error)
     low, high = (limit(table.y, axis=1) for limit in (np.min, np.max))
     if np.any(low == high):
         # All rows have one label.
-        return np.zeros(len(judges.index))
+        return Verdict(np.zeros(len(judges.index)), no_error)
     of_classes, labels = (_of_classes((each - low) / (high - low)) for each in (means, table.y[:, judges.index].T))
-    return _calibrated(of_classes, labels.argmax(1))
+    return Verdict(_calibrated(of_classes, labels.argmax(1)), no_error)
 
 
-def of_values(hyperparameters, table, judges, n_neighbours=None):
+def _on_values(hyperparameters, table, judges, n_neighbours):
     """The `Verdict` on measurements, each predicted from the rows that explain most of its variance.
 
     Densities are means over the targets. The predictions of each target are calibrated, as those of the model will be:
@@ -118,6 +112,7 @@ def of_values(hyperparameters, table, judges, n_neighbours=None):
     hyperparameters : evidence.Hyperparameters
     table : Table
     judges : Judges
+    n_neighbours : int
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
@@ -126,19 +121,19 @@ def of_values(hyperparameters, table, judges, n_neighbours=None):
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
     errors = table.y[:, judges.index].T - means
     if not np.all(np.isfinite(errors / deviations)):
-        return Verdict(np.full(len(judges.index), -np.inf), np.inf)
+        return Verdict(np.full(len(judges.index), -np.inf), np.full(len(table.y), np.inf))
     found = np.mean([_of_errors(each) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
-    return Verdict(found, float(np.sqrt(np.mean(errors**2))))
+    return Verdict(found, np.sqrt(np.average(errors**2, axis=0, weights=table.weight[judges.index])))
 
 
-def predictions(hyperparameters, table, judges, n_neighbours=None):
+def predictions(hyperparameters, table, judges, n_neighbours):
     """The judges' latent means and variances, each given the other rows that explain most of its prior variance.
 
     Parameters
     ----------
     hyperparameters, table, judges
-        As in `label_densities`.
-    n_neighbours : int, optional
+        As in `verdict`.
+    n_neighbours : int
         Rows from which a target is predicted, at most.
 
     Returns
@@ -147,8 +142,7 @@ def predictions(hyperparameters, table, judges, n_neighbours=None):
     variances : ndarray of shape (B,)
         Without the noise.
     """
-    index, _, of_labels = judges
-    n_neighbours = n_neighbours or (_NEIGHBOURS_OF_LABELS if of_labels else _NEIGHBOURS_OF_VALUES)
+    index = judges.index
     near = nearest(hyperparameters, table, judges, n_neighbours)
     kernel = jax.tree.map(np.exp, hyperparameters.kernel)
     means, (variances,) = moments(kernel, table.X[index], table.X, near, table.y, _noise(hyperparameters, table)[None])

@@ -20,7 +20,7 @@ from scipy import linalg
 
 from .._backend import threads
 from . import dense, evidence, neighbours, turned
-from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, WithSeason, matern52, seasonal
+from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, iterations, matern52, seasonal
 from .refinement import Candidate, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
@@ -31,9 +31,6 @@ from .view import FEW_COLUMNS, NOISE_BOUNDS, View
 _FEW, _MORE = 250, 400
 # Rows whose evidence sets the final hyperparameters.
 _REFINED = 1000
-# Iterations of L-BFGS there for a kernel with a season: of 360 rows, 20 stopped up to 20 nats below the maximum. Other
-# kernels predict no better at it (400 rows of power and kin8nm lost .003 to .04 nats a row).
-_ITERATIONS_OF_SEASONS = 100
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # The starts: lengthscales as multiples of sqrt(D) standard deviations of the columns, and noise. There are more for few
@@ -152,8 +149,7 @@ def _at_more_rows(ranked, samples, n_iterations):
     pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
 
     def of(pair):
-        is_seasonal = isinstance(pair[1].make, WithSeason)
-        return refined(*pair, _ITERATIONS_OF_SEASONS if is_seasonal else n_iterations)
+        return refined(*pair, iterations(pair[1].make, n_iterations))
 
     found = threads.for_each(of, pairs)
     return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
@@ -198,7 +194,7 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
         more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
         found = of_view(view, parts, [firsts[index], *more])
         found += _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
-        if of_labels or index != best:
+        if of_labels or index != best or not turned.suits(view):
             return [(index, view, each) for each in found]
         compared = functools.partial(_compared_by_neighbours, judges=_judges(views[0].table, rows))
         first = max(found[: 1 + len(more)], key=lambda each: each.density)
@@ -325,8 +321,10 @@ def _compared(view, candidate, few):
 
 def _compared_by_neighbours(view, candidate, judges):
     """The candidate with the density of predictions from neighbours."""
-    hyperparameters = candidate.best[0].hyperparameters
-    return candidate._replace(density=verdict_by_neighbours(view, hyperparameters, judges, _NEIGHBOURS)[0].mean)
+    densities, _ = verdict_by_neighbours(
+        dense.weighted(view, False), candidate.best[0].hyperparameters, judges, _NEIGHBOURS
+    )
+    return candidate._replace(density=densities.mean)
 
 
 # The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.

@@ -95,6 +95,11 @@ def _on_combinations(kernel, matrix):
     return kernel.k1 * LinearTransform(kernel.k2, matrix)
 
 
+def suits(view):
+    """Whether directions are tried for a table of so many columns."""
+    return COLUMNS[0] <= view.n_columns <= COLUMNS[1]
+
+
 def first(view, parts, candidate, n_iterations, compared):
     """Matern 5/2 on the best directions, if they predict held-out rows clearly better than the columns.
 
@@ -116,7 +121,7 @@ def first(view, parts, candidate, n_iterations, compared):
     candidate : Candidate
     """
     best = None, parts, candidate
-    if not COLUMNS[0] <= view.n_columns <= COLUMNS[1]:
+    if not suits(view):
         return best
     for _ in range(_ROUNDS):
         found = _turned(view, parts, *best, n_iterations)
