@@ -46,7 +46,7 @@ def test_a_subclass_with_fewer_arguments_is_that_with_all(table):
 def test_a_subclass_without_arguments_takes_one_step_and_checks_what_it_stores(table):
     X, y = table
     model = Whole().fit(X, y > 0.0)
-    assert "hyperparameters from the evidence" in model.plan_
+    assert "hyperparameters from some rows" in model.plan_
     assert model.score(X, y > 0.0) > 0.9
     model.calibrate = "yes"
     with pytest.raises(ValueError, match="calibrate='yes'"):

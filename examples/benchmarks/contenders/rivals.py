@@ -30,7 +30,11 @@ def classification(data, settings):
     start = time.perf_counter()
     model = CLASSIFIERS[settings["contender"]](data["X"], y, settings["seed"])
     seconds = time.perf_counter() - start
-    found = scores.of_classes(y_test, model.predict_proba(data["X_test"])) | {"seconds": seconds}
+    proba = model.predict_proba(data["X_test"])
+    # NGBoost has no classes: it is told their number.
+    classes = np.asarray(getattr(model, "classes_", np.arange(proba.shape[1])), int)
+    proba = scores.placed(proba, classes, max(y.max(), y_test.max()) + 1)
+    found = scores.of_classes(y_test, proba) | {"seconds": seconds}
     return {name: float(value) for name, value in found.items()}
 
 
@@ -129,7 +133,8 @@ class _Processes:
     """
 
     def __init__(self, fit, y):
-        of_classes = [1] if y.max() == 1 else range(y.max() + 1)
+        self.classes_ = np.unique(y)
+        of_classes = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
         self._probabilities = [fit((y == label).astype(float)) for label in of_classes]
 
     def predict_proba(self, X):

@@ -19,7 +19,12 @@ def of_normal(y, mean, deviation):
 
 
 def of_classes(y, proba):
-    """Log density, error rate, expected calibration error, and that of perfect probabilities: by chance."""
+    """Log density, error rate, expected calibration error, and that of perfect probabilities: by chance.
+
+    The columns of ``proba`` (B, C) are those of the labels 0 to C - 1.
+    """
+    if y.max() >= proba.shape[1]:
+        raise ValueError(f"label {y.max()}, but probabilities of {proba.shape[1]} classes; see placed().")
     confidence, right = proba.max(1), proba.argmax(1) == y
     drawn = np.random.default_rng(0).random((_DRAWS, len(y))) < confidence
     by_chance = np.mean([calibration_error(confidence, each) for each in drawn])
@@ -27,6 +32,13 @@ def of_classes(y, proba):
     density = np.mean(np.log(proba[np.arange(len(y)), y] / proba.sum(1)))
     scores = {"density": density, "error": 1.0 - right.mean(), "calibration": calibration_error(confidence, right)}
     return scores | {"by_chance": by_chance}
+
+
+def placed(proba, classes, n_classes):
+    """Probabilities of the labels 0 to C - 1, zero for those that a model has not seen, from those of its classes."""
+    found = np.zeros((len(proba), n_classes))
+    found[:, classes] = proba
+    return found
 
 
 def calibration_error(confidence, right):

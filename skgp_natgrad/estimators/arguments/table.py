@@ -50,9 +50,11 @@ class Model:
         and g, first those of f and then those of g.
         None chooses one from the data, with one lengthscale per column: Matern
         5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function
-        (plus a periodic one, of up to three columns and a y with a season), or (with 2 to 64
-        columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at the maximum of the log marginal
-        likelihood of some hundreds of rows, compared by the density of rows outside these.
+        (plus a periodic one, of up to three columns and a y with a season), or
+        (with 2 to 64 columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at
+        the maximum of the log marginal likelihood of some hundreds of rows, or
+        of the density of rows given their neighbours in a large table, and
+        compared by the density of other rows.
     objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
         What training maximises. "elbo": the evidence lower bound. "tightened": a
         bound that is never looser, at the same cost, for Gaussian noise only [4]_.

@@ -86,7 +86,7 @@ class OneStep(Steps):
 
     def described(self, settings, n_iter):
         steps = "one natural gradient step" if n_iter == 1 else f"{n_iter} natural gradient steps"
-        return f"hyperparameters from the evidence of some rows, then {steps} on all rows"
+        return f"hyperparameters from some rows, then {steps} on all rows"
 
 
 class Measurements(OneStep):
