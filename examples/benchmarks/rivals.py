@@ -40,7 +40,7 @@ _NAMES = ("ours", "with trees", "trees", "catboost", "ngboost", "lightgbm", "xgb
 # What is shown of a record: a title, a key, and the form of the numbers.
 _REGRESSION = (("log density", "density", ".3f"), ("RMSE", "rmse", ".4f"), ("CRPS", "crps", ".4f"))
 _REGRESSION += (("coverage", "coverage", ".3f"), ("seconds", "seconds", ".1f"))
-_CLASSES = (("log density", "density", ".4f"), ("error rate", "error", ".4f"))
+_CLASSES = (("log density", "density", ".4f"), ("error rate", "error_rate", ".4f"))
 _CLASSES += (("calibration error", "calibration", ".4f"), ("seconds", "seconds", ".1f"))
 
 
