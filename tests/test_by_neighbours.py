@@ -260,7 +260,7 @@ def test_the_noise_of_one_target_hides_no_gross_errors_of_another(monkeypatch):
 
 
 def test_several_fits_of_one_kernel_leave_room_for_another_one(rng, monkeypatch):
-    """Of three level fits of one kernel one goes on, and with it another kernel, which all judges find better."""
+    """Beside three level fits of one kernel another one goes on, which all judges find better."""
     fits = [rng.normal(size=600) * 1e-3 for _ in range(3)]
     other = 0.1 * rng.normal(size=600)
     other[::2] -= other[::2].mean() + 1e-3

@@ -37,8 +37,9 @@ _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
 _CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
 # few for smooth functions; and those of them that are close, at most so many, with all judges: by five hundred,
-# protein's best two kernels differ by hardly more than a standard error.
-_FEW_JUDGES, _OF_FINALISTS, _CLOSE = 500, 200, 3
+# protein's best two kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on
+# pol the one at the evidence predicts better than the one that neighbours trained, which few judges prefer.
+_FEW_JUDGES, _OF_FINALISTS, _CLOSE = 500, 200, 6
 # The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
 # forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
 # .0004.
@@ -193,7 +194,7 @@ def _best_of_close(finalists, judges):
 
         return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
 
-    best, *others = _unlike(compared(finalists, _some(judges)))
+    best, *others = compared(finalists, _some(judges))
     close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
     return compared([best, *close[: _CLOSE - 1]], judges)[0] if close else best
 
@@ -202,14 +203,6 @@ def _without_gross_errors(tried):
     """Those whose errors are not much larger than the smallest ones of each target; all, if there are none."""
     most = _GROSS * np.min([each.error for each in tried], axis=0)
     return [each for each in tried if np.all(each.error <= most)] or tried
-
-
-def _unlike(tried):
-    """The first of each kernel in each view: fits of one kernel to the same rows often end near each other."""
-    found = {}
-    for each in tried:
-        found.setdefault((id(each.view), each.candidate.make, each.candidate.tie), each)
-    return list(found.values())
 
 
 def _best_first(tried):
