@@ -277,7 +277,7 @@ def test_densities_that_are_no_numbers_are_not_larger():
 
 
 def test_the_error_of_judges_is_that_of_the_exact_process(rng):
-    """With all other rows as neighbours; of all targets together."""
+    """With all other rows as neighbours; of each target."""
     X = rng.normal(size=(40, 2))
     table = svgp.Table(X, np.stack([np.sin(X[:, 0]), X[:, 1] ** 2]) + 0.1 * rng.normal(size=(2, 40)), np.ones(40))
     view = View(table)
@@ -301,12 +301,12 @@ def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_
     for name, fewer in {"MOST_BY_EVIDENCE": 300, "_MORE_ROWS": 200}.items():
         monkeypatch.setattr(dense, name, fewer)
     X = np.column_stack([rng.normal(size=(700, 3)), np.full(700, 2.0)])
-    X[650:] = X[:50]
+    X[550:600] = X[:50]
     along = X[:, :3] @ [1.0, 1.0, -1.0]
     y = np.column_stack([np.sin(2.0 * along), np.cos(2.0 * along)]) + 0.02 * rng.normal(size=(700, 2))
     model = NGDSVGPRegressor(random_state=0).fit(X[:600], y[:600], sample_weight=rng.uniform(0.5, 2.0, 600))
     assert "linear combinations" in model.plan_
-    assert np.sqrt(np.mean((model.predict(X[600:650]) - y[600:650]) ** 2)) < 0.2
+    assert np.sqrt(np.mean((model.predict(X[600:]) - y[600:]) ** 2)) < 0.2
 
 
 def test_directions_are_compared_whatever_the_unit_of_weights(rng):

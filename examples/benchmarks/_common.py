@@ -61,19 +61,25 @@ def parser(description, output):
     return p
 
 
-def contest_parser(description, output):
+def peer_parser(description, output):
     """The same with what those take that compare libraries on real data."""
     p = parser(description, output)
     p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
-    p.add_argument("--max-rows", type=int, help="use a random part of the table")
     p.add_argument(
         "--peer-python",
         action="append",
         default=[],
         metavar="[LIBRARY=]PATH",
-        help="interpreter of the peers, or of one of them (gpflow, gpytorch, gpjax); may be repeated",
+        help="interpreter of the peers, or of one of them, by the name of its module; may be repeated",
     )
     p.add_argument("--contenders", nargs="+", metavar="NAME", help="default: all")
+    return p
+
+
+def contest_parser(description, output):
+    """The same for tables of which a random part may do."""
+    p = peer_parser(description, output)
+    p.add_argument("--max-rows", type=int, help="use a random part of the table")
     return p
 
 

@@ -31,12 +31,9 @@ and so is one that takes longer than ``--most-seconds``.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
-from _common import Contender, Results, chosen, machine, number, parser, run_alone, show, where, written
-from accuracy import DEFAULT_DATA, load
+from _common import Contender, Results, chosen, machine, number, peer_parser, run_alone, show, where, written
+from accuracy import load
 from defaults import halves, provenance
 
 # Training rows of the simulated tables, where nothing is said of them; rows that are scored.
@@ -50,15 +47,10 @@ _NAMES += ("gpytorch svgp", "gpytorch vnngp")
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "neighbours.jsonl")
-    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
+    p = peer_parser(__doc__, "neighbours.jsonl")
     p.add_argument("--datasets", nargs="+", default=["nycflights", *_ROWS], help="also files in regression/")
     p.add_argument("--rows", nargs="+", type=int, help="training rows of each table; default: its own")
-    p.add_argument("--contenders", nargs="+", metavar="NAME", help=f"default: all ({', '.join(_NAMES)})")
     p.add_argument("--most-seconds", type=int, default=3600, help="end a contender after so long")
-    p.add_argument(
-        "--peer-python", action="append", default=[], metavar="[LIBRARY=]PATH", help="interpreter of the peers"
-    )
     return p.parse_args(argv)
 
 

@@ -25,12 +25,9 @@ message, and so is one that takes longer than ``--most-seconds``.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
-from _common import Contender, Results, chosen, machine, parser, run_alone, show, where, written
-from accuracy import DEFAULT_DATA, load
+from _common import Contender, Results, chosen, machine, peer_parser, run_alone, show, where, written
+from accuracy import load
 from defaults import halves, provenance
 
 # The module that is imported first, by the name of the contender; elsewhere it has that name.
@@ -45,15 +42,10 @@ _CLASSES += (("calibration error", "calibration", ".4f"), ("seconds", "seconds",
 
 
 def parse_arguments(argv=None):
-    p = parser(__doc__, "rivals.jsonl")
-    p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
+    p = peer_parser(__doc__, "rivals.jsonl")
     p.add_argument("--datasets", nargs="+", required=True, help="names of files in regression/ or classification/")
     p.add_argument("--splits", type=int, default=3, help="held-out tenths, from that of --seed")
-    p.add_argument("--contenders", nargs="+", metavar="NAME", help=f"default: all ({', '.join(_NAMES)})")
     p.add_argument("--most-seconds", type=int, default=3600, help="end a contender after so long")
-    p.add_argument(
-        "--peer-python", action="append", default=[], metavar="[LIBRARY=]PATH", help="interpreter of the peers"
-    )
     return p.parse_args(argv)
 
 

@@ -70,24 +70,27 @@ class Verdict(NamedTuple):
     """
 
     densities: np.ndarray
-    error: float
+    error: np.ndarray
 
 
 def verdict(hyperparameters, table, judges, n_neighbours):
-    """The `Verdict` of judges on labels or on measurements."""
+    """The `Verdict` of judges on labels or on measurements.
+
+    Parameters
+    ----------
+    hyperparameters : evidence.Hyperparameters
+    table : Table
+    judges : Judges
+    n_neighbours : int
+        Rows from which a target is predicted, at most.
+    """
     return (_on_labels if judges.of_labels else _on_values)(hyperparameters, table, judges, n_neighbours)
 
 
 def _on_labels(hyperparameters, table, judges, n_neighbours):
     """The `Verdict` on labels, each predicted by regression on the rows that explain most of its variance.
 
-    Parameters
-    ----------
-    hyperparameters : evidence.Hyperparameters
-    table : Table
-        Its targets are standardised indicators of the classes, or one for two classes: see `targets.regressed`.
-    judges : Judges
-    n_neighbours : int
+    The targets are standardised indicators of the classes, or one for two classes: see `targets.regressed`.
     """
     means, _ = predictions(hyperparameters, table, judges, n_neighbours)
     no_error = np.zeros(len(table.y))
@@ -106,13 +109,6 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
 
     Densities are means over the targets. The predictions of each target are calibrated, as those of the model will be:
     a Student-t distribution is fitted to its errors.
-
-    Parameters
-    ----------
-    hyperparameters : evidence.Hyperparameters
-    table : Table
-    judges : Judges
-    n_neighbours : int
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
@@ -131,10 +127,8 @@ def predictions(hyperparameters, table, judges, n_neighbours):
 
     Parameters
     ----------
-    hyperparameters, table, judges
+    hyperparameters, table, judges, n_neighbours
         As in `verdict`.
-    n_neighbours : int
-        Rows from which a target is predicted, at most.
 
     Returns
     -------
