@@ -75,6 +75,12 @@ class Neighbours:
         noise = np.where(self.noise < ABSENT, self.noise / unit**2, ABSENT)
         return type(self)(self.X, self.y / unit, noise, self.n_neighbours)
 
+    def of_number(self, n_neighbours: int) -> Neighbours:
+        """The same rows, of which so many predict one row."""
+        found = type(self)(self.X, self.y, self.noise, n_neighbours)
+        found._nearest = self._nearest
+        return found
+
     def __reduce__(self):
         # The search structures are not pickled: they are built again when needed.
         return type(self), (self.X, self.y, self.noise, self.n_neighbours)

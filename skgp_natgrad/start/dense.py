@@ -30,8 +30,10 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 # Noise variance of the plain kernel's start, as a share of the targets' variance.
 _NOISE = 0.1
-# Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
-_BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
+# Kernels of measurements that are trained at all: on nine tables the one that won was among the best four of ten to
+# fifteen before. Those that are trained further, for measurements and for labels; and neighbours from which judges are
+# predicted.
+_TRAINED, _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 6, 2, 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
 # kernel must be worse than the best to be excluded by few judges.
 _CLEARLY = 2.0
@@ -135,7 +137,8 @@ class _Contest:
     def best_for_measurements(self, candidates, plain):
         """The best of all (int, View, Candidate), and of a plain kernel."""
         before = _best_first(threads.for_each(self._before_training, candidates))
-        after = _best_first(threads.for_each(self._after_training, candidates))
+        trained = [each[:3] for each in _with_smooth(before, _TRAINED)]
+        after = _best_first(threads.for_each(self._after_training, trained))
         kept = _with_smooth(after, _BEST)
         ways = [(self._on_more_rows, each) for each in kept]
         ways += [(self._on_evidence, each) for each in [*before[:_BEST], after[0], plain]]

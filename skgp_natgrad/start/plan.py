@@ -40,6 +40,9 @@ class Plan(NamedTuple):
         Whether `n_mean_inducing` is an upper limit: for class labels fewer may do.
     n_inducing_alone : int or None
         Inducing points if neither a mean on all rows nor neighbours predict better; None for ``n_inducing``.
+    otherwise : Plan or None
+        This plan has few inducing points, since neighbours are expected to predict as well as all rows would; the plan
+        to go on with if they do not.
     n_neighbours : int or "auto"
         Rows of the table from which each row is predicted, in place of the inducing points; zero for none. "auto" uses
         some hundred if left-out rows are clearly predicted better so. Only with Gaussian noise in one step.
@@ -83,6 +86,7 @@ class Plan(NamedTuple):
     n_mean_inducing: int | Literal["auto"] = 0
     n_mean_inducing_at_most: bool = False
     n_inducing_alone: int | None = None
+    otherwise: Plan | None = None
     n_neighbours: int | Literal["auto"] = 0
     inducing_init: str | Floats = "auto"
     train_points: bool = True

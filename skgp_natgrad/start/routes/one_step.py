@@ -124,19 +124,23 @@ class Measurements(OneStep):
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
     def _with_points(self, plan, table):
+        asked = plan.n_mean_inducing not in ("auto", 0)
+        plan = self._without_neighbours(plan, table)
+        return plan if asked else points_or_neighbours.first(plan, table)
+
+    def _without_neighbours(self, plan, table):
         """There are fewer inducing points if the mean uses all rows, or if these already do."""
         most = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
         n_inducing = most
         if most < table.n_rows:
             n_inducing = sizes.fewer_that_do(most, plan.kernels, np.min(plan.likelihood.variance), table.sample.X)
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
-        if points_or_neighbours.are_likely(plan, table) and n_mean in ("auto", 0) and n_inducing < table.n_rows:
-            few = min(n_inducing, points_or_neighbours.POINTS)
-            return plan._replace(n_inducing=few, n_mean_inducing=0, n_inducing_alone=n_inducing)
+        are_likely = points_or_neighbours.are_likely(plan, table)
         if n_mean == "auto":
             may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
-            n_mean = table.n_rows if may and _pays_on_all_rows(plan, table) else 0
-        n_alone = n_inducing if n_mean or n_inducing == most < table.n_rows else None
+            n_mean = table.n_rows if may and not are_likely and _pays_on_all_rows(plan, table) else 0
+        compares = n_mean or n_inducing == most < table.n_rows
+        n_alone = n_inducing if compares and not are_likely else None
         return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
@@ -163,20 +167,22 @@ class Measurements(OneStep):
         """
         if before is not None and before.neighbours is not None:
             return points_or_neighbours.on_points(before, parameters, constants, table, random_state), plan
-        n_points, n_alone = len(constants.masks.Z), plan.n_inducing_alone
+        n_points, n_alone, likely = len(constants.masks.Z), plan.n_inducing_alone, plan.otherwise is not None
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        compares = n_alone is not None or points_or_neighbours.are_likely(plan, table) or self.disperses(plan, table)
-        n_left_out = sizes.n_left_out(n_points) if on_all_rows or compares else 0
+        likely |= points_or_neighbours.are_likely(plan, table)
+        n_left_out = 0
+        if on_all_rows or n_alone is not None or likely or self.disperses(plan, table):
+            n_left_out = sizes.n_left_out(n_points)
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
         # Nothing but neighbours may be better.
         is_last = optimum.means is not None or plan.n_inducing == n_alone is not None
-        if (points_or_neighbours.may if is_last else points_or_neighbours.are_likely)(plan, table):
+        if likely or (is_last and points_or_neighbours.may(plan, table)):
             found = points_or_neighbours.found(optimum, parameters, constants, table, plan)
             if found is not None:
                 return self._with_neighbours(found, parameters, constants, table, plan, random_state)
-            if not is_last:
-                return optimum, plan._replace(n_inducing=n_alone or plan.n_inducing, n_inducing_alone=None)
+        if plan.otherwise is not None:
+            return optimum, plan.otherwise
         if on_all_rows and optimum.means is None:
             # A number of points that the user gives stays.
             return optimum, plan._replace(n_inducing=n_alone or plan.n_inducing, n_mean_inducing=0)
