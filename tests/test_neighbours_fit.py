@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad._backend import memory, rows
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
@@ -249,6 +249,22 @@ def test_rows_of_a_file_are_neighbours_where_a_number_is_given(rng, tmp_path, mo
     monkeypatch.setattr(memory, "available", lambda: 40_000)
     with pytest.raises(MemoryError, match=r"n_neighbors=10: the table in memory needs .*; lower n_neighbors to 0"):
         regressor(10).fit(X, y)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_row_without_its_own_observation_is_predicted_by_the_others_at_its_place(rng, shared):
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=(2, 40))
+    X[30:], noise = X[:10], rng.uniform(0.1, 1.0, size=(1 if shared else 2, 40))
+    if not shared:
+        # A target that is missing at one of two equal rows, and at one without equals.
+        noise[0, [3, 15]] = np.inf
+    of_jax = (kernels.from_sklearn(KERNEL, 2).value,)
+    found = Neighbours.of(X, y, noise, 12).moments_without(of_jax, X, y, 1.0 / noise)
+    for i in range(40):
+        others = np.arange(40) != i
+        expected = Neighbours.of(X[others], y[:, others], noise[:, others], 12).moments(of_jax, X[i : i + 1])
+        for one, other in zip(found, expected, strict=True):
+            assert np.allclose(one[:, i], other[:, 0], rtol=1e-8, atol=1e-10)
 
 
 def test_equal_rows_are_one_of_their_mean(rng):

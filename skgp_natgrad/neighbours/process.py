@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._backend.repeated import grouped
+from .._backend.repeated import grouped, groups
 from .._backend.types import Floats
 from .conditional import ABSENT, moments
 from .nearest import Nearest
@@ -12,6 +12,8 @@ from .rates import rates
 
 # Rows whose neighbours are held at once.
 _ROWS_AT_ONCE = 4096
+# The least share of a row's precision that other observations have: below it is rounding.
+_ROUNDING = 1e-9
 
 
 class Neighbours:
@@ -63,11 +65,8 @@ class Neighbours:
 
     def joined(self, others: Neighbours) -> Neighbours:
         """The process of these rows and of others of the same targets, such as the next of a stream."""
-        parts = self, others
-        n = max(len(each.noise) for each in parts)
-        noise = np.concatenate([np.broadcast_to(each.noise, (n, len(each.X))) for each in parts], axis=1)
-        X, y = np.concatenate([each.X for each in parts]), np.concatenate([each.y for each in parts], axis=1)
-        return self.of(X, y, np.where(noise < ABSENT, noise, np.inf), others.n_neighbours)
+        both = others.after(self)
+        return self.of(both.X, both.y, np.where(both.noise < ABSENT, both.noise, np.inf), others.n_neighbours)
 
     def in_units(self, unit: Floats) -> Neighbours:
         """The same rows with targets divided by positive numbers (T, 1)."""
@@ -85,7 +84,7 @@ class Neighbours:
         # The search structures are not pickled: they are built again when needed.
         return type(self), (self.X, self.y, self.noise, self.n_neighbours)
 
-    def moments(self, kernels: tuple, x: Floats, without_equal: bool = False) -> tuple[Floats, Floats]:
+    def moments(self, kernels: tuple, x: Floats) -> tuple[Floats, Floats]:
         """Latent means and variances (T, B), without the prior mean.
 
         Parameters
@@ -93,26 +92,69 @@ class Neighbours:
         kernels : tuple of Kernel
             JAX kernels: one for all targets, or one for each.
         x : ndarray of shape (B, D)
-        without_equal : bool, default=False
-            Whether each row is predicted without rows that equal it.
         """
+        return self._moments(kernels, x, lambda kernel, rows: self._near(kernel, x[rows]), self)
+
+    def moments_without(self, kernels: tuple, x: Floats, y: Floats, precision: Floats) -> tuple[Floats, Floats]:
+        """The same for rows of the table, each without an observation of its own.
+
+        Other observations at the same X are kept, as they are for a new row.
+
+        Parameters
+        ----------
+        kernels : tuple of Kernel
+        x : ndarray of shape (B, D)
+        y, precision : ndarray of shape (T, B)
+            The targets minus the prior mean, and the inverse noise variances, of the observations that are left out.
+        """
+        own, rest = self._rest(x, y, precision)
+        remains = (rest.noise < ABSENT).any(0)
+
+        def near(kernel, rows):
+            def counts(at, found):
+                return remains[rows][at][:, None] | (found != own[rows][at][:, None])
+
+            found = self._near(kernel, x[rows], counts)
+            places = len(self.X) + np.arange(len(x))[rows]
+            return np.where(found == own[rows][:, None], places[:, None], found)
+
+        return self._moments(kernels, x, near, rest.after(self))
+
+    def _moments(self, kernels, x, near, others):
+        """Moments of rows ``x`` from some of ``others``, where ``near`` finds them for a kernel and a slice of rows."""
         mean, variance = np.empty((2, len(self.y), len(x)))
         for start in range(0, len(x), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             for j, kernel in enumerate(kernels):
                 targets = slice(None) if len(kernels) == 1 else slice(j, j + 1)
-                near = self._near(kernel, x[rows], without_equal)
-                noise = self.noise if len(self.noise) == 1 else self.noise[targets]
-                found = moments(kernel, x[rows], self.X, near, self.y[targets], noise)
+                noise = others.noise if len(others.noise) == 1 else others.noise[targets]
+                found = moments(kernel, x[rows], others.X, near(kernel, rows), others.y[targets], noise)
                 mean[targets, rows], variance[targets, rows] = found
         return mean, variance
 
-    def _near(self, kernel, x, without_equal):
-        """The neighbours of rows: (B, m)."""
+    def _rest(self, x, y, precision):
+        """The positions of rows ``x``, -1 for others, and a process of what is left of each without an observation."""
+        group = groups(np.concatenate([self.X, x]))
+        place = np.full(group.max() + 1, -1)
+        place[group[: len(self.X)]] = np.arange(len(self.X))
+        own = place[group[len(self.X) :]]
+        whole = 1.0 / self.noise[:, own]
+        left = whole - (precision if np.any(precision != precision[:1]) else precision[:1])
+        is_left = (own >= 0) & (left > _ROUNDING * whole)
+        left, whole = np.where(is_left, left, 1.0), np.broadcast_to(whole, left.shape)
+        mean = np.where(is_left, (whole * self.y[:, own] - precision * y) / left, 0.0)
+        return own, type(self)(x, mean, np.where(is_left, 1.0 / left, ABSENT), self.n_neighbours)
 
-        def differ(at, found):
-            return (self.X[found] != x[at][:, None]).any(2)
+    def after(self, others: Neighbours) -> Neighbours:
+        """The rows of another process of the same targets, and then these."""
+        n = max(len(self.noise), len(others.noise))
+        noise = [np.broadcast_to(each.noise, (n, len(each.X))) for each in (others, self)]
+        y = np.concatenate([others.y, self.y], axis=1)
+        both = np.concatenate([others.X, self.X]), y, np.concatenate(noise, axis=1)
+        return type(self)(*both, self.n_neighbours)
 
+    def _near(self, kernel, x, counts=None):
+        """The neighbours of rows: (B, m); only rows that count, if it is asked (see `Nearest.query`)."""
         unit = rates(kernel, self.X.shape[1])
         key = unit.tobytes()
         nearest = self._nearest.get(key)
@@ -121,5 +163,4 @@ class Neighbours:
             # Those of earlier kernels are dropped.
             kept = list(self._nearest.items())[1 - len(self.y) :] if len(self.y) > 1 else []
             self._nearest = dict(kept) | {key: nearest}
-        n = min(self.n_neighbours, len(self.X))
-        return nearest.query(x, n, differ if without_equal else None)
+        return nearest.query(x, min(self.n_neighbours, len(self.X)), counts)

@@ -33,6 +33,8 @@ class LeftOut(NamedTuple):
         only.
     y : ndarray of shape (K, B) or None
         The targets, up to a constant.
+    part : ndarray of shape (K, B) or None
+        The precision of the observation that is left out, times the noise variance of the model.
     """
 
     X: Floats
@@ -44,6 +46,7 @@ class LeftOut(NamedTuple):
     width: Floats
     leverage: Floats | None = None
     y: Floats | None = None
+    part: Floats | None = None
 
     @property
     def variance(self) -> Floats:

@@ -166,11 +166,10 @@ def left_out_rows(sums, held, log_noise, width):
         error[k, counted], variance[k, counted] = found
     noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
     # The latent variance of a row at an inducing point may round below zero, and is clipped.
-    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
+    weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
     leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
-    return LeftOut(
-        held.X, error, np.maximum(variance - noise, 0.0), noise, *of_rows, width, leverage, np.asarray(held.y)
-    )
+    of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
+    return LeftOut(*of_rows, width, leverage, y, part)
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):

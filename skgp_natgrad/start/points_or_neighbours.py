@@ -152,18 +152,19 @@ def _some(left_out, most):
     """At most so many of the rows that were predicted, evenly spaced."""
     index = np.flatnonzero(np.isfinite(left_out.error).any(0))
     index = index[np.linspace(0, len(index) - 1, min(len(index), most)).round().astype(int)]
-    names = "error", "latent", "noise", "weight", "n_each", "y"
+    names = "error", "latent", "noise", "weight", "n_each", "y", "part"
     of_rows = {name: getattr(left_out, name)[:, index] for name in names}
     return left_out._replace(leverage=None, X=left_out.X[index], **of_rows)
 
 
 def _left_out(neighbours, parameters, points, more_noise):
-    """The `LeftOut` of the same rows, each predicted from its neighbours without rows that equal it."""
+    """The `LeftOut` of the same rows, each predicted from its neighbours without its own observation."""
     seen = np.isfinite(points.error)
     some = seen.any(0)
     mean, latent = np.zeros((2, *seen.shape))
     kernels = jax.tree.map(np.exp, parameters.log_kernels)
-    mean[:, some], latent[:, some] = neighbours.moments(kernels, points.X[some], without_equal=True)
+    own = points.X[some], points.y[:, some], points.part[:, some] / _variance(parameters)
+    mean[:, some], latent[:, some] = neighbours.moments_without(kernels, *own)
     error = np.where(seen, points.y - mean, np.nan)
     return points._replace(error=error, latent=latent, noise=points.noise * more_noise, leverage=None)
 
