@@ -34,7 +34,7 @@ _LEVELS = np.array([0.5, 0.9, 0.95, 0.99])
 # freedom. Several starts, since a row is inside an interval or not: the loss has steps, and many minima.
 _SHARES, _FIRST_SHARES, _FIRST_TAILS = (-7.0, -0.7), (-4.0, -2.5, -1.0), (1.0, 3.0)
 # Standard errors by which shares and moment may be off as well; rows for the costs; the precision of the search.
-_CHANCE, _CHANCE_OF_MOMENT, _ROWS, _SEARCH = 2.0, 1.5, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
+_CHANCE, _CHANCE_OF_MOMENT, _ROWS, _SEARCH = 3.0, 1.5, 2000, {"xatol": 1e-2, "fatol": 1e-4, "maxfev": 250}
 # Errors whose standard deviation is below this share of that of rounding are not due to rounding.
 _ROUNDED = 0.5
 
