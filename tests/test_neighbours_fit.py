@@ -145,6 +145,33 @@ def test_below_the_line_there_are_none(rng):
     assert regressor("auto").fit(X, y)._neighbours is None
 
 
+@pytest.mark.slow
+def test_twice_as_many_neighbours_where_they_tell_much_more(rng, monkeypatch):
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 6)
+    X = rng.uniform(-2, 2, size=(400, 2))
+    y = np.sin(4 * X[:, 0]) * np.cos(4 * X[:, 1])
+    options = {"calibrate": False, "random_state": 0}
+    model = NGDSVGPRegressor(RBF(0.4, "fixed"), likelihood=Gaussian(1e-6, "fixed"), **options).fit(X, y)
+    assert "each row predicted from 12 neighbors; 20 inducing points" in model.plan_
+    noisy = NGDSVGPRegressor(RBF(0.02, "fixed"), likelihood=Gaussian(0.1, "fixed"), **options).fit(X, y)
+    assert "from 12 neighbors" not in noisy.plan_
+
+
+@pytest.mark.slow
+def test_observations_at_the_same_place_calibrate_intervals(rng):
+    """The targets of a place tell about those that come again there, and other places tell nothing."""
+    places, level = rng.uniform(-2, 2, size=(80, 2)), rng.normal(size=80)
+    at, new = rng.integers(80, size=900), rng.integers(80, size=2000)
+    y = level[at] + 0.1 * rng.normal(size=900)
+    model = NGDSVGPRegressor(RBF(1e-3, "fixed"), n_neighbors=20, random_state=0).fit(places[at], y)
+    low, high = model.predict_interval(places[new], 0.95)
+    again = level[new] + 0.1 * rng.normal(size=2000)
+    assert np.mean((low <= again) & (again <= high)) == pytest.approx(0.95, abs=0.03)
+    assert np.median(high - low) == pytest.approx(0.392, rel=0.2)
+
+
 STREAM = {"max_iter": 2, "tol": 1e9, "n_inducing": 15}
 
 
