@@ -30,10 +30,8 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
 # Noise variance of the plain kernel's start, as a share of the targets' variance.
 _NOISE = 0.1
-# Fewest kernels of measurements that are trained at all, beside those that are not clearly worse than the best: on
-# eight of nine tables the winner was among the best four of ten to fifteen before, on elevators the eighth. Those that
-# are trained further, for measurements and for labels; and neighbours from which judges are predicted.
-_TRAINED, _BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 6, 2, 3, 100
+# Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
+_BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
 # kernel must be worse than the best to be excluded by few judges.
 _CLEARLY = 2.0
@@ -137,8 +135,7 @@ class _Contest:
     def best_for_measurements(self, candidates, plain):
         """The best of all (int, View, Candidate), and of a plain kernel."""
         before = _best_first(threads.for_each(self._before_training, candidates))
-        trained = [each[:3] for each in _with_smooth(before, max(_TRAINED, _n_close(before)))]
-        after = _best_first(threads.for_each(self._after_training, trained))
+        after = _best_first(threads.for_each(self._after_training, candidates))
         kept = _with_smooth(after, _BEST)
         ways = [(self._on_more_rows, each) for each in kept]
         ways += [(self._on_evidence, each) for each in [*before[:_BEST], after[0], plain]]
@@ -210,12 +207,6 @@ def _without_gross_errors(tried):
 
 def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
-
-
-def _n_close(ranked):
-    """The number of kernels that are not clearly worse than the best, which is the first."""
-    best, *others = ranked
-    return 1 + sum(not best.densities.are_larger_than(each.densities, _CLEARLY) for each in others)
 
 
 def _with_untrained(kept, untrained):
