@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
 from skgp_natgrad._backend import memory, rows
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
@@ -143,6 +143,30 @@ def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
 def test_below_the_line_there_are_none(rng):
     X, y, _ = table(rng)
     assert regressor("auto").fit(X, y)._neighbours is None
+
+
+def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    X, y, _ = table(rng, 200)
+    rows = svgp.Table(X, y[None], np.ones(200))
+    given = {"n_inducing": "auto", "n_mean_inducing": "auto", "n_neighbours": "auto"}
+    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
+    plan = svgp.sized(svgp.Plan(kernels=(KERNEL,), settings=settings, **given), rows)
+    assert (plan.n_inducing, plan.otherwise.n_inducing, plan.otherwise.otherwise) == (20, 60, None)
+    assert plan.inducing_init == plan.otherwise.inducing_init == "random"
+
+
+def test_copies_that_are_left_out_do_not_predict_each_other(rng):
+    X, y = rng.normal(size=(30, 2)), rng.normal(size=(1, 30))
+    of_jax, noise = (kernels.from_sklearn(KERNEL, 2).value,), np.full((1, 60), 0.1)
+    twice = Neighbours.of(np.concatenate([X, X]), np.concatenate([y, y], axis=1), noise, 10)
+    found = twice.moments_without(of_jax, X, y, np.full((1, 30), np.inf))
+    for i in range(30):
+        others = np.arange(30) != i
+        once = Neighbours.of(X[others], y[:, others], noise[:, :29] / 2.0, 10)
+        for one, other in zip(found, once.moments(of_jax, X[i : i + 1]), strict=True):
+            assert np.allclose(one[:, i], other[:, 0], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.slow

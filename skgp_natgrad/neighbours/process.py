@@ -65,7 +65,7 @@ class Neighbours:
 
     def joined(self, others: Neighbours) -> Neighbours:
         """The process of these rows and of others of the same targets, such as the next of a stream."""
-        both = others.after(self)
+        both = self._followed_by(others)
         return self.of(both.X, both.y, np.where(both.noise < ABSENT, both.noise, np.inf), others.n_neighbours)
 
     def in_units(self, unit: Floats) -> Neighbours:
@@ -96,7 +96,7 @@ class Neighbours:
         return self._moments(kernels, x, lambda kernel, rows: self._near(kernel, x[rows]), self)
 
     def moments_without(self, kernels: tuple, x: Floats, y: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """The same for rows of the table, each without an observation of its own.
+        """Latent means and variances (T, B) of rows of the table, each without an observation of its own.
 
         Other observations at the same X are kept, as they are for a new row.
 
@@ -105,7 +105,8 @@ class Neighbours:
         kernels : tuple of Kernel
         x : ndarray of shape (B, D)
         y, precision : ndarray of shape (T, B)
-            The targets minus the prior mean, and the inverse noise variances, of the observations that are left out.
+            The targets minus the prior mean, and the inverse noise variances, of the observations that are left out: an
+            infinite one for all at this X.
         """
         own, rest = self._rest(x, y, precision)
         remains = (rest.noise < ABSENT).any(0)
@@ -116,9 +117,9 @@ class Neighbours:
 
             found = self._near(kernel, x[rows], counts)
             places = len(self.X) + np.arange(len(x))[rows]
-            return np.where(found == own[rows][:, None], places[:, None], found)
+            return np.where((found >= 0) & (found == own[rows][:, None]), places[:, None], found)
 
-        return self._moments(kernels, x, near, rest.after(self))
+        return self._moments(kernels, x, near, self._followed_by(rest))
 
     def _moments(self, kernels, x, near, others):
         """Moments of rows ``x`` from some of ``others``, where ``near`` finds them for a kernel and a slice of rows."""
@@ -139,18 +140,19 @@ class Neighbours:
         place[group[: len(self.X)]] = np.arange(len(self.X))
         own = place[group[len(self.X) :]]
         whole = 1.0 / self.noise[:, own]
-        left = whole - (precision if np.any(precision != precision[:1]) else precision[:1])
-        is_left = (own >= 0) & (left > _ROUNDING * whole)
-        left, whole = np.where(is_left, left, 1.0), np.broadcast_to(whole, left.shape)
+        precision = precision if np.any(precision != precision[:1]) else precision[:1]
+        is_left = (own >= 0) & (whole - precision > _ROUNDING * whole)
+        precision = np.where(is_left, precision, 0.0)
+        left = whole - precision
         mean = np.where(is_left, (whole * self.y[:, own] - precision * y) / left, 0.0)
         return own, type(self)(x, mean, np.where(is_left, 1.0 / left, ABSENT), self.n_neighbours)
 
-    def after(self, others: Neighbours) -> Neighbours:
-        """The rows of another process of the same targets, and then these."""
+    def _followed_by(self, others):
+        """These rows, and then those of another process of the same targets."""
         n = max(len(self.noise), len(others.noise))
-        noise = [np.broadcast_to(each.noise, (n, len(each.X))) for each in (others, self)]
-        y = np.concatenate([others.y, self.y], axis=1)
-        both = np.concatenate([others.X, self.X]), y, np.concatenate(noise, axis=1)
+        noise = [np.broadcast_to(each.noise, (n, len(each.X))) for each in (self, others)]
+        y = np.concatenate([self.y, others.y], axis=1)
+        both = np.concatenate([self.X, others.X]), y, np.concatenate(noise, axis=1)
         return type(self)(*both, self.n_neighbours)
 
     def _near(self, kernel, x, counts=None):

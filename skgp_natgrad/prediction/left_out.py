@@ -34,7 +34,8 @@ class LeftOut(NamedTuple):
     y : ndarray of shape (K, B) or None
         The targets, up to a constant.
     part : ndarray of shape (K, B) or None
-        The precision of the observation that is left out, times the noise variance of the model.
+        The precision of the observation that is left out, times the noise variance of the model; infinite for all that
+        is seen at this X.
     """
 
     X: Floats

@@ -33,8 +33,8 @@ class HeldOutRows(NamedTuple):
     """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which has no entries for padding.
 
     A (J, M, B) are the whitened rows, residual (J, B), y is y - prior_mean (K, B). Then (K, B) each: the weight of a
-    row as a judge, the part of the diagonal of W that is left out, the noise of one observation divided by s^2, and the
-    number of observations in the row.
+    row as a judge, the part of the diagonal of W that is left out, the noise of one observation divided by s^2, the
+    number of observations in the row, and whether other targets are seen at its X.
     """
 
     index: np.ndarray
@@ -46,6 +46,7 @@ class HeldOutRows(NamedTuple):
     left_out: jax.Array
     widening: jax.Array
     n_each: jax.Array
+    repeated: np.ndarray | None = None
 
     def n_rows(self, k):
         """Number of observations that count for a target."""
@@ -90,7 +91,8 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     apart = ~is_point & counted
     some = apart | (repeated & counted)
     enough = apart.sum(1, keepdims=True) >= _FEWEST
-    return HeldOutRows(chosen, X, A, residual, y, np.where(some | ~enough, weight, 0.0), left_out, widening, n_each)
+    weight = np.where(some | ~enough, weight, 0.0)
+    return HeldOutRows(chosen, X, A, residual, y, weight, left_out, widening, n_each, repeated)
 
 
 def drawn(weight, n_rows, random_state):
@@ -167,6 +169,8 @@ def left_out_rows(sums, held, log_noise, width):
     noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
     # The latent variance of a row at an inducing point may round below zero, and is clipped.
     weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
+    # Of copies nothing is left: they are one observation.
+    part = part if held.repeated is None else np.where(held.repeated, part, np.inf)
     leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
     of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
     return LeftOut(*of_rows, width, leverage, y, part)

@@ -39,10 +39,11 @@ class Plan(NamedTuple):
     n_mean_inducing_at_most : bool
         Whether `n_mean_inducing` is an upper limit: for class labels fewer may do.
     n_inducing_alone : int or None
-        Inducing points if neither a mean on all rows nor neighbours predict better; None for ``n_inducing``.
+        Inducing points if neither a mean on all rows nor neighbours predict better; None if there is nothing to fall
+        back on.
     otherwise : Plan or None
-        This plan has few inducing points, since neighbours are expected to predict as well as all rows would; the plan
-        to go on with if they do not.
+        Where neighbours may be better than the inducing points, a plan begins with few of these; this is the plan to go
+        on with if neighbours are not clearly better.
     n_neighbours : int or "auto"
         Rows of the table from which each row is predicted, in place of the inducing points; zero for none. "auto" uses
         some hundred if left-out rows are clearly predicted better so. Only with Gaussian noise in one step.

@@ -4,7 +4,8 @@ Predictions from neighbours use all rows of the table, and keep the hyperparamet
 inducing points treats the variance that they do not explain as noise; its noise and scale are fitted to it.
 
 Neighbours are compared with few points first. If they are far better, or if half of them predict as well, so that all
-rows would hardly predict better, that is the end; only else thousands of points follow, or a mean on all rows.
+rows would hardly predict better, that is the end; so it is for any clear gain where there are too many rows for a mean
+on all of them. Only else thousands of points follow, or a mean on all rows.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def are_likely(plan, table):
 def first(plan, table):
     """The plan with few inducing points and without a mean on all rows, if neighbours may be better; else as it is."""
     compares = plan.n_inducing_alone is not None or are_likely(plan, table)
-    if not (compares and may(plan, table) and POINTS < plan.n_inducing < table.n_rows):
+    if not (compares and may(plan, table) and POINTS < plan.n_inducing < table.n_distinct):
         return plan
     return plan._replace(n_inducing=POINTS, n_mean_inducing=0, otherwise=plan)
 
@@ -97,9 +98,11 @@ def found(optimum, parameters, constants, table, plan):
         by_half = density - density_by(neighbours.of_number(_NEIGHBOURS // 2))
         if not _ends(gain, by_half, plan, table):
             return None
-        twice = neighbours.of_number(2 * _NEIGHBOURS)
-        if by_half > _WORTH_TWICE and density_by(twice) > density + _WORTH_TWICE:
-            neighbours, points = twice, _some(points, _CALIBRATED)
+        if by_half > _WORTH_TWICE:
+            twice = neighbours.of_number(2 * _NEIGHBOURS)
+            of_twice = density_by(twice)
+            if of_twice > density + _WORTH_TWICE:
+                neighbours, density, points = twice, of_twice, _some(points, _CALIBRATED)
     left_out = _left_out(neighbours, parameters, points, more_noise)
     held_out = optimum.held_out._replace(mean=optimum.held_out.mean + density - of_points)
     return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours, means=None)

@@ -129,8 +129,8 @@ def n_bytes_of_further(n_rows, n_inducing, n_further):
 
 
 def n_bytes_of_neighbours(n_rows, n_columns, n_targets):
-    """The memory for predictions from neighbours: the table, its distinct rows, these scaled in two orders, a tree."""
-    return 8 * n_rows * (4 * n_columns + 6 * n_targets + 4)
+    """The memory for predictions from neighbours: table, distinct rows twice, these scaled in two orders, a tree."""
+    return 8 * n_rows * (5 * n_columns + 8 * n_targets + 4)
 
 
 def fit_as_neighbours(n_rows, n_columns, n_targets, n_bytes):

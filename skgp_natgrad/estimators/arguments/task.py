@@ -77,9 +77,10 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
         in a long table, which some thousand inducing points do not explain. "auto" is 200 for tables of more than 5000
-        rows (fewer where memory is short) if rows that are left out are predicted better so, and else 0: none. A number
-        of inducing points that is given means none as well. The fitted estimator then holds the rows of X and y, and
-        those of later calls of ``partial_fit``, which keep its hyperparameters.
+        rows (fewer where memory is short) if rows that are left out are predicted better so, or 400 if these predict
+        much better still, and else 0: none. A number of inducing points that is given means none as well. The fitted
+        estimator then holds the rows of X and y, and those of later calls of ``partial_fit``, which keep its
+        hyperparameters.
         Correlations between rows (``return_cov``, :meth:`sample_y`) and gradients are those of the inducing points.
     output_kernel : {"independent", "coregionalization"} or Coregionalization, default="independent"
         Whether the latent functions of several columns of y share information, with ``likelihood="gaussian"``.

@@ -52,11 +52,10 @@ class OneStep(Steps):
                 )
 
     def sized(self, plan, table):
-        plan = self._with_points(plan, table)
         # A method that the user names is used.
         method = self.placed_by if plan.inducing_init == "auto" else plan.inducing_init
-        n_inducing = None if table.n_rows <= plan.n_inducing else plan.n_inducing
-        return plan._replace(n_inducing=n_inducing, inducing_init=method)
+        plan = self._with_points(plan._replace(inducing_init=method), table)
+        return plan._replace(n_inducing=None) if table.n_rows <= plan.n_inducing else plan
 
     def stages(self, plan, table):
         # "auto" will be chosen so that it fits into memory.
@@ -124,23 +123,24 @@ class Measurements(OneStep):
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
     def _with_points(self, plan, table):
-        asked = plan.n_mean_inducing not in ("auto", 0)
-        plan = self._without_neighbours(plan, table)
-        return plan if asked else points_or_neighbours.first(plan, table)
+        is_open = plan.n_mean_inducing in ("auto", 0)
+        likely = is_open and points_or_neighbours.are_likely(plan, table)
+        plan = self._without_neighbours(plan, table, likely)
+        return points_or_neighbours.first(plan, table) if is_open else plan
 
-    def _without_neighbours(self, plan, table):
+    def _without_neighbours(self, plan, table, neighbours_are_likely):
         """There are fewer inducing points if the mean uses all rows, or if these already do."""
         most = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
         n_inducing = most
         if most < table.n_rows:
             n_inducing = sizes.fewer_that_do(most, plan.kernels, np.min(plan.likelihood.variance), table.sample.X)
         n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
-        are_likely = points_or_neighbours.are_likely(plan, table)
         if n_mean == "auto":
             may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
-            n_mean = table.n_rows if may and not are_likely and _pays_on_all_rows(plan, table) else 0
+            pays = may and not neighbours_are_likely and _pays_on_all_rows(plan, table)
+            n_mean = table.n_rows if pays else 0
         compares = n_mean or n_inducing == most < table.n_rows
-        n_alone = n_inducing if compares and not are_likely else None
+        n_alone = n_inducing if compares and not neighbours_are_likely else None
         return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
@@ -163,21 +163,22 @@ class Measurements(OneStep):
     def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan; or one on other points, for which to solve again.
 
-        These are more points if a mean on all rows is no better, or fewer if neighbours are: then ``before`` has them.
+        These are more points if neighbours are not clearly better than few, or a mean on all rows is no better; or
+        fewer points if neighbours are better: then ``before`` has them.
         """
         if before is not None and before.neighbours is not None:
             return points_or_neighbours.on_points(before, parameters, constants, table, random_state), plan
-        n_points, n_alone, likely = len(constants.masks.Z), plan.n_inducing_alone, plan.otherwise is not None
+        n_points, n_alone = len(constants.masks.Z), plan.n_inducing_alone
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        likely |= points_or_neighbours.are_likely(plan, table)
+        compares = plan.otherwise is not None or points_or_neighbours.are_likely(plan, table)
         n_left_out = 0
-        if on_all_rows or n_alone is not None or likely or self.disperses(plan, table):
+        if on_all_rows or n_alone is not None or compares or self.disperses(plan, table):
             n_left_out = sizes.n_left_out(n_points)
         how = n_left_out, on_all_rows, plan.averages is None
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
         # Nothing but neighbours may be better.
         is_last = optimum.means is not None or plan.n_inducing == n_alone is not None
-        if likely or (is_last and points_or_neighbours.may(plan, table)):
+        if compares or (is_last and points_or_neighbours.may(plan, table)):
             found = points_or_neighbours.found(optimum, parameters, constants, table, plan)
             if found is not None:
                 return self._with_neighbours(found, parameters, constants, table, plan, random_state)
