@@ -118,6 +118,16 @@ def test_heavy_tails_leave_the_second_moment_open(rng):
     assert normal.error_of_moment(errors_of.Errors()) == pytest.approx(np.sqrt(2.0 / 4000.0), rel=0.1)
 
 
+@pytest.mark.parametrize(("off", "n_rows", "right"), [(0.03, 6000, False), (0.01, 6000, True), (0.03, 300, True)])
+def test_shares_of_wide_intervals_are_compared_in_their_own_deviations(rng, off, n_rows, right):
+    """A share of .92 in intervals of 95 % is wrong, unless rows are few; one of .475 in intervals of 50 % is not."""
+    error, ones = rng.normal(size=n_rows), np.ones(n_rows)
+    seen = errors_of.Seen(error, ones, 0.0 * ones, ones, ones, 0.0)
+    shares = np.where(seen.levels == 0.95, 0.95 - off, seen.levels)
+    assert errors_of.covers(seen, shares) == right
+    assert errors_of.covers(seen, np.where(seen.levels == 0.5, 0.475, seen.levels))
+
+
 def test_errors_of_student_t_stay_as_they_are(rng):
     error = stats.t(5.0).rvs(4000, random_state=rng)
     found = errors_of.best(seen_of(error, predicted=0.0, variance=5.0 / 3.0))

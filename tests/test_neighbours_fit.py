@@ -157,6 +157,19 @@ def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
     assert plan.inducing_init == plan.otherwise.inducing_init == "random"
 
 
+@pytest.mark.parametrize(
+    ("gain", "by_half", "n_rows", "ends"),
+    [(0.6, 0.2, 100, True), (0.2, 0.005, 100, True), (0.2, 0.05, 100, False), (0.2, 0.05, 400, True)],
+)
+def test_a_large_gain_or_one_that_has_settled_ends_the_choice(monkeypatch, gain, by_half, n_rows, ends):
+    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
+    rows = svgp.Table(np.zeros((n_rows, 1)), np.zeros((1, n_rows)), np.ones(n_rows))
+    plan = svgp.Plan(otherwise=svgp.Plan())
+    assert points_or_neighbours._ends(gain, by_half, plan, rows) == ends
+    # There is nothing to go on with.
+    assert points_or_neighbours._ends(gain, by_half, plan.otherwise, rows)
+
+
 def test_copies_that_are_left_out_do_not_predict_each_other(rng):
     X, y = rng.normal(size=(30, 2)), rng.normal(size=(1, 30))
     of_jax, noise = (kernels.from_sklearn(KERNEL, 2).value,), np.full((1, 60), 0.1)
