@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad._backend.repeated import groups
+from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, turned
@@ -339,3 +341,16 @@ def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, o
             found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[1][0])
     np.testing.assert_allclose(found[0].kernel.theta, found[1].kernel.theta, atol=1e-6)
     assert found[0].density == pytest.approx(found[1].density, abs=1e-6)
+
+
+def test_rows_are_nearest_also_under_very_long_lengthscales(rng):
+    """The shares that they explain differ by less than single precision."""
+    X = rng.normal(size=(600, 4))
+    rows = svgp.Table(X, np.sin(X[:, :1].T), np.ones(600))
+    kernel = jax.tree.map(np.log, from_sklearn(1.0 * Matern(np.full(4, 3000.0), nu=2.5), 4).value)
+    judges = neighbours.Judges.of(X, np.arange(0, 600, 20), False)
+    with device.computation("cpu"):
+        near = neighbours.nearest(evidence.Hyperparameters(kernel, np.log(0.01)), rows, judges, 20)
+    for row, found in zip(judges.index, near, strict=True):
+        squares = ((X - X[row]) ** 2).sum(1)
+        assert len(set(found) & set(np.argsort(squares)[1:21])) >= 19
