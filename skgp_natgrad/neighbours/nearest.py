@@ -22,7 +22,7 @@ _FEW_COLUMNS, _LEAF = 8, 32
 _MANY_ROWS, _FARTHER, _FEW_COLUMNS_OF_MANY = 250_000, 0.3, 15
 # Rows of a block for which neighbours are searched; products have blocks of so many numbers, to stay in the cache.
 _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
-# `_smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
+# `smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
 _SAMPLE, _MORE = 4096, 2.0
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -125,7 +125,7 @@ class Nearest:
 
     def _of_bounds(self, x, least, of_x, n):
         """The ``n`` rows nearest to one row; squared distances are at least ``of_x + least`` (N,)."""
-        some = _smallest(least, n)
+        some = smallest(least, n)
         limit = self._squares(x, some).max() - of_x
         # With a margin, since the bounds are rounded to single precision.
         some = np.flatnonzero(least <= limit + _EPS * abs(limit))
@@ -142,7 +142,7 @@ def _tree(X):
     return cKDTree(X, leafsize=_LEAF, balanced_tree=False, compact_nodes=False)
 
 
-def _smallest(values, n):
+def smallest(values, n):
     """The positions of the ``n`` smallest values."""
     step = len(values) // _SAMPLE
     if step > 1:

@@ -16,10 +16,11 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from .._backend import threads
-from .._backend.device import quick_jit, wide_jit
+from .._backend.device import wide_jit
 from .._backend.repeated import groups
 from .._backend.rows import filled_up
 from ..neighbours.conditional import moments
+from ..neighbours.nearest import smallest
 
 # Most measurements that are predicted, and most targets at a time.
 _VALUES = 1500
@@ -154,15 +155,20 @@ def nearest(hyperparameters, table, judges, n_neighbours):
     # In double precision: under lengthscales of thousands of deviations nearly all rows explain the same.
     X = filled_up(table.X, -(-len(table.X) // _UNIT) * _UNIT)
 
+    without_weight = np.flatnonzero(table.weight <= 0.0)
+
     def of_block(start):
         block = index[start : start + _BLOCK_ROWS]
         some = filled_up(block, _BLOCK_ROWS)
         explained = np.asarray(_explained(hyperparameters.kernel, table.X[some], X))[: len(block), : len(table.X)]
-        is_other = (table.weight > 0.0) & (group[block][:, None] != group)
-        # One that cannot be computed, or that is no number, comes last.
-        explained = np.where(is_other & ~np.isnan(explained), -explained, np.inf)
-        near = np.argpartition(explained, n_neighbours - 1, axis=1)[:, :n_neighbours]
-        return np.where(np.take_along_axis(is_other, near, axis=1), near, -1)
+        return np.stack([of_one(*each) for each in zip(group[block], explained, strict=True)])
+
+    def of_one(own, explained):
+        # What is no number comes last.
+        left = -explained
+        left[without_weight] = left[group == own] = np.inf
+        near = smallest(left, n_neighbours)
+        return np.where(np.isposinf(left[near]), -1, near)
 
     return np.concatenate(threads.for_each(of_block, range(0, len(index), _BLOCK_ROWS)))
 
@@ -172,7 +178,7 @@ def _noise(hyperparameters, table):
     return np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
 
 
-@quick_jit
+@wide_jit
 def _explained(kernel, x, X):
     """The prior variance at x (B, D) that each single value at X (N, D) explains: (B, N)."""
     kernel = jax.tree.map(jnp.exp, kernel)
