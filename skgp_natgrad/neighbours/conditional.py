@@ -4,12 +4,11 @@ With K the covariance of a row's neighbours, S their noise, and k their covarian
 
     mean = k^T (K + S)^-1 y,    variance = k_xx - k^T (K + S)^-1 k
 
-One factorisation gives both. K + S is extended by the rows k^T and y^T, with so large a diagonal that a Cholesky factor
-exists. The last rows of the factor are L^-1 k and L^-1 y, and the moments are products of these.
+For the factor L of K + S both are products of L^-1 k and L^-1 y.
 
-With 200 neighbours in 8 columns a row took .24 ms for its covariances by XLA and .26 ms for the factor by NumPy, on one
-core: 2000 rows a second, and twice as many on two. XLA's own batched factorisations wait for one another.
-`numpy.linalg.solve` took .36 ms, factors in single precision .55 ms (an old routine), covariances by NumPy .95 ms.
+With 200 neighbours in 8 columns a row took .9 ms on one core beside another program, of which its covariances by XLA
+were half, and 1.7 ms with factors by NumPy. XLA's own batched factorisations wait for one another. Factors in single
+precision, `numpy.linalg.solve` and covariances by NumPy are slower, too.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from .._backend import threads
 from .._backend.device import wide_jit
 from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 from .._backend.rows import filled_up
+from .._backend.small_systems import cholesky_over, lower_solve_over
 from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
 _COVARIANCES, _MOST_ROWS = 1_000_000, 256
-# The noise variance of an absent neighbour; and the diagonal of the rows added below, with which a factor exists.
-ABSENT, _HUGE = 1e100, 1e300
+# The noise variance of an absent neighbour.
+ABSENT = 1e100
 
 
 def moments(kernel, x, X, near, y, noise):
@@ -58,7 +58,8 @@ def moments(kernel, x, X, near, y, noise):
         for j, each in enumerate(of_noise):
             # Targets with the same noise share a factor.
             targets = slice(None) if len(noise) == 1 else slice(j, j + 1)
-            mean[targets, rows], variance[j, rows] = _of_block(covariance, of_near[targets], each)
+            own = covariance if j == len(noise) - 1 else covariance.copy()
+            mean[targets, rows], variance[j, rows] = _of_block(own, of_near[targets], each)
 
     threads.for_each(of_block, blocks(*near.shape))
     return mean, variance
@@ -102,33 +103,35 @@ def _covariances(kernel, X):
 
 
 def _of_block(covariance, y, noise):
-    """Means (T, B) and variances (B,), from covariances (B, 1 + m, 1 + m), targets (T, B, m) and noise (B, m)."""
-    n_rows, n, n_below = *noise.shape, 1 + len(y)
-    system = np.zeros((n_rows, n + n_below, n + n_below))
-    system[:, :n, :n], system[:, n, :n] = covariance[:, 1:, 1:], covariance[:, 0, 1:]
-    system[:, n + 1 :, :n] = np.moveaxis(y, 0, 1)
-    places = np.arange(n + n_below)
-    system[:, places[:n], places[:n]] += noise
-    system[:, places[n:], places[n:]] = _HUGE
-    below = _factor(system, n)[:, n:, :n]
-    means = np.einsum("bm,btm->tb", below[:, 0], below[:, 1:])
-    return means, np.maximum(covariance[:, 0, 0] - np.einsum("bm,bm->b", below[:, 0], below[:, 0]), SMALLEST_VARIANCE)
+    """Means (T, B) and variances (B,), from covariances (B, 1 + m, 1 + m), targets (T, B, m) and noise (B, m).
+
+    The covariances are overwritten.
+    """
+    system, places = covariance[:, 1:, 1:], np.arange(noise.shape[1])
+    system[:, places, places] += noise
+    _factorise(system)
+    sides = np.empty((len(noise), 1 + len(y), len(places)))
+    sides[:, 0], sides[:, 1:] = covariance[:, 0, 1:], np.moveaxis(y, 0, 1)
+    lower_solve_over(system, sides)
+    of_row, of_targets = sides[:, 0], sides[:, 1:]
+    means = np.einsum("bm,btm->tb", of_row, of_targets)
+    return means, np.maximum(covariance[:, 0, 0] - np.einsum("bm,bm->b", of_row, of_row), SMALLEST_VARIANCE)
 
 
-def _factor(system, n):
-    """Lower Cholesky factors (B, ., .), if needed with jitter on the first ``n`` rows."""
-    try:
-        return np.linalg.cholesky(system)
-    except np.linalg.LinAlgError:
-        if len(system) > 1:
-            return np.concatenate([_factor(each[None], n) for each in system])
-    diagonal = system[0, :n, :n].diagonal()
+def _factorise(system):
+    """Replace matrices (B, m, m) by their factors, as `cholesky_over` does, if needed with jitter."""
+    diagonals = np.einsum("bmm->bm", system).copy()
+    for i in np.flatnonzero(cholesky_over(system)):
+        _factorise_with_jitter(system[i : i + 1], diagonals[i])
+
+
+def _factorise_with_jitter(system, diagonal):
+    """The same for one matrix (1, m, m), from its lower triangle and a diagonal (m,); not a number if all fails."""
     rounding = np.finfo(float).eps * diagonal[diagonal < ABSENT].sum()
     for attempt in range(JITTER_ATTEMPTS):
-        more = system.copy()
-        more[0, range(n), range(n)] += rounding * JITTER_GROWTH**attempt
-        try:
-            return np.linalg.cholesky(more)
-        except np.linalg.LinAlgError:
-            continue
-    return np.full_like(system, np.nan)
+        lower = np.tril(system[0], -1)
+        system[0] = lower + lower.T
+        np.fill_diagonal(system[0], diagonal + rounding * JITTER_GROWTH**attempt)
+        if not cholesky_over(system)[0]:
+            return
+    system[:] = np.nan
