@@ -46,8 +46,8 @@ def may(plan, table):
         return False
     if plan.n_neighbours != "auto":
         return True
-    # Rows that are read from a file are held in memory only if the user asks for neighbours.
-    alone = table.sample is table and plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    alone = plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
+    # Rows of files are held in memory, too, so that a file and the same array have the same model.
     return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, plan.n_bytes)
 
 
