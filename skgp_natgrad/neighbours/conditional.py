@@ -25,6 +25,8 @@ from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
 _COVARIANCES, _MOST_ROWS = 1_000_000, 256
+# Successive blocks of a thread, whose covariances take the same memory: fresh pages take time.
+_BLOCKS = 4
 # The noise variance of an absent neighbour.
 ABSENT = 1e100
 
@@ -52,8 +54,12 @@ def moments(kernel, x, X, near, y, noise):
     """
     mean, variance = np.empty((len(y), len(x))), np.empty((len(noise), len(x)))
 
-    def of_block(rows):
-        covariance = covariances(kernel, x[rows], X, near[rows])
+    def of_blocks(some):
+        space = np.empty((_block_rows(near.shape[1]), 1 + near.shape[1], 1 + near.shape[1]))
+        for rows in some:
+            of_block(rows, covariances(kernel, x[rows], X, near[rows], space))
+
+    def of_block(rows, covariance):
         of_near, of_noise = of_neighbours(y, near[rows], 0.0), of_neighbours(noise, near[rows], ABSENT)
         for j, each in enumerate(of_noise):
             # Targets with the same noise share a factor.
@@ -61,14 +67,15 @@ def moments(kernel, x, X, near, y, noise):
             own = covariance if j == len(noise) - 1 else covariance.copy()
             mean[targets, rows], variance[j, rows] = _of_block(own, of_near[targets], each)
 
-    threads.for_each(of_block, blocks(*near.shape))
+    threads.for_each(of_blocks, _blocks(*near.shape))
     return mean, variance
 
 
-def blocks(n_rows, n_neighbours):
-    """Slices of rows, so short that covariances stay in the cache."""
+def _blocks(n_rows, n_neighbours):
+    """Lists of slices of rows, each so short that covariances stay in the cache."""
     size = _block_rows(n_neighbours)
-    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+    slices = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+    return [slices[start : start + _BLOCKS] for start in range(0, len(slices), _BLOCKS)]
 
 
 def _block_rows(n_neighbours):
@@ -82,17 +89,21 @@ def of_neighbours(values, near, absent):
     return np.where(near >= 0, values[:, near], absent)
 
 
-def covariances(kernel, x, X, near):
-    """Prior covariances of rows ``x`` (B, D), each with its neighbours after it: (B, 1 + m, 1 + m)."""
+def covariances(kernel, x, X, near, space):
+    """Prior covariances of rows ``x`` (B, D), each with its neighbours after it: (B, 1 + m, 1 + m).
+
+    They are in the memory of ``space``, for a block of rows.
+    """
     # The row comes first: kernels measure distances from the first row, so that small ones round least.
     together = np.concatenate([x[:, None], X[near]], axis=1)
     # A row, an eighth of a block or all of it, so that there are few compiled programs.
     size = _block_rows(near.shape[1])
     n_rows = next((each for each in (1, size // 8, size) if each >= len(x)), len(x))
     padded = filled_up(together, n_rows)
-    found, diagonal = (np.array(each[: len(x)], float) for each in map(np.asarray, _covariances(kernel, padded)))
+    among, diagonal = (np.asarray(each)[: len(x)] for each in _covariances(kernel, padded))
+    found, places = space[: len(x)], np.arange(among.shape[1])
+    found[:] = among
     # The diagonal is set, since rounding spoils distances of zero.
-    places = np.arange(found.shape[1])
     found[:, places, places] = diagonal
     return found
 
