@@ -322,8 +322,9 @@ def table():
 
 def moments_of(estimator, X):
     """Latent moments from what was trained, by the functions of training."""
-    q, parameters, _, masks, prior_mean, _, jitter = estimator._warm_state
-    constants = Constants(None, masks, prior_mean, 1.0, 1.0, jitter, 1.0)
+    before = estimator._warm_state
+    q, parameters = before.q, before.parameters
+    constants = Constants(None, before.masks, before.prior_mean, 1.0, 1.0, before.jitter, 1.0)
     with jax.enable_x64(True):
         X = estimator._x_scale.forward(X)
         latent = latent_moments("solve", parameters, q.mean, q.cov, X, constants)

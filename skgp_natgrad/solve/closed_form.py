@@ -32,7 +32,7 @@ from . import noise_search, row_means
 from .held_out_labels import Gain
 from .left_out import held_out_rows, left_out_rows, widths
 from .noise_search import LOG_2PI, search_noise
-from .system import Means, Prior, gaussian_of, prior_of, sums_of, weights_of
+from .system import Means, Prior, Sums, gaussian_of, prior_of, sums_of, weights_of
 
 # Range of the search for the noise, in logarithms around its start, which is the noise of the exact process: a model on
 # few inducing points has more.
@@ -64,6 +64,8 @@ class Optimum(NamedTuple):
         The rows from which others are predicted, if they predict better than the inducing points.
     status : str, optional
         Why q may not be the best one: "turns" if Newton's method reached its largest number of turns.
+    sums : Sums, optional
+        Of all rows under the parameters that were given, for another solution on these points.
     """
 
     q: gaussian.Gaussian
@@ -76,9 +78,10 @@ class Optimum(NamedTuple):
     gain: Gain | None = None
     neighbours: Neighbours | None = None
     status: str | None = None
+    sums: Sums | None = None
 
 
-def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True):
+def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True, sums=None):
     """The best q of all rows; leave-one-out densities choose noise and scale within their bounds.
 
     Parameters
@@ -96,14 +99,16 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         all rows in the memory of one process.
     searches : bool, default=True
         If False, noise and scale are kept.
+    sums : Sums, optional
+        Of all rows under these parameters.
 
     Returns
     -------
     optimum : Optimum
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
-    sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
     some = gathered(table, n_processes)
+    of_rows = sums or sums_of(parameters, prior, constants, evened_out(table, n_processes))
     held = held_out_rows(parameters, prior, constants, some, random_state)
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
@@ -112,9 +117,9 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         # Known variances fix the scale; the rest of the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
-    log_scales, log_noise, density = _scales(parameters, constants, sums, held, start, bounds, ranges)
+    log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges)
     factor, whitened_by = np.exp(log_scales), parameters
-    sums, held = sums.multiplied(factor), held.multiplied(factor)
+    sums, held = of_rows.multiplied(factor), held.multiplied(factor)
     for k in np.flatnonzero(np.isnan(log_noise)):
         # The noise for the scale in use, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
@@ -124,7 +129,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     )
     q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
-    optimum = Optimum(q, parameters, np.array([float(elbo)]), _average(held, share, density))
+    optimum = Optimum(q, parameters, np.array([float(elbo)]), _average(held, share, density), sums=of_rows)
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out).multiplied(factor)
