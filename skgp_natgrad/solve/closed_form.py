@@ -95,8 +95,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     n_left_out : int, default=0
         Number of rows to predict from all others.
     on_all_rows : bool, default=False
-        Whether the mean may use all rows, if that predicts these rows better (`row_means`). It needs one kernel, and
-        all rows in the memory of one process.
+        Whether the mean may use all rows, if that predicts them better: under one kernel, in one process (`row_means`).
     searches : bool, default=True
         If False, noise and scale are kept.
     sums : Sums, optional
