@@ -98,8 +98,9 @@ def test_it_pays_for_large_and_for_small_matrices_in_the_memory_of_one_cpu():
     with device.computation():
         on_one_cpu = jax.default_backend() == "cpu"
         assert placement.on_one_cpu() == in_place.pays(500, 5000) == in_place.pays(2000, 10**6) == on_one_cpu
-        # Sums over many rows of few points are left to XLA's threads.
+        # Sums over many rows of few points are left to XLA's threads, unless there are others.
         assert not in_place.pays(500, 10**6)
+        assert in_place.pays(500, 10**6, True) == on_one_cpu
         one = jax.devices()[0]
         with placement.using(placement.Placement([one, one])):
             assert not in_place.pays(2000, 10**6)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import blas as _blas
 from scipy.linalg import lapack as _lapack
 
-from . import placement
+from . import placement, unlocked
 from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 from .rows import filled_up
 from .threads import LARGEST_OF_ONE_THREAD
@@ -27,13 +27,13 @@ NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
 _FEW_OPERATIONS = 5e9
 
 
-def pays(n_points, n_rows):
+def pays(n_points, n_rows, in_threads=False):
     """Whether sums over ``n_rows`` rows of matrices of ``n_points`` rows are better made here.
 
-    Where the arrays of this computation are on one CPU: if the matrices are large, or so small that to compile a
-    program would take longer.
+    Where the arrays of this computation are on one CPU: if parts of the sums are formed in several threads, if the
+    matrices are large, or if they are so small that to compile a program would take longer.
     """
-    worth_it = n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
+    worth_it = in_threads or n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
     return worth_it and placement.on_one_cpu()
 
 
@@ -42,12 +42,14 @@ def lower_solve(L, B):
 
     ``B`` (M, N), of doubles in rows, holds the result, even where it is marked as not writeable.
     """
-    return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, overwrite_b=1).T
+    unlocked.solve(np.ascontiguousarray(L), B)
+    return B
 
 
 def upper_solve(L, B):
     """Return L^-T B, for a lower triangular ``L`` (M, M); ``B`` (M, N) as in `lower_solve`."""
-    return _blas.dtrsm(1.0, L.T, B.T, side=1, lower=0, trans_a=1, overwrite_b=1).T
+    unlocked.solve(np.ascontiguousarray(L), B, transposed=True)
+    return B
 
 
 def lower_product(L, B):
@@ -74,7 +76,8 @@ def add_gram(total, A, weight):
 
 
 def _add_squares(total, A):
-    return _blas.dsyrk(1.0, A.T, trans=1, lower=0, beta=1.0, c=total.T, overwrite_c=1).T
+    unlocked.add_squares(total, A)
+    return total
 
 
 def _column_blocks(A):

@@ -6,19 +6,21 @@ coordinates the matrix is Kzz + Kzx diag(h) Kxz, whose condition number is that 
 at any signal-to-noise ratio, as its inverse is at least the identity. For measurements h is 1 / noise times a weight,
 so that the sums over the rows, from one pass, serve any noise.
 
-Large or very small sums on one CPU are formed in place (`_backend/in_place`), others by XLA.
+Sums over measurements on one CPU, and large or very small ones of labels, are formed in place (`_backend/in_place`),
+others by XLA.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend import in_place, placement
+from .._backend import in_place, placement, threads
 from .._backend.device import FEW_ROWS_OF_ONCE, once_jit, quick_jit, sized_jit
 from .._backend.linalg import definite_cholesky, lower_product, triangular_inverse, weighted_gram
 from .._backend.rows import filled_up
@@ -27,8 +29,8 @@ from ..variational.model import exponential, kernels_of
 from ..variational.points import factorise_in_place, factorise_two
 from ..variational.projection import whitened as whitened_by_xla
 
-# Rows in a block of a pass over a table.
-BLOCK_ROWS = 2048
+# Rows in a block of a pass over a table, and blocks whose sums are formed by several threads.
+BLOCK_ROWS, _AT_ONCE = 2048, 4
 
 
 class Prior(NamedTuple):
@@ -241,7 +243,7 @@ def sums_of(parameters, prior, constants, table, block_rows=BLOCK_ROWS):
     n_grams = max(len(prior.root), n_each)
     shapes = (n_grams, n_points, n_points), (n_targets, n_points), (n_targets,), (n_grams,), (n_each,), (n_each,)
     sums = Sums(*map(np.zeros, shapes))
-    if in_place.pays(n_points, table.n_rows):
+    if in_place.pays(n_points, table.n_rows, True):
         return _sums_in_place(sums, parameters, prior, _blocks(parameters, constants, table, block_rows))
     where = placement.current()
     sums, shared = where.replicated(sums, now=True), where.replicated((parameters, prior))
@@ -305,15 +307,32 @@ def _of_rows(xp, residual, y, weight, relative):
 
 def _sums_in_place(sums, parameters, prior, blocks):
     """The `Sums`, added up by NumPy in the arrays of ``sums``; XLA computes the covariances."""
-    for X, y, weight, relative in blocks:
-        A, residual = whitened(parameters.log_kernels, prior, X)
-        for h, gram in enumerate(sums.gram):
-            in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
-        sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rest = _of_rows(np, residual, y, weight, relative)
-        for total, value in zip(sums[2:], rest, strict=True):
-            total += value
+
+    def of_block(block):
+        return _add_in_place(Sums(*map(np.zeros_like, sums)), parameters, prior, *block)
+
+    if len(prior.points) > threads.LARGEST_OF_ONE_THREAD:
+        for block in blocks:
+            _add_in_place(sums, parameters, prior, *block)
+    else:
+        # BLAS has one thread here: so many blocks at a time, however many cores there are.
+        while some := list(itertools.islice(blocks, _AT_ONCE)):
+            for part in threads.for_each(of_block, some):
+                for total, value in zip(sums, part, strict=True):
+                    total += value
     for gram in sums.gram:
         in_place.mirrored(gram)
+    return sums
+
+
+def _add_in_place(sums, parameters, prior, X, y, weight, relative):
+    """Add the rows of a block to ``sums``, of whose matrices only the lower triangles are written."""
+    A, residual = whitened(parameters.log_kernels, prior, X)
+    for h, gram in enumerate(sums.gram):
+        in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
+    sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = _of_rows(np, residual, y, weight, relative)
+    for total, value in zip(sums[2:], rest, strict=True):
+        total += value
     return sums

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import linalg, optimize
 
-from .._backend import threads
+from .._backend import threads, unlocked
 from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt, turning_back
 from .._backend.rows import filled_up
@@ -189,6 +189,8 @@ class _Group:
         self._on_device, self._n = jnp.asarray(self._X), flat(like.kernel).size
         self._noises = self._n if np.ndim(like.noise) == 0 else slice(self._n, None)
         self._diagonal = np.diag_indices(len(rows.X))
+        # Fresh pages for the gradient in the covariance would take time at each evaluation.
+        self._rest = np.zeros((len(self._X), len(self._X)))
 
     def factored(self, x):
         """The `_Factored` at these logarithms, or None."""
@@ -197,9 +199,9 @@ class _Group:
         covariance[self._diagonal] += noise_variance(x[self._noises], self._rows) / self._rows.weight
         if not np.all(np.isfinite(covariance)):
             return None
-        factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
-        if failed:
+        if not unlocked.factorise(covariance):
             return None
+        factor = covariance.T
         return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0], self._X)
 
     def value_and_gradient(self, x):
@@ -212,13 +214,13 @@ class _Group:
         factor, alpha, _ = factored
         n, n_targets = alpha.shape
         noise, missing = noise_variance(log_noise, rows), _missing(n_targets, rows)
-        # LAPACK fills one triangle of the inverse. The covariance is symmetric: it stands for both, with twice the
-        # slope.
-        inverse = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
-        own, rest = np.zeros(len(self._X)), np.zeros((len(self._X), len(self._X)))
+        # LAPACK fills the upper triangle of the inverse; the rest is zero. The covariance is symmetric: one triangle
+        # stands for both, with twice the slope.
+        inverse, own, rest = factor.T, np.zeros(len(self._X)), self._rest
+        unlocked.invert(inverse)
         own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[self._diagonal])
-        rest[:n, :n] = linalg.blas.dsyrk(1.0, alpha, beta=-n_targets, c=inverse, lower=1, overwrite_c=1).T
-        rest[self._diagonal] = 0.0
+        unlocked.add_squares(inverse, np.ascontiguousarray(alpha), of_total=-n_targets, lower=False)
+        rest[:n, :n] = np.triu(inverse, 1)
         of_noise = own[:n] / rows.weight + missing / noise
         of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
         of_kernel = self._programs.pulled_back(x[: self._n], self._on_device, own, rest)

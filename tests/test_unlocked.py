@@ -1,0 +1,67 @@
+"""BLAS and LAPACK by their addresses, beside NumPy's."""
+
+import threading
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from skgp_natgrad._backend import unlocked
+
+
+def definite(rng, size):
+    A = rng.normal(size=(size, 2 * size))
+    return A @ A.T
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, 300])
+def test_factors_and_inverses_are_those_of_numpy(rng, size):
+    A = definite(rng, size)
+    found = A.copy()
+    assert unlocked.factorise(found)
+    np.testing.assert_allclose(np.triu(found).T, np.linalg.cholesky(A), rtol=1e-10, atol=1e-10)
+    unlocked.invert(found)
+    np.testing.assert_allclose(np.triu(found), np.triu(np.linalg.inv(A)), rtol=1e-7, atol=1e-9)
+    assert not unlocked.factorise(-A)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 1), (1, 4), (30, 70), (200, 20)])
+def test_solutions_and_squares_are_those_of_scipy(rng, shape):
+    L, B = np.linalg.cholesky(definite(rng, shape[0])), rng.normal(size=shape)
+    for transposed in (False, True):
+        found = B.copy()
+        unlocked.solve(L, found, transposed)
+        expected = linalg.solve_triangular(L, B, lower=True, trans=int(transposed))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+    for lower, triangle in ((True, np.tril), (False, np.triu)):
+        total = definite(rng, shape[0])
+        expected = np.where(triangle(np.ones_like(total)) > 0.0, 0.5 * B @ B.T - 2.0 * total, total)
+        unlocked.add_squares(total, B, 0.5, -2.0, lower)
+        np.testing.assert_allclose(total, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_parts_of_a_larger_array_are_taken_where_they_are(rng):
+    whole = definite(rng, 12)
+    part, before = whole[2:9, 3:10], whole.copy()
+    part[:] = definite(rng, 7)
+    expected = np.linalg.cholesky(part)
+    assert unlocked.factorise(part)
+    np.testing.assert_allclose(np.triu(part).T, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(whole[:2], before[:2])
+    np.testing.assert_array_equal(whole[:, 10:], before[:, 10:])
+
+
+@pytest.mark.parametrize("change", [lambda A: A.astype(np.float32), lambda A: A.T, lambda A: A[::-1]])
+def test_other_layouts_are_refused(rng, change):
+    with pytest.raises(ValueError, match="doubles with contiguous rows"):
+        unlocked.factorise(change(definite(rng, 4)))
+
+
+def test_other_threads_go_on_meanwhile(rng):
+    A, counted = definite(rng, 2000), []
+    thread = threading.Thread(target=unlocked.factorise, args=(A,))
+    thread.start()
+    while thread.is_alive():
+        counted.append(None)
+    # With Python's lock held there would be a few turns, before and after.
+    assert len(counted) > 1000
