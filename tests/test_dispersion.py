@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, metrics, svgp, trusted_types
 from skgp_natgrad._backend.device import computation
+from skgp_natgrad.estimators.fitted.attributes import _of_dispersion
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
@@ -245,6 +246,21 @@ def dispersion_of(left_out):
 def log_factors(found, X):
     kernel, posterior = found[:2]
     return posterior.alpha @ kernel(posterior.Z, X) + posterior.prior_mean
+
+
+@pytest.mark.parametrize("noise", [0.7, 1e-6])
+def test_rounding_is_the_least_deviation_where_copies_say_that_there_is_no_noise(rng, noise):
+    """Rows whose copies agree are predicted with the variance of the noise alone, which left-out rows do not test."""
+    plain = left_out_of(rng, lambda X: np.zeros(len(X)), n=120)
+    rounded = plain._replace(width=np.ones(1), latent=0.0 * plain.latent + 1.0 - noise, noise=0.0 * plain.noise + noise)
+    found = dispersion_of(rounded)
+    if noise > 0.1:
+        assert found is None
+        return
+    assert found.least == pytest.approx(0.25 / 12.0)
+    assert not np.any(found.posterior.alpha)
+    assert np.allclose(log_factors(found, rounded.X), 0.0)
+    assert "the deviation is at least half of that of rounding" in _of_dispersion(found)
 
 
 @pytest.mark.slow

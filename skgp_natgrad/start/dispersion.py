@@ -135,11 +135,13 @@ def fit(left_out, random_state):
         rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(each))
         of_target = _seen(left_out, each, k, rows, floors[k])
         mixtures[k], found[k] = noise_mixture.better(of_target, left_out.noise[k, rows], _errors.best(of_target))
-    if np.all(found == _errors.Errors()):
+    least = _LEAST_OF_ROUNDED**2 * floors[:, None]
+    # Where copies of rows agree, these may say of a rounded target that it has no noise.
+    if np.all(found == _errors.Errors()) and not np.any(least > left_out.noise):
         return None
     # The factor of a target without errors is one.
     dispersion = process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
-    return dispersion._replace(least=_LEAST_OF_ROUNDED**2 * floors[:, None], **_of_noise(mixtures))
+    return dispersion._replace(least=least, **_of_noise(mixtures))
 
 
 def _of_noise(mixtures):
