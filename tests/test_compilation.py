@@ -60,9 +60,9 @@ _STEPS = {"n_inducing": 20, "max_iter": 20}
 @pytest.mark.parametrize(
     ("estimator", "arguments", "n_programs"),
     [
-        (NGDSVGPRegressor, {}, 4),
+        (NGDSVGPRegressor, {}, 3),
         (NGDSVGPRegressor, _STEPS, 0),
-        (NGDSVGPClassifier, {}, 8),
+        (NGDSVGPClassifier, {}, 6),
         (NGDSVGPClassifier, _STEPS, 0),
     ],
     ids=["measurements", "measurements by steps", "labels", "labels by steps"],

@@ -110,8 +110,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     if n_processes > 1:
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
     plan = plan._replace(likelihood=_prepared(plan, targets, table, some))
-    svgp.check_plan(plan, table)
-    _check_weighed(estimator, plan, targets)
+    _check(estimator, plan, targets, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator) | {"kernel": reading.kernel_on_numbers(estimator)}
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
@@ -128,21 +127,23 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
-    of_rows = {"_ends_of_X": continuing.ends_of_X(some, estimator._ends_of_X if streams else None), "_places": places}
+    ends = continuing.ends_of_X(some, estimator._ends_of_X if streams else None)
+    # Left-out rows of class labels have no closed form.
+    of_rows = {"_ends_of_X": ends, "_places": None if plan.n_classes else places}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
     if previous is None:
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
-    plan = plan if n_processes == 1 else agreed(plan)
-    posterior = estimator._posterior if streams else None
+    plan, posterior = plan if n_processes == 1 else agreed(plan), estimator._posterior if streams else None
     plan, neighbours, lost = _of_stream(estimator, plan, table, previous, scales.y) if streams else (plan, None, [])
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told + lost, neighbours)
 
 
-def _check_weighed(estimator, plan, targets):
-    """Refuse a mean function of labels whose weight nothing would find."""
+def _check(estimator, plan, targets, table):
+    """Refuse a plan that does not suit the table, and a mean function of labels whose weight nothing would find."""
+    svgp.check_plan(plan, table)
     if targets.mean_function is not None and plan.route.calibration(plan) is None:
         raise ValueError(
             f"mean_function={estimator.mean_function!r} has a weight that is found with the calibration of class "
