@@ -291,6 +291,7 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
     with threads.single_threaded(len(constants.masks.Z)):
         pinned = constants.pinned(state.parameters)
         optimum, other = plan.route.solve(state.parameters, pinned, table, plan, random_state, before)
+        optimum = optimum._replace(sums=None)
         if other.n_inducing != plan.n_inducing:
             state, constants = init(other, table, random_state)
             return _in_one_step(state, constants, table, other, random_state, optimum)

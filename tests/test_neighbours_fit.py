@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
 from skgp_natgrad._backend import memory, rows
+from skgp_natgrad._backend.device import computation
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
 from skgp_natgrad.solve import closed_form
@@ -139,6 +140,31 @@ def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
     assert re.search("; (59|60) inducing points", plan_of(2.0, X[:, 0] + 5.0 * noise))
     # Numbers of points that are given are what predictions rest on.
     assert "neighbors" not in plan_of(0.2, rough, n_inducing=50, solver="evidence")
+
+
+@pytest.mark.slow
+def test_long_tables_and_their_files_have_neighbours_if_these_fit(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 128)
+    X = rng.uniform(-2, 2, size=(400, 2))
+    y = np.sin(6 * X[:, 0]) * np.cos(6 * X[:, 1]) + 0.1 * rng.normal(size=400)
+    np.save(tmp_path / "X.npy", X)
+    of_file = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model = NGDSVGPRegressor(RBF(0.2, "fixed"), likelihood=Gaussian(0.01, "fixed"), random_state=0)
+    held, read = (clone(model).fit(each, y) for each in (X, of_file))
+    assert "each row predicted from 15 neighbors" in held.plan_ == read.plan_
+    assert np.array_equal(held.predict(X), read.predict(X))
+    # With little memory, or where it is not known how much there is.
+    plan = svgp.Plan((RBF(),), Gaussian(0.01), n_neighbours="auto", n_bytes=np.inf)
+    long = svgp.LongTable(lambda start, stop: svgp.Table(X, y[None], np.ones(400)).rows(slice(start, stop)), 400)
+    with computation("cpu"):
+        assert not points_or_neighbours.may(plan, long)
+        assert not points_or_neighbours.may(plan._replace(n_bytes=50_000), long)
+        assert points_or_neighbours.may(plan._replace(n_bytes=1e9), long)
+        assert points_or_neighbours.may(plan, long.in_memory())
 
 
 def test_below_the_line_there_are_none(rng):

@@ -1,6 +1,8 @@
 """BLAS and LAPACK by their addresses, beside NumPy's."""
 
+import ctypes
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -58,10 +60,24 @@ def test_other_layouts_are_refused(rng, change):
 
 
 def test_other_threads_go_on_meanwhile(rng):
-    A, counted = definite(rng, 2000), []
+    """With Python's lock held, one gap between their turns would be nearly all of the time."""
+    A, turns = definite(rng, 3000), [time.perf_counter()]
     thread = threading.Thread(target=unlocked.factorise, args=(A,))
     thread.start()
     while thread.is_alive():
-        counted.append(None)
-    # With Python's lock held there would be a few turns, before and after.
-    assert len(counted) > 1000
+        turns.append(time.perf_counter())
+    assert np.diff(turns).max() < 0.6 * (turns[-1] - turns[0])
+
+
+def test_integers_are_those_of_the_signature():
+    assert unlocked.integer_of(b"void (char *, int *, double *, int *, int *)") is ctypes.c_int
+    assert unlocked.integer_of(b"void (char *, int64_t *, double *, int64_t *)") is ctypes.c_int64
+    with pytest.raises(ImportError, match="integers of an unknown type"):
+        unlocked.integer_of(b"void (char *, long *)")
+
+
+def test_matrices_that_do_not_belong_together_are_refused(rng):
+    L, B = definite(rng, 4), rng.normal(size=(3, 2))
+    for call in (lambda: unlocked.solve(L, B), lambda: unlocked.add_squares(L, B), lambda: unlocked.factorise(B)):
+        with pytest.raises(ValueError, match="do not belong together"):
+            call()

@@ -30,7 +30,7 @@ _FEW_OPERATIONS = 5e9
 def pays(n_points, n_rows, in_threads=False):
     """Whether sums over ``n_rows`` rows of matrices of ``n_points`` rows are better made here.
 
-    Where the arrays of this computation are on one CPU: if parts of the sums are formed in several threads, if the
+    Where the arrays of this computation are on one CPU: if parts of the sums may be formed ``in_threads``, if the
     matrices are large, or if they are so small that to compile a program would take longer.
     """
     worth_it = in_threads or n_points > LARGEST_OF_ONE_THREAD or n_rows * n_points**2 <= _FEW_OPERATIONS
@@ -76,7 +76,7 @@ def add_gram(total, A, weight):
 
 
 def _add_squares(total, A):
-    unlocked.add_squares(total, A)
+    unlocked.add_squares(total, np.ascontiguousarray(A, float))
     return total
 
 

@@ -28,8 +28,8 @@ def cholesky_over(A):
     failed : ndarray of shape (B,)
         Whether a matrix has no factor in double precision.
     """
-    potrf, size, width = unlocked.function("dpotrf"), ctypes.c_int(A.shape[1]), unlocked.width(A)
-    failed, info = np.zeros(len(A), bool), ctypes.c_int()
+    potrf, integer, width = unlocked.function("dpotrf"), unlocked.integer(), unlocked.width(A)
+    failed, size, info = np.zeros(len(A), bool), integer(A.shape[1]), integer()
     for i, address in enumerate(_addresses(A)):
         # LAPACK reads by columns: to it the upper triangle is the lower one.
         potrf(b"L", size, address, width, info)
@@ -47,8 +47,8 @@ def lower_solve_over(L, b):
     b : ndarray of shape (B, T, M)
         T right-hand sides each; doubles, contiguous.
     """
-    trsm, size, width, one = unlocked.function("dtrsm"), ctypes.c_int(L.shape[1]), unlocked.width(L), ctypes.c_double(1)
-    n_sides, distance = ctypes.c_int(b.shape[1]), unlocked.width(b)
+    trsm, integer, one = unlocked.function("dtrsm"), unlocked.integer(), ctypes.c_double(1.0)
+    size, n_sides, width, distance = integer(L.shape[1]), integer(b.shape[1]), unlocked.width(L), unlocked.width(b)
     for of_L, of_b in zip(_addresses(L), _addresses(b), strict=True):
         trsm(b"L", b"L", b"N", b"N", size, n_sides, one, of_L, width, of_b, distance)
 

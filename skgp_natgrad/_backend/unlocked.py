@@ -13,28 +13,43 @@ import functools
 import numpy as np
 from scipy.linalg import cython_blas, cython_lapack
 
-_INT, _DOUBLE, _TEXT, _ARRAY = (
-    ctypes.POINTER(ctypes.c_int),
-    ctypes.POINTER(ctypes.c_double),
-    ctypes.c_char_p,
-    ctypes.c_void_p,
-)
-_TYPES = {
-    "dpotrf": (_TEXT, _INT, _ARRAY, _INT, _INT),
-    "dpotri": (_TEXT, _INT, _ARRAY, _INT, _INT),
-    "dtrsm": (_TEXT, _TEXT, _TEXT, _TEXT, _INT, _INT, _DOUBLE, _ARRAY, _INT, _ARRAY, _INT),
-    "dsyrk": (_TEXT, _TEXT, _INT, _INT, _DOUBLE, _ARRAY, _INT, _DOUBLE, _ARRAY, _INT),
-}
+# Of each function's arguments: texts, integers, numbers, arrays.
+_KINDS = {"dpotrf": "tiaii", "dpotri": "tiaii", "dtrsm": "ttttiinaiai", "dsyrk": "ttiinainai"}
+
+
+def _capsule(name):
+    """What SciPy offers of a function, and its signature in C."""
+    capsule = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}[name]
+    name_of = ctypes.pythonapi.PyCapsule_GetName
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return capsule, name_of(capsule)
+
+
+def integer_of(signature):
+    """The type of integers in a function of this signature: SciPy may be built for those of 64 bits."""
+    if b"int64_t *" in signature:
+        return ctypes.c_int64
+    if b" int *" in signature:
+        return ctypes.c_int
+    raise ImportError(f"SciPy's LAPACK has integers of an unknown type: {signature.decode()}; use SciPy's wheels.")
+
+
+@functools.cache
+def integer():
+    """The type of integers."""
+    return integer_of(_capsule("dpotrf")[1])
 
 
 @functools.cache
 def function(name):
     """BLAS's or LAPACK's function of this name, which takes addresses."""
-    capsule = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}[name]
-    name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    capsule, signature = _capsule(name)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return ctypes.CFUNCTYPE(None, *_TYPES[name])(pointer_of(capsule, name_of(capsule)))
+    kinds = {"t": ctypes.c_char_p, "n": ctypes.POINTER(ctypes.c_double), "a": ctypes.c_void_p}
+    kinds["i"] = ctypes.POINTER(integer_of(signature))
+    types = [kinds[kind] for kind in _KINDS[name]]
+    return ctypes.CFUNCTYPE(None, *types)(pointer_of(capsule, signature))
 
 
 def width(A):
@@ -44,25 +59,33 @@ def width(A):
     found = A.strides[-2] // A.itemsize if n_rows > 1 else max(n_columns, 1)
     if A.dtype != np.float64 or (n_columns > 1 and A.strides[-1] != A.itemsize) or found < n_columns:
         raise ValueError(f"A needs doubles with contiguous rows; got {A.dtype} with strides {A.strides}.")
-    return ctypes.c_int(found)
+    return integer()(found)
+
+
+def _check(first, second, n_rows):
+    """Refuse matrices of which one has not so many rows and columns, or the other not so many rows."""
+    if first.shape != (n_rows, n_rows) or len(second) != n_rows:
+        raise ValueError(f"Matrices of shapes {first.shape} and {second.shape} do not belong together.")
 
 
 def factorise(A):
     """Write the transpose of the lower Cholesky factor of ``A`` (M, M) in its upper triangle; whether there is one."""
-    info = ctypes.c_int()
-    function("dpotrf")(b"L", ctypes.c_int(len(A)), A.ctypes.data, width(A), info)
+    _check(A, A, len(A))
+    info = integer()()
+    function("dpotrf")(b"L", integer()(len(A)), A.ctypes.data, width(A), info)
     return info.value == 0
 
 
 def invert(A):
     """Replace the upper triangle of ``A`` (M, M), from `factorise`, by that of the inverse."""
-    info = ctypes.c_int()
-    function("dpotri")(b"L", ctypes.c_int(len(A)), A.ctypes.data, width(A), info)
+    _check(A, A, len(A))
+    function("dpotri")(b"L", integer()(len(A)), A.ctypes.data, width(A), integer()())
 
 
 def add_squares(total, A, factor=1.0, of_total=1.0, lower=True):
     """Add ``factor`` A A^T, for ``A`` (M, N), to a triangle of ``of_total`` times ``total`` (M, M)."""
-    sizes = ctypes.c_int(len(total)), ctypes.c_int(A.shape[1])
+    _check(total, A, len(total))
+    sizes = integer()(len(total)), integer()(A.shape[1])
     of_A = ctypes.c_double(factor), A.ctypes.data, width(A)
     triangle = b"U" if lower else b"L"
     function("dsyrk")(triangle, b"T", *sizes, *of_A, ctypes.c_double(of_total), total.ctypes.data, width(total))
@@ -70,6 +93,7 @@ def add_squares(total, A, factor=1.0, of_total=1.0, lower=True):
 
 def solve(L, B, transposed=False):
     """Replace ``B`` (M, N) by L^-1 B, or by L^-T B if ``transposed``, for a lower triangular ``L`` (M, M)."""
-    sizes = ctypes.c_int(B.shape[1]), ctypes.c_int(B.shape[0])
+    _check(L, B, len(B))
+    sizes = integer()(B.shape[1]), integer()(B.shape[0])
     arrays = L.ctypes.data, width(L), B.ctypes.data, width(B)
     function("dtrsm")(b"R", b"U", b"T" if transposed else b"N", b"N", *sizes, ctypes.c_double(1.0), *arrays)

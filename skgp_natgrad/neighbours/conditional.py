@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from .._backend import threads
-from .._backend.device import wide_jit
+from .._backend.device import n_cores, wide_jit
 from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 from .._backend.rows import filled_up
 from .._backend.small_systems import cholesky_over, lower_solve_over
@@ -25,7 +25,7 @@ from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
 _COVARIANCES, _MOST_ROWS = 1_000_000, 256
-# Successive blocks of a thread, whose covariances take the same memory: fresh pages take time.
+# Most successive blocks of a thread, whose covariances take the same memory: fresh pages take time.
 _BLOCKS = 4
 # The noise variance of an absent neighbour.
 ABSENT = 1e100
@@ -75,7 +75,8 @@ def _blocks(n_rows, n_neighbours):
     """Lists of slices of rows, each so short that covariances stay in the cache."""
     size = _block_rows(n_neighbours)
     slices = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-    return [slices[start : start + _BLOCKS] for start in range(0, len(slices), _BLOCKS)]
+    n_each = max(min(_BLOCKS, -(-len(slices) // n_cores())), 1)
+    return [slices[start : start + n_each] for start in range(0, len(slices), n_each)]
 
 
 def _block_rows(n_neighbours):

@@ -107,7 +107,7 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
     some = gathered(table, n_processes)
-    of_rows = sums or sums_of(parameters, prior, constants, evened_out(table, n_processes))
+    of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
     held = held_out_rows(parameters, prior, constants, some, random_state)
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)

@@ -29,8 +29,8 @@ from ..variational.model import exponential, kernels_of
 from ..variational.points import factorise_in_place, factorise_two
 from ..variational.projection import whitened as whitened_by_xla
 
-# Rows in a block of a pass over a table, and blocks whose sums are formed by several threads.
-BLOCK_ROWS, _AT_ONCE = 2048, 4
+# Rows in a block of a pass over a table; most blocks whose sums are formed by several threads, and most bytes of them.
+BLOCK_ROWS, _AT_ONCE, _BYTES = 2048, 16, 1 << 27
 
 
 class Prior(NamedTuple):
@@ -311,12 +311,14 @@ def _sums_in_place(sums, parameters, prior, blocks):
     def of_block(block):
         return _add_in_place(Sums(*map(np.zeros_like, sums)), parameters, prior, *block)
 
-    if len(prior.points) > threads.LARGEST_OF_ONE_THREAD:
+    n_points = len(prior.points)
+    if n_points > threads.LARGEST_OF_ONE_THREAD:
         for block in blocks:
             _add_in_place(sums, parameters, prior, *block)
     else:
-        # BLAS has one thread here: so many blocks at a time, however many cores there are.
-        while some := list(itertools.islice(blocks, _AT_ONCE)):
+        # BLAS has one thread here. The number of blocks does not depend on the cores, and so no bit of the sums.
+        most = _BYTES // (8 * n_points * (len(sums.gram) * n_points + len(prior.root) * BLOCK_ROWS))
+        while some := list(itertools.islice(blocks, int(np.clip(most, 1, _AT_ONCE)))):
             for part in threads.for_each(of_block, some):
                 for total, value in zip(sums, part, strict=True):
                     total += value

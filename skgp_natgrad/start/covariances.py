@@ -74,6 +74,28 @@ def _programs(structure, shapes):
     return Programs(sized_jit(of_rows), sized_jit(pulled_back))
 
 
+class Space:
+    """Memory for the gradient in a covariance, used again: fresh pages would take time at each evaluation."""
+
+    def __init__(self):
+        self._of_size = {}
+
+    def of(self, size, n):
+        """A square of this size, zero but above the diagonal of its first ``n`` rows and columns."""
+        found = self._of_size.get(size)
+        if found is None:
+            found = self._of_size[size] = np.zeros((size, size))
+        # Where another table of this size may have had rows.
+        found[n:], found[:n, n:] = 0.0, 0.0
+        return found
+
+
+@functools.lru_cache(4)
+def above_diagonal(n):
+    """Where a matrix (n, n) is above its diagonal."""
+    return np.tri(n, k=-1, dtype=bool).T
+
+
 def padded(X):
     """X, filled up with rows of zeros to a size that similar tables share."""
     size = next((size for size in _SIZES if len(X) <= size), bucket(len(X)))

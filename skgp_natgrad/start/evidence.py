@@ -28,7 +28,7 @@ from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt, turning_back
 from .._backend.rows import filled_up
 from ..kernels.base import Kernel
-from .covariances import padded, programs_of
+from .covariances import Space, above_diagonal, padded, programs_of
 
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
@@ -175,9 +175,10 @@ class Objective:
 
     def __init__(self, like, rows):
         self._groups = [_Group(like, group) for (group,) in _groups(rows)] if np.any(np.isfinite(rows.y)) else []
+        self._space = Space()
 
     def __call__(self, x):
-        found = [group.value_and_gradient(x) for group in self._groups]
+        found = [group.value_and_gradient(x, self._space) for group in self._groups]
         return sum(value for value, _ in found), sum((slope for _, slope in found), np.zeros_like(x))
 
 
@@ -189,8 +190,6 @@ class _Group:
         self._on_device, self._n = jnp.asarray(self._X), flat(like.kernel).size
         self._noises = self._n if np.ndim(like.noise) == 0 else slice(self._n, None)
         self._diagonal = np.diag_indices(len(rows.X))
-        # Fresh pages for the gradient in the covariance would take time at each evaluation.
-        self._rest = np.zeros((len(self._X), len(self._X)))
 
     def factored(self, x):
         """The `_Factored` at these logarithms, or None."""
@@ -204,8 +203,8 @@ class _Group:
         factor = covariance.T
         return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0], self._X)
 
-    def value_and_gradient(self, x):
-        """The log marginal likelihood and its gradient."""
+    def value_and_gradient(self, x, space):
+        """The log marginal likelihood and its gradient; ``space`` is a `covariances.Space`."""
         factored, rows, log_noise = self.factored(x), self._rows, x[self._noises]
         if factored is None:
             return -np.inf, np.zeros_like(x)
@@ -214,13 +213,13 @@ class _Group:
         factor, alpha, _ = factored
         n, n_targets = alpha.shape
         noise, missing = noise_variance(log_noise, rows), _missing(n_targets, rows)
-        # LAPACK fills the upper triangle of the inverse; the rest is zero. The covariance is symmetric: one triangle
-        # stands for both, with twice the slope.
-        inverse, own, rest = factor.T, np.zeros(len(self._X)), self._rest
+        # LAPACK fills the upper triangle of the inverse. The covariance is symmetric: one triangle stands for both,
+        # with twice the slope.
+        inverse, own, rest = factor.T, np.zeros(len(self._X)), space.of(len(self._X), n)
         unlocked.invert(inverse)
         own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[self._diagonal])
         unlocked.add_squares(inverse, np.ascontiguousarray(alpha), of_total=-n_targets, lower=False)
-        rest[:n, :n] = np.triu(inverse, 1)
+        np.copyto(rest[:n, :n], inverse, where=above_diagonal(n))
         of_noise = own[:n] / rows.weight + missing / noise
         of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
         of_kernel = self._programs.pulled_back(x[: self._n], self._on_device, own, rest)

@@ -47,7 +47,9 @@ def may(plan, table):
     if plan.n_neighbours != "auto":
         return True
     alone = plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
-    # Rows of files are held in memory, too, so that a file and the same array have the same model.
+    # Rows of files are held in memory, too, so that a file and the same array have the same model: if it is known how
+    # much memory there is.
+    alone &= table.sample is table or bool(np.isfinite(plan.n_bytes))
     return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, plan.n_bytes)
 
 

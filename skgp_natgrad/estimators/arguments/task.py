@@ -79,8 +79,8 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         in a long table, which some thousand inducing points do not explain. "auto" is 200 for tables of more than 5000
         rows (fewer where memory is short) if rows that are left out are predicted better so, or 400 if these predict
         much better still, and else 0: none. A number of inducing points that is given means none as well. The fitted
-        estimator then holds the rows of X and y, and those of later calls of ``partial_fit``, which keep its
-        hyperparameters.
+        estimator then holds the rows of X and y, also those of files, and those of later calls of ``partial_fit``,
+        which keep its hyperparameters.
         Correlations between rows (``return_cov``, :meth:`sample_y`) and gradients are those of the inducing points.
     output_kernel : {"independent", "coregionalization"} or Coregionalization, default="independent"
         Whether the latent functions of several columns of y share information, with ``likelihood="gaussian"``.

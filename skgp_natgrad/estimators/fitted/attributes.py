@@ -208,7 +208,8 @@ def _of_dispersion(dispersion):
     of_others = dispersion.df[~is_mixture].ravel()
     each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in of_others)
     varies = ["the deviation varies with X"] if np.any(dispersion.posterior.alpha) else []
-    if not varies and np.all(of_others >= _NEARLY_NORMAL) and np.any(dispersion.least) and not np.any(is_mixture):
+    is_plain = not varies and np.all(of_others >= _NEARLY_NORMAL) and not np.any(is_mixture)
+    if is_plain and np.any(dispersion.least) and not np.any(dispersion.posterior.prior_mean):
         return "; calibrated: the deviation is at least half of that of rounding"
     errors = [f"errors are Student-t (degrees of freedom: {each})"] if len(of_others) else []
     mixed = ["the noise is a mixture of normals"] if np.any(is_mixture) else []

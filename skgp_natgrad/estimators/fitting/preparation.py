@@ -128,8 +128,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
     ends = continuing.ends_of_X(some, estimator._ends_of_X if streams else None)
-    # Left-out rows of class labels have no closed form.
-    of_rows = {"_ends_of_X": ends, "_places": None if plan.n_classes else places}
+    of_rows = {"_ends_of_X": ends, "_places": places if _leaves_out(plan.likelihood) else None}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -139,6 +138,11 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan, neighbours, lost = _of_stream(estimator, plan, table, previous, scales.y) if streams else (plan, None, [])
     found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told + lost, neighbours)
+
+
+def _leaves_out(likelihood):
+    """Whether predictions of left-out rows have a closed form."""
+    return likelihood.conjugate and likelihood.additive_noise
 
 
 def _check(estimator, plan, targets, table):

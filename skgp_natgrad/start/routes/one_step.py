@@ -193,7 +193,7 @@ class Measurements(OneStep):
         """The result of `solve` with neighbours; on fewer points if their number is open."""
         few = points_or_neighbours.POINTS
         if plan.n_inducing_alone is not None and plan.n_inducing > few:
-            return found._replace(sums=None), plan._replace(n_inducing=few, n_mean_inducing=0)
+            return found, plan._replace(n_inducing=few, n_mean_inducing=0)
         return self.solve(parameters, constants, table, plan, random_state, found)
 
 
