@@ -12,6 +12,7 @@ from skgp_natgrad._backend import unlocked
 
 
 def definite(rng, size):
+    """A positive definite matrix of so many rows."""
     A = rng.normal(size=(size, 2 * size))
     return A @ A.T
 
@@ -27,7 +28,7 @@ def test_factors_and_inverses_are_those_of_numpy(rng, size):
     assert not unlocked.factorise(-A)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 1), (1, 4), (30, 70), (200, 20)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 1), (1, 4), (4, 0), (0, 3), (30, 70), (200, 20)])
 def test_solutions_and_squares_are_those_of_scipy(rng, shape):
     L, B = np.linalg.cholesky(definite(rng, shape[0])), rng.normal(size=shape)
     for transposed in (False, True):

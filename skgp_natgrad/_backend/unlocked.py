@@ -54,10 +54,11 @@ def function(name):
 
 def width(A):
     """The distance of the rows of a matrix, or of those of each matrix of a stack, in numbers."""
-    # The stride of an axis of length one may be any number.
+    # The stride of an axis of length one may be any number, and that of an empty matrix is zero.
     n_rows, n_columns = A.shape[-2:]
-    found = A.strides[-2] // A.itemsize if n_rows > 1 else max(n_columns, 1)
-    if A.dtype != np.float64 or (n_columns > 1 and A.strides[-1] != A.itemsize) or found < n_columns:
+    found = A.strides[-2] // A.itemsize if n_rows > 1 and A.size else max(n_columns, 1)
+    is_contiguous = n_columns <= 1 or not A.size or A.strides[-1] == A.itemsize
+    if A.dtype != np.float64 or not is_contiguous or found < n_columns:
         raise ValueError(f"A needs doubles with contiguous rows; got {A.dtype} with strides {A.strides}.")
     return integer()(found)
 

@@ -194,7 +194,8 @@ class _Group:
     def factored(self, x):
         """The `_Factored` at these logarithms, or None."""
         n = len(self._rows.X)
-        covariance = np.asarray(self._programs.of_rows(x[: self._n], self._on_device))[:n, :n].copy()
+        covariance = np.asarray(self._programs.of_rows(x[: self._n], self._on_device))
+        covariance = np.array(covariance[:n, :n], float, order="C")
         covariance[self._diagonal] += noise_variance(x[self._noises], self._rows) / self._rows.weight
         if not np.all(np.isfinite(covariance)):
             return None
