@@ -161,3 +161,21 @@ def test_values_too_large_for_single_precision(rng, large):
     expected = np.argsort(((x[:, None, 1:] - X[1:, 1:]) ** 2).sum(2), axis=1, kind="stable")[:, :5] + 1
     np.testing.assert_array_equal(found[[0, 2]], expected[[0, 2]])
     assert np.all(found[1] >= 0)
+
+
+@pytest.mark.parametrize("share", [1e-6, 1e-10, 1e-12])
+def test_moments_at_small_noise_are_those_of_extended_precision(rng, share):
+    """N k / s^2 is up to 1e14; the prior variance is 1.7."""
+    X, x = rng.normal(size=(N, 2)), rng.normal(size=(7, 2))
+    near, noise = np.tile(np.arange(N), (7, 1)), np.full((1, N), share)
+    mean, variance = moments(jax_kernel(KERNEL), x, X, near, KERNEL(X)[:1], noise)
+    K = KERNEL(X).astype(np.longdouble) + share * np.eye(N)
+    L = np.zeros_like(K)
+    for j in range(N):
+        L[j, j] = np.sqrt(K[j, j] - (L[j, :j] ** 2).sum())
+        L[j + 1 :, j] = (K[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
+    sides = np.column_stack([KERNEL(X, x), KERNEL(X)[0]]).astype(np.longdouble)
+    for j in range(N):
+        sides[j] = (sides[j] - L[j, :j] @ sides[:j]) / L[j, j]
+    assert np.allclose(mean[0], sides[:, :7].T @ sides[:, 7], rtol=0.0, atol=1e-9)
+    assert np.allclose(variance[0], KERNEL.diag(x) - (sides[:, :7] ** 2).sum(0), rtol=0.0, atol=1e-9)
