@@ -139,6 +139,15 @@ def written(**arrays):
         yield path
 
 
+@contextlib.contextmanager
+def written_apart(**arrays):
+    """A temporary folder with a file for each of these arrays, which workers map into memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, array in arrays.items():
+            np.save(Path(folder) / f"{name}.npy", array)
+        yield folder
+
+
 # -- workers ------------------------------------------------------------------------------
 
 

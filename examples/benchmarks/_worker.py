@@ -10,7 +10,7 @@ The first line of the standard input is a job, in JSON:
 ``kind``
     A name in JOBS: what is reported.
 ``data``
-    An npz file.
+    An npz file; or a folder of npy files, which are mapped into memory.
 ``settings``
     What the function is called with, and what the job itself needs.
 
@@ -29,6 +29,7 @@ import resource
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import numpy as np
 
@@ -256,6 +257,14 @@ JOBS = {
 }
 
 
+def arrays(path):
+    """The arrays of an npz file, or memory maps of those of a folder."""
+    if path.is_dir():
+        return {file.stem: np.load(file, mmap_mode="r") for file in path.glob("*.npy")}
+    with np.load(path) as data:
+        return dict(data)
+
+
 def main():
     channel = Channel()
     job = channel.receive()
@@ -266,9 +275,7 @@ def main():
         channel.send("imported", seconds=seconds, version=getattr(library, "__version__", None))
         module, function = job["target"].split(":")
         function = getattr(importlib.import_module(f"contenders.{module}"), function)
-        with np.load(job["data"]) as data:
-            data = dict(data)
-        JOBS[job["kind"]](channel, function, data, job["settings"])
+        JOBS[job["kind"]](channel, function, arrays(Path(job["data"])), job["settings"])
     except Exception as error:
         if not isinstance(error, ImportError):
             traceback.print_exc()

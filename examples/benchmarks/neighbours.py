@@ -2,6 +2,7 @@
 
     python examples/benchmarks/neighbours.py --peer-python peers/bin/python --rst
     python examples/benchmarks/neighbours.py --datasets arm --rows 190000 --contenders ours trees
+    python examples/benchmarks/neighbours.py --datasets arm --rows 10000000 --contenders "ours from files"
 
 Tables:
 
@@ -15,7 +16,8 @@ A tenth of the rows is held out, in the order of numpy's default_rng(seed), of w
 ``--rows`` are those of training. Targets are standardised by the training rows. Contenders, each in a process of its
 own:
 
-- ours, and ours with ``n_neighbors=0``, which predicts from inducing points alone;
+- ours, and ours with ``n_neighbors=0``, which predicts from inducing points alone; where it is asked for, ours from
+  files, whose X and y are memory maps;
 - trees (scikit-learn's HistGradientBoosting) and lightgbm: with Gaussian noise, whose variance is the mean squared
   error on a tenth of the training rows that is held out from another fit; catboost with its ``RMSEWithUncertainty``;
 - gpboost vecchia and gpboost full-scale: Matern 5/2 with a lengthscale for each column, and the library's own numbers
@@ -32,7 +34,19 @@ and so is one that takes longer than ``--most-seconds``.
 from __future__ import annotations
 
 import numpy as np
-from _common import Contender, Results, chosen, machine, number, peer_parser, run_alone, show, where, written
+from _common import (
+    Contender,
+    Results,
+    chosen,
+    machine,
+    number,
+    peer_parser,
+    run_alone,
+    show,
+    where,
+    written,
+    written_apart,
+)
 from accuracy import load
 from defaults import halves, provenance
 
@@ -44,6 +58,7 @@ _WAVES, _LENGTHSCALE, _JUMP = 400, 0.1, 1.0
 _LIBRARIES = {"ours": "skgp_natgrad", "trees": "sklearn"}
 _NAMES = ("ours", "ours n_neighbors=0", "trees", "lightgbm", "catboost", "gpboost vecchia", "gpboost full-scale")
 _NAMES += ("gpytorch svgp", "gpytorch vnngp")
+_FROM_FILES = "ours from files"
 
 
 def parse_arguments(argv=None):
@@ -105,10 +120,10 @@ def contenders(args):
     """Those that are asked for, by name."""
     common = {"seed": args.seed, "most_seconds": args.most_seconds}
     every = {}
-    for name in _NAMES:
+    for name in (*_NAMES, _FROM_FILES):
         first = name.split()[0]
         every[name] = Contender(_LIBRARIES.get(first, first), "long_tables:contest", common | {"contender": name})
-    return chosen(every, args)
+    return chosen(every, args, optional=(_FROM_FILES,))
 
 
 def measure(dataset, n_rows, args, results):
@@ -119,9 +134,10 @@ def measure(dataset, n_rows, args, results):
         return
     arrays, floor = parts(dataset, n_rows, args)
     common = {"rows": len(arrays["X"]), "columns": arrays["X"].shape[1], "noise": floor, **provenance(), **machine()}
-    with written(**arrays) as path:
+    with written(**arrays) as together, written_apart(**arrays) as apart:
         del arrays
         for name, contender in missing.items():
+            path = apart if name == _FROM_FILES else together
             events = run_alone(f"{dataset}, {common['rows']} rows: {name}", contender, "profile", path, args)
             if events is not None:
                 found = {"contender": name, "version": events["imported"][0]["version"], **events["profiled"][0]}

@@ -143,6 +143,7 @@ def _gpytorch(X, y, seed, kind):
 
 CONTENDERS = {
     "ours": _ours,
+    "ours from files": _ours,
     "ours n_neighbors=0": functools.partial(_ours, n_neighbors=0),
     "trees": functools.partial(with_constant_noise, _trees),
     "lightgbm": functools.partial(with_constant_noise, _lightgbm),
