@@ -14,7 +14,7 @@ from skgp_natgrad._backend.repeated import groups
 from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
-from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, turned
+from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, sizes, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
 from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.start.view import View
@@ -47,6 +47,29 @@ def test_given_all_others_it_is_the_leave_one_out_density(rng, make):
     assert value == pytest.approx(2.0 * evidence.leave_one_out_density(start, view.table), abs=1e-10)
 
 
+def with_known_noise(rng, view):
+    """The view with one target, of whose rows a variance is known."""
+    table = view.table
+    known = rng.uniform(0.0, 0.2, (1, len(table.X)))
+    view.table = table._replace(y=table.y[:1], known=known)
+    return view
+
+
+def test_known_noise_is_that_of_the_exact_process(rng):
+    view = with_known_noise(rng, view_of(rng, weighted=True))
+    start = start_of(view, matern52)[0]
+    judges = neighbours.Judges.of(view.table.X, np.arange(40), False)
+    error, latent, noise = evidence.left_out(start, view.table)
+    with device.computation("cpu"):
+        means, variances = neighbours.predictions(start, view.table, judges, 39)
+    np.testing.assert_allclose(view.table.y.T - means, error.T, atol=1e-9)
+    np.testing.assert_allclose(variances, np.ravel(latent), atol=1e-9)
+    # Rows count by their weights.
+    density = -0.5 * (np.log(2.0 * np.pi * (latent + noise)) + error**2 / (latent + noise))
+    value, _ = by_neighbours.value_and_gradient(start, rows_of(view, start, np.arange(40), 39))
+    assert value == pytest.approx(np.mean(view.table.weight * density), abs=1e-10)
+
+
 @pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-12])
 def test_it_is_exact_at_small_noise(rng, noise):
     view = view_of(rng)
@@ -55,10 +78,11 @@ def test_it_is_exact_at_small_noise(rng, noise):
     assert value == pytest.approx(2.0 * evidence.leave_one_out_density(start, view.table), abs=1e-9)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("weighted", "known"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("make", KERNELS)
-def test_its_gradient_by_finite_differences(rng, make, weighted):
+def test_its_gradient_by_finite_differences(rng, make, weighted, known):
     view = view_of(rng, weighted=weighted)
+    view = with_known_noise(rng, view) if known else view
     start = start_of(view, make)[0]
     rows = rows_of(view, start, np.arange(25), 12)
     found = flat(by_neighbours.value_and_gradient(start, rows)[1])
@@ -153,6 +177,67 @@ def test_the_default_kernel_of_a_dense_table(rng):
     labels = NGDSVGPClassifier(random_state=0).fit(X[:3000], f[:3000] > 0.0)
     # A Matern 5/2 kernel of the right lengthscale has .907.
     assert labels.score(X[3000:], f[3000:] > 0.0) > 0.9
+
+
+def dense_table(rng, n_rows):
+    """Waves that some tens of rows take for noise."""
+    X = rng.uniform(-1.0, 1.0, size=(n_rows, 2))
+    y = np.sin(12.0 * X[:, 0]) * np.cos(12.0 * X[:, 1])
+    return X, y
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
+    """The evidence of few rows takes the waves for noise; bounds and what is fixed hold."""
+    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    for name, value in {"MOST_BY_EVIDENCE": 300, "_ITERATIONS": 12, "_MORE_ITERATIONS": 14}.items():
+        monkeypatch.setattr(dense, name, value)
+    X, truth = dense_table(rng, 1500)
+    y = truth + 0.05 * rng.normal(size=1500)
+    kernel = ConstantKernel(0.25, "fixed") * Matern(1.0, (0.1, 10.0), nu=2.5)
+    alpha = np.full(1200, 0.05**2 / 2.0) if known else None
+    given = {"kernel": kernel, "normalize_y": False, "n_restarts_optimizer": 0, "n_neighbors": 0}
+    model = NGDSVGPRegressor(random_state=0, **given).fit(X[:1200], y[:1200], alpha=alpha)
+    assert model.kernel_.k1.constant_value == 0.25
+    assert 0.1 <= model.kernel_.k2.length_scale < 0.5
+    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 3000)
+    sparse = NGDSVGPRegressor(random_state=0, **given).fit(X[:1200], y[:1200], alpha=alpha)
+    errors = [np.std(each.predict(X[1200:]) - truth[1200:]) for each in (model, sparse)]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_a_given_kernel_of_labels_is_trained_in_a_dense_table(rng, monkeypatch):
+    """It has the lengthscale that neighbours find; its scale is that which predicts labels best."""
+    monkeypatch.setattr(dense, "MOST_LABELS_BY_EVIDENCE", 100)
+    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    given = []
+
+    def trained(start, bounds, table, rows, n_evidence, log_prior, of_labels):
+        given.append((len(table.X), len(rows.order), n_evidence, of_labels))
+        return start._replace(kernel=jax.tree.map(lambda leaf: np.full_like(leaf, np.log(0.125)), start.kernel))
+
+    monkeypatch.setattr(dense, "trained", trained)
+    X, y = dense_table(rng, 150)
+    model = NGDSVGPClassifier(1.0 * Matern(1.0, nu=2.5), random_state=0).fit(X, y > 0.0)
+    assert given == [(150, 150, 60, True)]
+    assert model.kernel_.k2.length_scale == pytest.approx(0.125)
+
+
+def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
+    for name, value in {"_ROWS": 60, "_MORE_ROWS": 80, "_FEWEST_ROWS": 60}.items():
+        monkeypatch.setattr(dense, name, value)
+    X = rng.normal(size=(300, 2))
+    table = svgp.Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 300)), np.ones(300))
+    view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
+    start, bounds, prior = start_of(view, matern52, 0.5, 0.01)
+    spoilt = evidence.Best(start._replace(noise=np.log(100.0)), 0.0)
+    with device.computation("cpu"):
+        monkeypatch.setattr(by_neighbours, "maximise", lambda *_: spoilt)
+        assert dense.trained(start, bounds, view.table, rows, 80, prior, False) is start
+        better = evidence.Best(start, 0.0)
+        monkeypatch.setattr(by_neighbours, "maximise", lambda *_: better)
+        found = dense.trained(spoilt.hyperparameters, bounds, view.table, rows, 80, prior, False)
+    assert found is start
 
 
 @pytest.mark.slow

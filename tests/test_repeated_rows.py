@@ -143,13 +143,14 @@ def test_rows_that_are_not_merged_are_no_more_than_were_asked_for(rng, given, me
     """However many of them share an X: the evidence costs their number cubed."""
     X = rng.integers(3, size=(3000, 1)).astype(float)
     table = svgp.Table(X, rng.normal(size=(1, 3000)), np.ones(3000), **given)
-    rows = choice._rows_of_evidence(table, np.random.RandomState(0), merges)
+    shuffled = Shuffled(*in_random_order(table, np.random.RandomState(0), merges))
+    rows = choice._rows_of_evidence(table, shuffled)
     assert rows.n_rows == sizes.EVIDENCE_ROWS
     assert len(np.unique(rows.X)) == 3
-    shuffled = Shuffled(*in_random_order(table, np.random.RandomState(0), merges))
     assert merges is False or shuffled.merged(table, 250).n_rows == 250
     plain = table._replace(known=None)
-    assert choice._rows_of_evidence(plain, np.random.RandomState(0)).n_rows == 3000
+    shuffled = Shuffled(*in_random_order(plain, np.random.RandomState(0)))
+    assert choice._rows_of_evidence(plain, shuffled).n_rows == 3000
     assert merged(plain).n_rows == 3
 
 

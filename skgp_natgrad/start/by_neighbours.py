@@ -26,7 +26,8 @@ from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
 from .evidence import LOG_2PI, Best, Hyperparameters, minimised
-from .neighbours import covariances, nearest, of_neighbours
+from .neighbours import covariances, known_noise, nearest, of_neighbours
+from .restarts import places
 
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back. With 100 an evaluation of
 # 400 rows took .75 to .9 of the time that it took with 50, with 200 a little less; but the starts are compared by 100.
@@ -37,14 +38,18 @@ _ROWS_OF_STARTS = 100
 
 
 class Rows(NamedTuple):
-    """Rows (B, D), their neighbours (B, m, D), and the targets (B, T), (B, m, T) and weights (B,), (B, m) of both."""
+    """Rows (B, D), their neighbours (B, m, D), and of both the targets, weights and known noise variances."""
 
     x: np.ndarray
     X: np.ndarray
+    # (B, T) and (B, m, T)
     y: np.ndarray
     y_near: np.ndarray
+    # (B,) and (B, m)
     weight: np.ndarray
     weight_near: np.ndarray
+    known: np.ndarray
+    known_near: np.ndarray
 
     @classmethod
     def of(cls, hyperparameters, table, judges, n_neighbours):
@@ -54,7 +59,9 @@ class Rows(NamedTuple):
         weight = np.where(table.weight > 0.0, table.weight, 1.0)
         y = np.moveaxis(table.y[:, near], 0, -1)
         of_near = np.where(near >= 0, weight[near], 1.0 / ABSENT)
-        return cls(table.X[index], table.X[near], table.y[:, index].T, y, weight[index], of_near)
+        known = known_noise(table)
+        x, X, of_rows = table.X[index], table.X[near], table.y[:, index].T
+        return cls(x, X, of_rows, y, weight[index], of_near, known[index], known[near])
 
     def blocks(self):
         """Parts of the rows, small enough that their covariances stay in the cache.
@@ -74,7 +81,7 @@ def value_and_gradient(hyperparameters, rows):
     ----------
     hyperparameters : Hyperparameters
     rows : Rows
-        The noise variance of a row is divided by its weight.
+        The noise variance of a row, known or not, is divided by its weight.
 
     Returns
     -------
@@ -97,14 +104,14 @@ def _of_block(hyperparameters, rows):
     kernel, noise = hyperparameters.kernel, float(np.exp(hyperparameters.noise))
     among, across, prior = (np.array(each, float) for each in covariances(kernel, rows.x, rows.X))
     places = np.arange(among.shape[1])
-    among[:, places, places] += noise / rows.weight_near
+    among[:, places, places] += (noise + rows.known_near) / rows.weight_near
     try:
         solved = np.linalg.solve(among, np.concatenate([rows.y_near, across[..., None]], axis=2))
     except np.linalg.LinAlgError:
         return -np.inf, None
     a, b = solved[..., :-1], solved[..., -1]
     # The noise variance of a single observation, whatever the row's weight.
-    variance = prior + noise - (across * b).sum(1)
+    variance = prior + noise + rows.known - (across * b).sum(1)
     errors = rows.y - np.einsum("bm,bmt->bt", across, a)
     n_targets, squares = errors.shape[1], (errors * errors).sum(1)
     if not (np.all(np.isfinite(squares)) and np.all(variance > 0.0)):
@@ -127,12 +134,15 @@ def _pull_back(kernel, x, X, cotangents):
     return jax.vjp(lambda logs: of_neighbours(logs, x, X), kernel)[1](cotangents)[0]
 
 
-def _starts(start):
+def _starts(start, n_columns):
     """The start, and others with shorter lengthscales and less noise: few rows take fast variation for noise."""
+    every = places(start.kernel, np.arange(n_columns))
+    lengths = [place.at for _, name, place in every if name == "length_scale"]
     for shorter, less in itertools.product(np.log(_SHORTER), np.log(_LESS_NOISE)):
-        # Among a kernel's hyperparameters only the lengthscales are arrays.
-        kernel = jax.tree.map(lambda leaf, by=shorter: leaf + by * (np.ndim(leaf) > 0), start.kernel)
-        yield Hyperparameters(kernel, start.noise + less)
+        x = flat(start.kernel)
+        for at in lengths:
+            x[at] += shorter
+        yield Hyperparameters(rebuilt(x, start.kernel), start.noise + less)
 
 
 def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
@@ -170,7 +180,8 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
 
     some = Rows(*(each[:_ROWS_OF_STARTS] for each in rows))
-    starts = sorted((np.clip(flat(each), low, high) for each in _starts(start)), key=lambda x: loss(x, some)[0])
+    starts = (np.clip(flat(each), low, high) for each in _starts(start, rows.X.shape[-1]))
+    starts = sorted(starts, key=lambda x: loss(x, some)[0])
     # Where noise is small, a covariance of the other rows may have no inverse under the best start of some.
     possible = (each for each in ((x, loss(x)) for x in starts) if np.isfinite(each[1][0]))
     x0, at_start = next(possible, (None, None))

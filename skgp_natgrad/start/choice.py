@@ -19,11 +19,11 @@ from ..kernels import algebra
 from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from ..training.shares import agreed, gathered
-from . import by_bound, evidence, few_rows, search, sizes, targets, view
+from . import by_bound, dense, evidence, few_rows, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
-from .splits import in_random_order, merged
+from .splits import Shuffled, in_random_order, merged
 from .state import init, specification
 
 # The best kernels are compared by the solution on many rows (those of large tables by neighbours): at most so many
@@ -209,13 +209,17 @@ def maximise_evidence(plan, table, random_state):
     """The plan with the hyperparameters of its own kernels at the maximum of the evidence of some rows.
 
     The search starts at the given values and stays within their bounds, as in scikit-learn's
-    GaussianProcessRegressor. With one kernel per target, each kernel is fitted to its own target.
+    GaussianProcessRegressor. With one kernel per target, each kernel is fitted to its own target. For a model that uses
+    all rows of a larger table, neighbours train the kernels further (`dense`).
     """
     table, n_targets = _with_weight(table.sample), table.n_targets
     # With a prior the noise found here is kept, and the targets at equal X inform it: rows are not merged.
     merges = plan.hyperparameter_prior is None
-    rows = targets.without_offset(_rows_of_evidence(table, random_state, merges), plan.likelihood)
+    order = Shuffled(*in_random_order(table, random_state, merges))
+    rows = targets.without_offset(_rows_of_evidence(table, order), plan.likelihood)
     rows = merged(rows) if merges else rows
+    whole, order = _whole(plan, table, order)
+    whole = None if whole is None else targets.without_offset(whole, plan.likelihood)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
     kernels, variance = [], []
@@ -230,6 +234,9 @@ def maximise_evidence(plan, table, random_state):
         best, _ = starts.search(_ITERATIONS)
         if np.isfinite(best.evidence):
             start = best.hyperparameters
+        if whole is not None:
+            of_own = whole._replace(y=whole.y[own])
+            start = dense.trained(start, bounds, of_own, order, sizes.EVIDENCE_ROWS, log_prior, of_labels=False)
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
         variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
     likelihood = plan.likelihood
@@ -246,7 +253,8 @@ def _started_elsewhere(plan, table, random_state):
     if len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != table.n_targets):
         # The kernels and the targets do not correspond one to one.
         return plan
-    rows = _rows_of_evidence(_with_weight(table.sample), copy.deepcopy(random_state))
+    rows = _with_weight(table.sample)
+    rows = _rows_of_evidence(rows, Shuffled(*in_random_order(rows, copy.deepcopy(random_state))))
     if plan.n_classes and np.all(rows.y == rows.y[:, :1]):
         return plan
     # Under Gaussian noise the amplitude of a kernel is in the units of its targets.
@@ -299,15 +307,24 @@ def _prior_and_slope(at, found, values, of_kernel, k):
     return jax.value_and_grad(log_density)(at)
 
 
-def _rows_of_evidence(table, random_state, merges=True):
+def _rows_of_evidence(table, order):
     """Some rows of a table; rows that will be merged are included all together or not at all."""
-    order, ends = in_random_order(table, random_state, merges)
-    return table.rows(np.sort(order[: ends[: sizes.EVIDENCE_ROWS][-1]][:_ROWS]))
+    return table.rows(np.sort(order.first(sizes.EVIDENCE_ROWS)[:_ROWS]))
+
+
+def _whole(plan, table, order):
+    """The rows of which some train a given kernel by neighbours, and the order of them; or None, and None."""
+    most = dense.MOST_LABELS_BY_EVIDENCE if plan.n_classes else dense.MOST_BY_EVIDENCE
+    positions, part = order.part(_ROWS)
+    if part.n_groups <= most or not plan.route.compares_by_neighbours(plan, table):
+        return None, None
+    return table.rows(positions), part
 
 
 def _of_labels(plan, table, random_state):
     """The plan with the given kernel fitted by regression of the labels, at the scale that predicts them best."""
-    rows, seed = _rows_of_evidence(table, random_state), random_state.randint(np.iinfo(np.int32).max)
+    order = Shuffled(*in_random_order(table, random_state))
+    rows, seed = _rows_of_evidence(table, order), random_state.randint(np.iinfo(np.int32).max)
     if np.all(rows.y == rows.y[:, :1]):
         # All labels are of one class: there is nothing to regress.
         return _tried(plan, table, seed).plan
@@ -316,7 +333,12 @@ def _of_labels(plan, table, random_state):
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
     starts = Starts(start, bounds, rows, evidence.no_prior, plan.n_restarts, random_state)
     best, _ = starts.search(_ITERATIONS)
-    found = (best.hyperparameters if np.isfinite(best.evidence) else start).kernel
+    found = best.hyperparameters if np.isfinite(best.evidence) else start
+    whole, order = _whole(plan, table, order)
+    if whole is not None:
+        whole, log_prior = targets.regressed(whole, plan.n_classes, plan.likelihood), evidence.no_prior
+        found = dense.trained(found, bounds, whole, order, sizes.EVIDENCE_ROWS, log_prior, of_labels=True)
+    found = found.kernel
     # The regression finds the variance of the labels, possibly near zero, and not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
     log_scale = np.clip(np.log(plan.route.variance / total), *algebra.room(found, *(each.kernel for each in bounds)))

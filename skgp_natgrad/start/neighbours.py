@@ -113,7 +113,7 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
-    noise = np.exp(hyperparameters.noise)
+    noise = np.exp(hyperparameters.noise) + known_noise(table)[judges.index]
     # Rounding may make a latent variance negative.
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
     errors = table.y[:, judges.index].T - means
@@ -175,7 +175,12 @@ def nearest(hyperparameters, table, judges, n_neighbours):
 
 def _noise(hyperparameters, table):
     """The noise variances (N,) of a table; arbitrary for rows without weight."""
-    return np.exp(hyperparameters.noise) / np.where(table.weight > 0.0, table.weight, 1.0)
+    return (np.exp(hyperparameters.noise) + known_noise(table)) / np.where(table.weight > 0.0, table.weight, 1.0)
+
+
+def known_noise(table):
+    """The known noise variances (N,) of a table with one target; else zeros."""
+    return np.zeros(len(table.X)) if table.known is None else table.known[0]
 
 
 @wide_jit

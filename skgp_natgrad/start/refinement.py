@@ -60,10 +60,10 @@ def refined(view, candidate, rows, n_iterations):
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
 
-def verdict_by_neighbours(view, hyperparameters, judges, n_neighbours):
+def verdict_by_neighbours(table, hyperparameters, judges, n_neighbours):
     """The `Densities` of the targets of the rows ``judges``, predicted from so many neighbours, and their error."""
-    found = neighbours.verdict(hyperparameters, view.table, judges, n_neighbours)
-    weight = view.table.weight[judges.index]
+    found = neighbours.verdict(hyperparameters, table, judges, n_neighbours)
+    weight = table.weight[judges.index]
     return Densities(found.densities, weight, np.ones(len(weight))), found.error
 
 

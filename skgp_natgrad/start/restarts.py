@@ -61,7 +61,7 @@ class Starts:
         self._bounds, self._random_state = bounds, copy.deepcopy(random_state)
         self._low, self._high = map(flat, bounds)
         self._given = np.clip(flat(start), self._low, self._high)
-        self._places = list(_places(start.kernel, np.arange(rows.X.shape[1])))
+        self._places = list(places(start.kernel, np.arange(rows.X.shape[1])))
         n_rows = len(rows.X)
         few = self._random_state.permutation(n_rows)[:_ROWS]
         self._few = rows if n_rows <= _ROWS else rows.rows(np.sort(few))
@@ -164,15 +164,15 @@ class Starts:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class Place:
     """The position of a hyperparameter in the vector of all, and the columns of X that its kernel sees."""
 
     at: slice
     columns: np.ndarray
 
 
-def _places(kernel, columns, first=0):
-    """Kernel, name and `_Place` of each hyperparameter of a JAX kernel, in the order of its leaves.
+def places(kernel, columns, first=0):
+    """Kernel, name and `Place` of each hyperparameter of a JAX kernel, in the order of its leaves.
 
     The lengthscale of a periodic kernel has no unit, and those of linear combinations of columns not that of a column:
     they are left out.
@@ -185,9 +185,9 @@ def _places(kernel, columns, first=0):
         size = len(flat(value))
         if isinstance(value, Kernel):
             if not isinstance(kernel, JaxLinearTransform):
-                yield from _places(value, columns, first)
+                yield from places(value, columns, first)
         elif not (field.name == "length_scale" and hasattr(kernel, "periodicity")):
-            yield kernel, field.name, _Place(slice(first, first + size), columns)
+            yield kernel, field.name, Place(slice(first, first + size), columns)
         first += size
 
 

@@ -321,9 +321,8 @@ def _compared(view, candidate, few):
 
 def _compared_by_neighbours(view, candidate, judges):
     """The candidate with the density of predictions from neighbours."""
-    densities, _ = verdict_by_neighbours(
-        dense.weighted(view, False), candidate.best[0].hyperparameters, judges, _NEIGHBOURS
-    )
+    table = dense.weighted(view, False).table
+    densities, _ = verdict_by_neighbours(table, candidate.best[0].hyperparameters, judges, _NEIGHBOURS)
     return candidate._replace(density=densities.mean)
 
 

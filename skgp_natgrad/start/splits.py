@@ -46,6 +46,13 @@ class Shuffled(NamedTuple):
         """The first rows, which have so many different X."""
         return self.order[: self.ends[:n_groups][-1]]
 
+    def part(self, most):
+        """Positions of at most so many rows, sorted, and the same order of them; no group of equal X is divided."""
+        ends = self.ends[self.ends <= most]
+        some = self.order[: ends[-1] if len(ends) else 0]
+        positions = np.sort(some)
+        return positions, type(self)(np.searchsorted(positions, some), ends)
+
     def is_small(self, n_groups):
         """Whether too few rows are held out beside the first ones."""
         return len(self.order) - len(self.first(n_groups)) < FEWEST_OUTSIDE

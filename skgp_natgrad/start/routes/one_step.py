@@ -155,10 +155,11 @@ class Measurements(OneStep):
         return sizes.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
     def compares_by_neighbours(self, plan, table):
-        # The number of points is open, and the targets are complete, on one CPU.
+        # The number of points is open, and the targets are complete and share their noise, on one CPU.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
         may = plan.n_devices is None and placement.on_one_cpu()
-        return is_open and may and table.known is None and bool(np.all(np.isfinite(table.y)))
+        in_common = table.known is None or table.n_targets == 1
+        return is_open and may and in_common and bool(np.all(np.isfinite(table.y)))
 
     def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan; or one on other points, for which to solve again.
