@@ -234,6 +234,8 @@ def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
     with device.computation("cpu"):
         monkeypatch.setattr(by_neighbours, "maximise", lambda *_: spoilt)
         assert dense.trained(start, bounds, view.table, rows, 80, prior, False) is start
+        # Nothing is free.
+        assert dense.trained(start, (start, start), None, None, 80, prior, False) is start
         better = evidence.Best(start, 0.0)
         monkeypatch.setattr(by_neighbours, "maximise", lambda *_: better)
         found = dense.trained(spoilt.hyperparameters, bounds, view.table, rows, 80, prior, False)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import threads
+from .._backend.flat import flat
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
 from .candidates import iterations, matern52
@@ -194,6 +195,8 @@ def trained(start, bounds, table, rows, n_evidence, log_prior, of_labels):
         See `evidence.maximise`.
     of_labels : bool
     """
+    if not np.any(np.less(*map(flat, bounds))):
+        return start
     table = _with_weights(table, of_labels)
     judges, few, more = _Training.of(table.X, rows, n_evidence, table.X.shape[1], of_labels)
     found = start
