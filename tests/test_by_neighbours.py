@@ -5,13 +5,13 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad._backend.repeated import groups
-from skgp_natgrad.kernels import from_sklearn
+from skgp_natgrad.kernels import LinearTransform, from_sklearn
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, sizes, turned
@@ -196,7 +196,7 @@ def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
     y = truth + 0.05 * rng.normal(size=1500)
     kernel = ConstantKernel(0.25, "fixed") * Matern(1.0, (0.1, 10.0), nu=2.5)
     alpha = np.full(1200, 0.05**2 / 2.0) if known else None
-    given = {"kernel": kernel, "normalize_y": False, "n_restarts_optimizer": 0, "n_neighbors": 0}
+    given = {"kernel": kernel, "normalize_y": False, "n_neighbors": 0}
     model = NGDSVGPRegressor(random_state=0, **given).fit(X[:1200], y[:1200], alpha=alpha)
     assert model.kernel_.k1.constant_value == 0.25
     assert 0.1 <= model.kernel_.k2.length_scale < 0.5
@@ -206,21 +206,99 @@ def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
     assert errors[0] < 0.8 * errors[1]
 
 
-def test_a_given_kernel_of_labels_is_trained_in_a_dense_table(rng, monkeypatch):
-    """It has the lengthscale that neighbours find; its scale is that which predicts labels best."""
+def test_kernels_of_several_targets_are_trained_by_their_own(rng, monkeypatch):
+    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    for name, value in {"MOST_BY_EVIDENCE": 300, "_ITERATIONS": 8, "_MORE_ITERATIONS": 8}.items():
+        monkeypatch.setattr(dense, name, value)
+    X, wavy = dense_table(rng, 1000)
+    y = np.column_stack([X[:, 0], wavy]) + 0.05 * rng.normal(size=(1000, 2))
+    given = {"normalize_y": False, "n_neighbors": 0, "random_state": 0}
+    model = NGDSVGPRegressor([1.0 * Matern(1.0, nu=2.5) for _ in range(2)], **given).fit(X, y)
+    smooth, short = (each.k2.length_scale for each in model.kernel_)
+    assert short < 1.0 < 2.0 < smooth
+
+
+@pytest.fixture
+def trained_to_an_eighth(monkeypatch):
+    """Neighbours train given kernels to lengthscales of 1/8; a list of what they were given."""
     monkeypatch.setattr(dense, "MOST_LABELS_BY_EVIDENCE", 100)
+    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 100)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
     given = []
 
-    def trained(start, bounds, table, rows, n_evidence, log_prior, of_labels):
-        given.append((len(table.X), len(rows.order), n_evidence, of_labels))
+    def trained(start, bounds, table, rows, n_evidence, of_labels, others):
+        given.append((len(table.X), len(rows.order), n_evidence, of_labels, others is not None))
         return start._replace(kernel=jax.tree.map(lambda leaf: np.full_like(leaf, np.log(0.125)), start.kernel))
 
     monkeypatch.setattr(dense, "trained", trained)
+    return given
+
+
+def test_a_given_kernel_of_labels_is_trained_in_a_dense_table(rng, trained_to_an_eighth):
+    """It has the lengthscale that neighbours find; its scale is that which predicts labels best."""
     X, y = dense_table(rng, 150)
-    model = NGDSVGPClassifier(1.0 * Matern(1.0, nu=2.5), random_state=0).fit(X, y > 0.0)
-    assert given == [(150, 150, 60, True)]
+    model = NGDSVGPClassifier(1.0 * Matern(1.0, nu=2.5), n_restarts_optimizer=0, random_state=0).fit(X, y > 0.0)
+    assert trained_to_an_eighth == [(150, 150, 60, True, False)]
     assert model.kernel_.k2.length_scale == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "of_fit", "copies"),
+    [
+        ({}, {}, False),
+        ({}, {}, True),
+        ({}, {"alpha": np.full(150, 0.01)}, False),
+        ({}, {"alpha": np.full(150, 0.01)}, True),
+        ({"n_inducing": 100}, {}, False),
+        ({"hyperparameter_prior": "weak"}, {}, False),
+    ],
+)
+def test_where_neighbours_train_a_given_kernel(rng, trained_to_an_eighth, arguments, of_fit, copies):
+    """Not with a prior, whose most probable values are those of the evidence, and not among copies of few rows."""
+    X, y = dense_table(rng, 150)
+    X[:20] = X[20:40] if copies else X[:20]
+    NGDSVGPRegressor(1.0 * Matern(1.0, nu=2.5), random_state=0, **arguments).fit(X, y, **of_fit)
+    may = not arguments and not (copies and of_fit)
+    assert trained_to_an_eighth == ([(150, 150, 60, False, True)] if may else [])
+
+
+def test_the_part_of_a_table_has_whole_groups_and_no_large_one(rng):
+    X = np.repeat(np.arange(90.0), [300, *[2] * 89])[:, None]
+    table = svgp.Table(X, rng.normal(size=(1, len(X))), np.ones(len(X)))
+    rows = Shuffled(*in_random_order(table, np.random.RandomState(0)))
+    positions, part = rows.part(1000)
+    assert len(positions) == 478
+    assert np.array_equal(part.order, rows.order)
+    positions, part = rows.part(100)
+    assert len(positions) == 100
+    assert part.n_groups == 50
+    assert np.all(np.unique(X[positions], return_counts=True)[1] == 2)
+    # The same order, in which each group ends where it says.
+    kept = rows.order[np.isin(rows.order, positions)]
+    assert np.array_equal(positions[part.order], kept)
+    assert np.all(X[positions[part.order]][part.ends - 1] == X[positions[part.order]][part.ends - 2])
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "is_taken"), [(0.05, 1.0, True), (0.01, 1.0, False), (0.05, 1.05, True), (0.05, 1.2, False)]
+)
+def test_a_given_kernel_is_trained_if_judges_clearly_prefer_it(rng, monkeypatch, gain, error, is_taken):
+    """The gain of 400 judges has a standard error of a hundredth; errors may not be much larger."""
+    view = view_of(rng, 300)
+    start, bounds, _ = start_of(view, matern52)
+    found = start._replace(noise=start.noise + 1.0)
+    noise = rng.normal(size=400)
+    noise *= 0.2 / noise.std()
+    verdicts = iter([(np.zeros(400), 1.0), (noise - noise.mean() + gain, error)])
+
+    def verdict(*_):
+        densities, error = next(verdicts)
+        return Densities(densities, *np.ones((2, 400))), np.full(2, error)
+
+    monkeypatch.setattr(by_neighbours, "maximise", lambda *_: evidence.Best(found, 0.0))
+    monkeypatch.setattr(dense, "verdict_by_neighbours", verdict)
+    rows = Shuffled(*in_random_order(view.table, np.random.RandomState(0)))
+    assert dense.trained(start, bounds, view.table, rows, 80, False) is (found if is_taken else start)
 
 
 def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
@@ -229,17 +307,34 @@ def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
     X = rng.normal(size=(300, 2))
     table = svgp.Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 300)), np.ones(300))
     view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
-    start, bounds, prior = start_of(view, matern52, 0.5, 0.01)
+    start, bounds, _ = start_of(view, matern52, 0.5, 0.01)
     spoilt = evidence.Best(start._replace(noise=np.log(100.0)), 0.0)
     with device.computation("cpu"):
         monkeypatch.setattr(by_neighbours, "maximise", lambda *_: spoilt)
-        assert dense.trained(start, bounds, view.table, rows, 80, prior, False) is start
-        # Nothing is free.
-        assert dense.trained(start, (start, start), None, None, 80, prior, False) is start
+        assert dense.trained(start, bounds, view.table, rows, 80, False) is start
         better = evidence.Best(start, 0.0)
         monkeypatch.setattr(by_neighbours, "maximise", lambda *_: better)
-        found = dense.trained(spoilt.hyperparameters, bounds, view.table, rows, 80, prior, False)
+        found = dense.trained(spoilt.hyperparameters, bounds, view.table, rows, 80, False)
     assert found is start
+
+
+def test_nothing_is_trained_where_nothing_is_free(rng):
+    """The noise of the regression of labels is free, but not used."""
+    start, (low, high), _ = start_of(view_of(rng), matern52)
+    assert dense.trained(start, (start, start), None, None, 80, False) is start
+    bounds = (start._replace(noise=low.noise), start._replace(noise=high.noise))
+    assert dense.trained(start, bounds, None, None, 80, True) is start
+
+
+def test_starts_at_shorter_lengthscales_of_any_kernel():
+    """Those of linear combinations are divided like those of columns; periods and fixed values stay."""
+    kernel = LinearTransform(Matern(1.0, nu=2.5), np.eye(2)) + ExpSineSquared(1.0, 3.0)
+    log = jax.tree.map(np.log, from_sklearn(kernel, 2).value)
+    starts = list(by_neighbours.starts_near(evidence.Hyperparameters(log, np.log(0.1)), 2))
+    moved = np.array([flat(each.kernel) - flat(log) for each in starts])
+    moved_at = np.flatnonzero(np.any(moved != 0.0, axis=0))
+    assert len(moved_at) == 1
+    np.testing.assert_allclose(np.unique(moved[:, moved_at]), np.log([0.03, 0.1, 0.3, 1.0]))
 
 
 @pytest.mark.slow

@@ -33,6 +33,8 @@ and so is one that takes longer than ``--most-seconds``.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from _common import (
     Contender,
@@ -134,7 +136,9 @@ def measure(dataset, n_rows, args, results):
         return
     arrays, floor = parts(dataset, n_rows, args)
     common = {"rows": len(arrays["X"]), "columns": arrays["X"].shape[1], "noise": floor, **provenance(), **machine()}
-    with written(**arrays) as together, written_apart(**arrays) as apart:
+    with contextlib.ExitStack() as files:
+        together = files.enter_context(written(**arrays)) if missing.keys() - {_FROM_FILES} else None
+        apart = files.enter_context(written_apart(**arrays)) if _FROM_FILES in missing else None
         del arrays
         for name, contender in missing.items():
             path = apart if name == _FROM_FILES else together

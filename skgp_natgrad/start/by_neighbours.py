@@ -27,7 +27,7 @@ from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
 from .evidence import LOG_2PI, Best, Hyperparameters, minimised
 from .neighbours import covariances, known_noise, nearest, of_neighbours
-from .restarts import places
+from .restarts import distinct, places
 
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back. With 100 an evaluation of
 # 400 rows took .75 to .9 of the time that it took with 50, with 200 a little less; but the starts are compared by 100.
@@ -134,9 +134,9 @@ def _pull_back(kernel, x, X, cotangents):
     return jax.vjp(lambda logs: of_neighbours(logs, x, X), kernel)[1](cotangents)[0]
 
 
-def _starts(start, n_columns):
+def starts_near(start, n_columns):
     """The start, and others with shorter lengthscales and less noise: few rows take fast variation for noise."""
-    every = places(start.kernel, np.arange(n_columns))
+    every = places(start.kernel, np.arange(n_columns), of_combinations=True)
     lengths = [place.at for _, name, place in every if name == "length_scale"]
     for shorter, less in itertools.product(np.log(_SHORTER), np.log(_LESS_NOISE)):
         x = flat(start.kernel)
@@ -145,13 +145,13 @@ def _starts(start, n_columns):
         yield Hyperparameters(rebuilt(x, start.kernel), start.noise + less)
 
 
-def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
+def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, starts=None):
     """The hyperparameters that maximise the density of rows given their neighbours, times the prior density.
 
     Parameters
     ----------
     start : Hyperparameters
-        The neighbours are found under it. The search begins at it, or at one of `_starts` that suits some rows better.
+        The neighbours are found under it.
     bounds : tuple of Hyperparameters
         Lower and upper.
     table : Table
@@ -162,6 +162,8 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         Iterations of L-BFGS.
     log_prior : callable
         See `evidence.maximise`.
+    starts : sequence of Hyperparameters, optional
+        The search begins at the one that suits some rows best; default: `starts_near` the start.
 
     Returns
     -------
@@ -180,8 +182,9 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior):
         return -prior - n_rows * value, np.where(low < high, -slope - n_rows * flat(gradient), 0.0)
 
     some = Rows(*(each[:_ROWS_OF_STARTS] for each in rows))
-    starts = (np.clip(flat(each), low, high) for each in _starts(start, rows.X.shape[-1]))
-    starts = sorted(starts, key=lambda x: loss(x, some)[0])
+    starts = starts_near(start, rows.X.shape[-1]) if starts is None else starts
+    starts = distinct([np.clip(flat(each), low, high) for each in starts])
+    starts.sort(key=lambda x: loss(x, some)[0])
     # Where noise is small, a covariance of the other rows may have no inverse under the best start of some.
     possible = (each for each in ((x, loss(x)) for x in starts) if np.isfinite(each[1][0]))
     x0, at_start = next(possible, (None, None))

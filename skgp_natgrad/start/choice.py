@@ -236,7 +236,7 @@ def maximise_evidence(plan, table, random_state):
             start = best.hyperparameters
         if whole is not None:
             of_own = whole._replace(y=whole.y[own])
-            start = dense.trained(start, bounds, of_own, order, sizes.EVIDENCE_ROWS, log_prior, of_labels=False)
+            start = _trained(starts, start, bounds, of_own, order, of_labels=False)
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
         variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
     likelihood = plan.likelihood
@@ -316,9 +316,17 @@ def _whole(plan, table, order):
     """The rows of which some train a given kernel by neighbours, and the order of them; or None, and None."""
     most = dense.MOST_LABELS_BY_EVIDENCE if plan.n_classes else dense.MOST_BY_EVIDENCE
     positions, part = order.part(_ROWS)
-    if part.n_groups <= most or not plan.route.compares_by_neighbours(plan, table):
+    # With a prior the result is the most probable value given the rows of the evidence.
+    may = plan.hyperparameter_prior is None and part.n_groups > most
+    if not may or not plan.route.compares_by_neighbours(plan, table):
         return None, None
     return table.rows(positions), part
+
+
+def _trained(starts, start, bounds, table, order, of_labels):
+    """The hyperparameters that neighbours train, if they are clearly better."""
+    with threads.single_threaded(0):
+        return dense.trained(start, bounds, table, order, sizes.EVIDENCE_ROWS, of_labels, starts.structured())
 
 
 def _of_labels(plan, table, random_state):
@@ -336,8 +344,8 @@ def _of_labels(plan, table, random_state):
     found = best.hyperparameters if np.isfinite(best.evidence) else start
     whole, order = _whole(plan, table, order)
     if whole is not None:
-        whole, log_prior = targets.regressed(whole, plan.n_classes, plan.likelihood), evidence.no_prior
-        found = dense.trained(found, bounds, whole, order, sizes.EVIDENCE_ROWS, log_prior, of_labels=True)
+        whole = targets.regressed(whole, plan.n_classes, plan.likelihood)
+        found = _trained(starts, found, bounds, whole, order, of_labels=True)
     found = found.kernel
     # The regression finds the variance of the labels, possibly near zero, and not that of the latent functions.
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))

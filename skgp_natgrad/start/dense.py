@@ -179,7 +179,7 @@ class _Contest:
         return _of_evidence(*tried[1:3], self._rows.merged(tried.view.table, self._n_evidence))
 
 
-def trained(start, bounds, table, rows, n_evidence, log_prior, of_labels):
+def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
     """Hyperparameters of a given kernel, trained by neighbours if judges clearly prefer these; else as before.
 
     Parameters
@@ -191,18 +191,25 @@ def trained(start, bounds, table, rows, n_evidence, log_prior, of_labels):
     rows : splits.Shuffled
     n_evidence : int
         Rows of the evidence, the first ones of the order; none of them is a judge.
-    log_prior : callable
-        See `evidence.maximise`.
     of_labels : bool
+    others : sequence of Hyperparameters, optional
+        Where training may begin as well, if it may begin elsewhere at all: the evidence of a sparse sample may find
+        only noise.
     """
-    if not np.any(np.less(*map(flat, bounds))):
+    # The noise of the regression of labels is not used.
+    if not np.any(np.less(*(flat(each.kernel if of_labels else each) for each in bounds))):
         return start
     table = _with_weights(table, of_labels)
     judges, few, more = _Training.of(table.X, rows, n_evidence, table.X.shape[1], of_labels)
-    found = start
+    found, near = start, by_neighbours.starts_near(start, table.X.shape[1])
+    starts = [start] if others is None else [*near, *others]
     for some, n_iterations in ((few, _ITERATIONS), (more, _MORE_ITERATIONS)):
-        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS, n_iterations, log_prior)
+        prior = evidence.no_prior
+        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS, n_iterations, prior, starts)
         found = best.hyperparameters
+        starts = [found]
+    if np.array_equal(flat(found), flat(start)):
+        return start
     n_neighbours = _NEIGHBOURS_OF_JUDGES if of_labels else _OF_FINALISTS
     before, after = (verdict_by_neighbours(table, each, judges, n_neighbours) for each in (start, found))
     is_better = after[0].are_larger_than(before[0], _CLEARLY) and np.all(after[1] <= _WORSE * before[1])

@@ -179,8 +179,9 @@ def _noise(hyperparameters, table):
 
 
 def known_noise(table):
-    """The known noise variances (N,) of a table with one target; else zeros."""
-    return np.zeros(len(table.X)) if table.known is None else table.known[0]
+    """The known noise variances (N,) of the one target of a table; zeros where none are known."""
+    (known,) = np.zeros((1, len(table.X))) if table.known is None else table.known
+    return known
 
 
 @wide_jit

@@ -115,11 +115,15 @@ class Starts:
     def _is_free(self, place):
         return bool(np.any(self._low[place.at] < self._high[place.at]))
 
+    def structured(self):
+        """Hyperparameters with long and with short lengthscales; None if no further starts are wanted."""
+        return None if self._n_restarts == 0 else [rebuilt(x, self._start) for x in self._structured()]
+
     def _structured(self):
         """Starts at long and short lengthscales, with little noise and the variance of the targets."""
         pairs = _LENGTHS + (_SHORT if self._rows.X.shape[1] <= FEW_COLUMNS else ())
         found = [self._with_lengths(factor, noise) for factor, noise in pairs]
-        return _distinct([x for x in found if not np.allclose(x, self._given)])
+        return distinct([x for x in found if not np.allclose(x, self._given)])
 
     def _with_lengths(self, factor, noise):
         x = self._given.copy()
@@ -147,7 +151,7 @@ class Starts:
             logs = np.log(np.concatenate(periods))
             logs = logs[(logs >= self._low[place.at]) & (logs <= self._high[place.at])]
             more = [_with(x, place.at, value) for x in kept for value in logs]
-            kept = sorted(_distinct([*kept, *more]), key=lambda x: -self._value(x, self._few))[: 2 * _BEST_OF_PERIODS]
+            kept = sorted(distinct([*kept, *more]), key=lambda x: -self._value(x, self._few))[: 2 * _BEST_OF_PERIODS]
         return kept
 
     def _random(self):
@@ -171,11 +175,11 @@ class Place:
     columns: np.ndarray
 
 
-def places(kernel, columns, first=0):
+def places(kernel, columns, first=0, of_combinations=False):
     """Kernel, name and `Place` of each hyperparameter of a JAX kernel, in the order of its leaves.
 
-    The lengthscale of a periodic kernel has no unit, and those of linear combinations of columns not that of a column:
-    they are left out.
+    The lengthscale of a periodic kernel has no unit: it is left out. So are those of linear combinations of columns,
+    which do not have the unit of a column, unless they are asked for.
     """
     columns = columns[list(kernel.columns)] if hasattr(kernel, "columns") else columns
     for field in dataclasses.fields(kernel):
@@ -184,8 +188,8 @@ def places(kernel, columns, first=0):
             continue
         size = len(flat(value))
         if isinstance(value, Kernel):
-            if not isinstance(kernel, JaxLinearTransform):
-                yield from places(value, columns, first)
+            if of_combinations or not isinstance(kernel, JaxLinearTransform):
+                yield from places(value, columns, first, of_combinations)
         elif not (field.name == "length_scale" and hasattr(kernel, "periodicity")):
             yield kernel, field.name, Place(slice(first, first + size), columns)
         first += size
@@ -197,7 +201,8 @@ def _with(x, at, value):
     return x
 
 
-def _distinct(starts):
+def distinct(starts):
+    """The vectors without those that nearly equal an earlier one."""
     found = []
     for x in starts:
         if not any(np.allclose(x, other, rtol=0.0, atol=1e-3) for other in found):

@@ -59,11 +59,14 @@ class _Effort(NamedTuple):
         Prior standard deviations of a kernel's log lengthscales around their mean; each one is tried.
     iterations, final_iterations : int
         Iterations of L-BFGS for each kernel and split of the rows, and for the best kernel.
+    predicts : bool
+        Whether held-out rows are predicted at all. Otherwise the maximum of the evidence with most noise counts.
     """
 
     ties: tuple
     iterations: int
     final_iterations: int
+    predicts: bool = True
 
 
 _USUAL = _Effort((np.inf,), 30, 20)
@@ -125,6 +128,9 @@ def best_kernels(
         # More rows may show a function that few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = _smooth_ones(views, rows, n_rows, effort)
+        if max(first.density for first in firsts) < _NOTHING:
+            effort = effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
+            firsts = _smooth_ones(views, rows, n_rows, effort)
     most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
     if by_neighbours and not is_small and rows.n_groups > most:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
@@ -135,7 +141,7 @@ def best_kernels(
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
     index, further = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
-    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort.iterations), effort.ties[1:])
+    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
     ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
     ranked = [(view, each) for each in ranked]
@@ -172,7 +178,7 @@ def _smooth_ones(views, rows, n_rows, effort):
     """The candidate of the first kernel in each view."""
 
     def of_view(view):
-        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort.iterations)
+        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort)
 
     return threads.for_each(of_view, views)
 
@@ -191,7 +197,7 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
 
     def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
-        more = [_smooth_one(view, parts, tie, effort.iterations) for tie in effort.ties[1:]]
+        more = [_smooth_one(view, parts, tie, effort) for tie in effort.ties[1:]]
         found = of_view(view, parts, [firsts[index], *more])
         found += _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
         if of_labels or index != best or not turned.suits(view):
@@ -264,29 +270,31 @@ def _with_units(tables, in_common_unit):
     return zip(tables, in_common_unit or [False] * len(tables), strict=True)
 
 
-def _smooth_one(view, parts, tie, n_iterations):
+def _smooth_one(view, parts, tie, effort):
     """The best Matern 5/2 for each split of the rows, as a candidate."""
-    return _judged(matern52, tie, [_smooth_of(view, rows, tie, n_iterations) for rows, _ in parts], parts)
+    return _judged(matern52, tie, [_smooth_of(view, rows, tie, effort) for rows, _ in parts], parts)
 
 
-def _smooth_of(view, rows, tie, n_iterations):
+def _smooth_of(view, rows, tie, effort):
     """The maximum of largest evidence, or another that is level with it and has more noise.
 
     For pure noise, and for a weak function, the evidence has a second maximum, at lengthscales so short that every row
-    explains only itself. By chance it is the higher one in many tables, by less than a nat.
+    explains only itself. By chance it is the higher one in many tables, by less than a nat; with many lengthscales by
+    more, so that where nothing is predicted the maximum with most noise is taken.
     """
     pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
     starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
     nearly_noise = starts[len(_STARTS) - 1]
     starts.sort(key=lambda each: -evidence.value(each[0], rows))
     starts, others = starts[:_TRIED], starts[_TRIED:]
-    found = [evidence.maximise(at, to, rows, n_iterations, prior) for at, to, prior in starts]
+    found = [evidence.maximise(at, to, rows, effort.iterations, prior) for at, to, prior in starts]
     largest = max(each.evidence for each in found)
-    if largest < evidence.of_noise(rows) + _LITTLE * rows.y.size and any(each is nearly_noise for each in others):
+    says_little = largest < evidence.of_noise(rows) + _LITTLE * rows.y.size or not effort.predicts
+    if says_little and any(each is nearly_noise for each in others):
         at, to, prior = nearly_noise
-        found.append(evidence.maximise(at, to, rows, n_iterations, prior))
+        found.append(evidence.maximise(at, to, rows, effort.iterations, prior))
         largest = max(largest, found[-1].evidence)
-    level = [each for each in found if each.evidence >= largest - _LEVEL]
+    level = [each for each in found if each.evidence >= largest - _LEVEL or not effort.predicts]
     return max(level, key=lambda each: each.hyperparameters.noise)
 
 

@@ -47,11 +47,16 @@ class Shuffled(NamedTuple):
         return self.order[: self.ends[:n_groups][-1]]
 
     def part(self, most):
-        """Positions of at most so many rows, sorted, and the same order of them; no group of equal X is divided."""
-        ends = self.ends[self.ends <= most]
-        some = self.order[: ends[-1] if len(ends) else 0]
+        """Positions of at most so many rows, sorted, and the same order of them.
+
+        No group of equal X is divided. Of a longer table those with a tenth of these rows or more are left out.
+        """
+        n_each = np.diff(self.ends, prepend=0)
+        kept = n_each < (np.inf if len(self.order) <= most else most / 10)
+        kept &= np.cumsum(np.where(kept, n_each, 0)) <= most
+        some = self.order[np.repeat(kept, n_each)]
         positions = np.sort(some)
-        return positions, type(self)(np.searchsorted(positions, some), ends)
+        return positions, type(self)(np.searchsorted(positions, some), np.cumsum(n_each[kept]))
 
     def is_small(self, n_groups):
         """Whether too few rows are held out beside the first ones."""

@@ -190,7 +190,8 @@ class Training:
     solver : {"auto", "evidence", "ngd", "adam", "gd", "lbfgs"}, default="auto"
         "evidence": hyperparameters at the maximum of the exact log marginal
         likelihood of up to 1000 random rows (a given ``kernel`` starts at its values
-        and keeps its bounds), then one natural gradient step of size one on all rows,
+        and keeps its bounds), or, in large tables, at those that predict rows best
+        from their neighbours, then one natural gradient step of size one on all rows,
         which for a Gaussian likelihood ends at the best q [1]_. The noise, and the
         scale of kernel and noise together, have the largest density of rows that are
         each predicted from all others. For class labels without parameters

@@ -158,7 +158,8 @@ class Measurements(OneStep):
         # The number of points is open, and the targets are complete and share their noise, on one CPU.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
         may = plan.n_devices is None and placement.on_one_cpu()
-        in_common = table.known is None or table.n_targets == 1
+        # Repeated X cannot be merged if their noise is known: neighbours would be copies of one row.
+        in_common = table.known is None or (table.n_targets == 1 and table.n_distinct == table.n_rows)
         return is_open and may and in_common and bool(np.all(np.isfinite(table.y)))
 
     def solve(self, parameters, constants, table, plan, random_state, before=None):
