@@ -499,7 +499,7 @@ def test_a_constant_has_no_deviation_that_varies(rng):
 def test_without_a_gaussian_likelihood_it_has_no_effect(rng):
     X, y = noisy_on_one_side(rng, 60)
     options = {"kernel": 1.0 * RBF(), "calibrate": True, "n_inducing": 5, "max_iter": 3, "tol": 1e9}
-    with pytest.warns(UserWarning, match='calibrate=True .*only of likelihood="gaussian"'):
+    with pytest.warns(UserWarning, match='calibrate=True .*only likelihood="gaussian" has'):
         NGDSVGPRegressor(likelihood="student_t", **options).fit(X, y)
     with pytest.warns(UserWarning, match="calibrate=True .*trains the predicted density itself"):
         NGDSVGPRegressor(objective="predictive", **options).fit(X, y)

@@ -438,7 +438,7 @@ def test_of_level_maxima_that_of_more_noise_is_taken(seed, x64):
     seen = View(svgp.Table(X, ((y - y.mean()) / y.std())[None], np.ones(200)))
     start, bounds, prior = seen.start(matern52, 0.03 * seen.longest, np.log(0.05), 1.0)
     short = evidence.maximise(start, bounds, seen.table, 15, prior)
-    found = search._smooth_of(seen, seen.table, 1.0, 15)
+    found = search._smooth_of(seen, seen.table, 1.0, search._Effort((1.0,), 15, 15))
     assert abs(found.evidence - short.evidence) < 4.0
     assert np.exp(short.hyperparameters.noise) < 0.3
     assert 0.5 < np.exp(found.hyperparameters.noise) < 1.1
@@ -468,14 +468,36 @@ def test_a_weak_signal_is_found_by_default(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("n_columns", [3, 8])
 @pytest.mark.parametrize("n_rows", [100, 300, 1000])
-def test_noise_is_not_interpolated_by_default(n_rows, n_columns):
-    rng = np.random.default_rng(2)
+def test_noise_is_not_interpolated_by_default(n_rows, n_columns, seed):
+    rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(n_rows, n_columns)), rng.normal(size=n_rows)
     reg = NGDSVGPRegressor(random_state=0).fit(X, y)
     assert reg.score(X, y) < 0.3
     assert 0.6 < float(np.ravel(reg.likelihood_.variance)[0]) * y.var() < 1.25
+
+
+@pytest.mark.slow
+def test_a_weak_signal_of_many_columns_is_not_taken_for_short_lengthscales():
+    """Held-out rows say next to nothing, and the evidence has a larger maximum where every row explains itself."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2600, 8))
+    f = np.sin(X[:, 0] + 0.5 * X[:, 7])
+    y = 0.2 * f / f.std() + rng.normal(size=2600)
+    model = NGDSVGPRegressor(random_state=0).fit(X[:600], y[:600])
+    assert np.corrcoef(model.predict(X[600:]), f[600:])[0, 1] > 0.5
+
+
+@pytest.mark.slow
+def test_a_weak_wave_along_one_column_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 1))
+    f = np.sin(6.0 * X[:, 0])
+    y = 0.18 * f / f.std() + rng.normal(size=3000)
+    model = NGDSVGPRegressor(random_state=0).fit(X[:1000], y[:1000])
+    assert np.corrcoef(model.predict(X[1000:]), f[1000:])[0, 1] > 0.6
 
 
 @pytest.mark.slow

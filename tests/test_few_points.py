@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import svgp
-from skgp_natgrad.start import candidates, evidence, search
+from skgp_natgrad.start import candidates, evidence, few_points, search
 from skgp_natgrad.start.candidates import matern52
 from skgp_natgrad.start.refinement import Candidate
 from skgp_natgrad.start.view import View
@@ -28,22 +28,22 @@ def test_bound_is_the_collapsed_bound_at_the_noise_that_suits(rng):
     X, kernel = rng.normal(size=(60, 2)), ConstantKernel(0.8) * Matern([0.7, 1.3], nu=1.5)
     y = np.stack([np.sin(X[:, 0]), X[:, 1]]) + 0.1 * rng.normal(size=(2, 60))
     Z = X[np.random.RandomState(0).permutation(60)[:15]]
-    each = [np.mean([collapsed_bound(kernel, X, one, Z, noise) for one in y]) for noise in search._NOISES]
-    assert search.bound(kernel, table_of(X, y), 15) == pytest.approx(max(each) / 60, rel=1e-7)
+    each = [np.mean([collapsed_bound(kernel, X, one, Z, noise) for one in y]) for noise in few_points._NOISES]
+    assert few_points.bound(kernel, table_of(X, y), 15) == pytest.approx(max(each) / 60, rel=1e-7)
 
 
 def test_some_rows_stand_for_all(rng, monkeypatch):
     X = rng.normal(size=(3000, 2))
     table = table_of(X, np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=3000))
-    whole = search.bound(RBF(1.0), table, 20)
-    monkeypatch.setattr(search, "_ROWS", 1500)
-    assert search.bound(RBF(1.0), table, 20) == pytest.approx(whole, abs=0.03)
+    whole = few_points.bound(RBF(1.0), table, 20)
+    monkeypatch.setattr(few_points, "_ROWS", 1500)
+    assert few_points.bound(RBF(1.0), table, 20) == pytest.approx(whole, abs=0.03)
 
 
 def test_points_without_a_factor_have_no_bound():
     X = np.zeros((30, 1))
     kernel = ConstantKernel(0.0) * RBF(1.0)
-    assert search.bound(kernel, table_of(X, np.ones(30)), 10) == -np.inf
+    assert few_points.bound(kernel, table_of(X, np.ones(30)), 10) == -np.inf
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_points_without_a_factor_have_no_bound():
 def test_kernels_for_few_points_are_compared_by_their_bound(sign, rng, monkeypatch):
     """And the sum of a rough and a smooth kernel is one of two smooth ones."""
     monkeypatch.setattr(search, "CANDIDATES", (candidates.matern52, candidates.rough_and_smooth))
-    monkeypatch.setattr(search, "bound", lambda kernel, table, n_points: sign * ("RBF" in repr(kernel)) * n_points)
+    monkeypatch.setattr(few_points, "bound", lambda kernel, table, n_points: sign * ("RBF" in repr(kernel)) * n_points)
     X = rng.normal(size=(700, 2))
     table = table_of(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=700))
     _, (found,) = search.best_kernels([table], np.random.RandomState(0), n_points=20)

@@ -335,7 +335,7 @@ def test_a_stream_keeps_the_order_of_its_first_call():
     assert_array_equal(model.predict_proba(X), expected.partial_fit(X[FIRST], CODES[FIRST]).predict_proba(X))
     before = model.predict_proba(X)
     backwards = ORDERED.cat.reorder_categories(LEVELS[::-1], ordered=True)
-    message = r"the order \['low', 'mid', 'high'\], but here it is \['high', 'mid', 'low'\]"
+    message = r"have the order \['low', 'mid', 'high'\], but here they have the order \['high', 'mid', 'low'\]"
     for y, classes in ((backwards, None), (STRINGS, LEVELS[::-1])):
         with pytest.raises(ValueError, match=message):
             model.partial_fit(X, y, classes=classes)

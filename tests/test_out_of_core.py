@@ -442,6 +442,11 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver, calibrate=False)
     if solver == "ngd":
         model.set_params(max_iter=40, tol=0.0, batch_size=64)
+    else:
+        # Predictions from neighbours hold all rows, if there is memory for them.
+        model.set_params(n_neighbors=0)
+        monkeypatch.setattr(long_table, "SAMPLE_ROWS", 4000)
+        monkeypatch.setattr(system, "_AT_ONCE", 2)
     peaks = []
     model.fit(Made(4000, 10), Made(4000))
     for n in (8000, 80_000):

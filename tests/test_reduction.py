@@ -222,7 +222,8 @@ def test_one_product_predicts_what_two_predict(name, monkeypatch):
     assert loaded._posterior.reduction is None
     model = estimator.fit(X, y)
     assert model._posterior.root_S is None
-    assert model._posterior.reduction.shape[-2:] == model._posterior.whiten.shape[-2:]
+    assert model._posterior.whiten is None
+    assert model._posterior.reduction.shape[-2:] == loaded._posterior.whiten.shape[-2:]
     for got, expected in zip(predictions(model), predictions(loaded), strict=True):
         assert_allclose(got, expected, rtol=1e-7, atol=1e-7)
     # As many numbers as before.

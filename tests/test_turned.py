@@ -97,7 +97,7 @@ def split_of(rng, X, y, n_rows):
     table = svgp.Table(X, np.atleast_2d(y), np.ones(len(X)))
     view = View(table)
     parts = [Split(view.table.rows(np.arange(n_rows)), view.table.rows(np.arange(n_rows, len(X))))]
-    return view, parts, search._smooth_one(view, parts, np.inf, 15)
+    return view, parts, search._smooth_one(view, parts, np.inf, search._Effort((np.inf,), 15, 15))
 
 
 @pytest.mark.slow

@@ -230,6 +230,7 @@ def run(case):
         warnings.simplefilter("always", ConvergenceWarning)
         warnings.filterwarnings("ignore", message=".*n_inducing.*", category=UserWarning)
         warnings.filterwarnings("ignore", message="Without effect.*", category=UserWarning)
+        warnings.filterwarnings("ignore", message="The fit has a single row.*", category=UserWarning)
         try:
             model.fit(X, y, sample_weight=weight, **known(case))
         except FloatingPointError as error:

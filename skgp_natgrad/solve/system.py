@@ -317,7 +317,8 @@ def _sums_in_place(sums, parameters, prior, blocks):
             _add_in_place(sums, parameters, prior, *block)
     else:
         # BLAS has one thread here. The number of blocks does not depend on the cores, and so no bit of the sums.
-        most = _BYTES // (8 * n_points * (len(sums.gram) * n_points + len(prior.root) * BLOCK_ROWS))
+        n_numbers = len(sums.gram) * n_points**2 + BLOCK_ROWS * (len(prior.root) * n_points + prior.points.shape[-1])
+        most = _BYTES // (8 * n_numbers)
         while some := list(itertools.islice(blocks, int(np.clip(most, 1, _AT_ONCE)))):
             for part in threads.for_each(of_block, some):
                 for total, value in zip(sums, part, strict=True):

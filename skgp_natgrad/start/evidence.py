@@ -145,6 +145,13 @@ def of_noise(rows):
     return sum(-0.5 * len(each) * (1.0 + LOG_2PI + np.log(max(np.mean(each**2), _SMALLEST))) for each in y)
 
 
+def density_of_noise(rows):
+    """The mean log density of targets under noise of unit variance."""
+    weight = np.where(np.isfinite(rows.y), rows.weight, 0.0)
+    squares = np.average(np.where(weight > 0.0, rows.y, 0.0) ** 2, weights=weight)
+    return -0.5 * float(LOG_2PI + squares)
+
+
 def _value(log_noise, factored, rows):
     """The log marginal likelihood of targets that share a covariance of the rows."""
     factor, alpha, _ = factored

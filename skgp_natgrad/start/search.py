@@ -16,10 +16,9 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from .._backend import threads
-from . import dense, evidence, neighbours, turned
+from . import dense, evidence, few_points, neighbours, turned
 from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, iterations, matern52, seasonal
 from .refinement import Candidate, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
@@ -42,6 +41,11 @@ _SHORT = ((0.03, 0.05), (0.01, 0.05))
 _LEVEL, _LITTLE = 2.0, 0.2
 # A density below this is hardly larger than that of N(0, 1), -1.42: the kernel predicts nothing.
 _NOTHING = -1.4
+# The least gain of held-out density over that of noise, in nats a row, with which a kernel predicts anything.
+_LEAST_GAIN = 0.02
+# If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
+# explains itself.
+_SMOOTH = 1.0
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
 # Rows of a large table, and neighbours of each, by which directions are compared with columns.
@@ -122,17 +126,24 @@ def best_kernels(
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     is_small, has_many = rows.is_small(n_rows), tables[0].X.shape[1] >= MANY_COLUMNS
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if has_many else _USUAL
-    views = [View(*pair, coarse, noises) for pair in _with_units(tables, in_common_unit)]
+    most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
+    is_dense = by_neighbours and not is_small and rows.n_groups > most
+
+    def views_of(shortest=None):
+        return [View(*pair, coarse, noises, shortest) for pair in _with_units(tables, in_common_unit)]
+
+    views = views_of()
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if max(first.density for first in firsts) < _NOTHING and not is_small:
         # More rows may show a function that few do not.
         n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
         firsts = _smooth_ones(views, rows, n_rows, effort)
-        if max(first.density for first in firsts) < _NOTHING:
-            effort = effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
+        # Along few columns a weak function may go up and down many times, and few rows are close to one another.
+        may_be_noise = not (of_labels or is_dense) and views[0].width > FEW_COLUMNS
+        if may_be_noise and _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
+            views, effort = views_of(_SMOOTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
             firsts = _smooth_ones(views, rows, n_rows, effort)
-    most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
-    if by_neighbours and not is_small and rows.n_groups > most:
+    if is_dense:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
     compared = functools.partial(_compared, few=few)
@@ -143,9 +154,12 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)[: 1 if is_small else n_best]
-    ranked = [(view, each) for each in ranked]
-    if not is_small and few is None and not tables[0].per_target:
+    if effort.predicts:
+        ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)
+    else:
+        ranked = sorted([*firsts, *further], key=lambda each: -each.density)[:1]
+    ranked = [(view, each) for each in ranked[: 1 if is_small else n_best]]
+    if not is_small and few is None and not tables[0].per_target and effort.predicts:
         ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
     return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations)
 
@@ -181,6 +195,12 @@ def _smooth_ones(views, rows, n_rows, effort):
         return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort)
 
     return threads.for_each(of_view, views)
+
+
+def _predict_nothing(candidates, parts):
+    """Whether held-out rows are hardly more probable than under noise."""
+    of_noise = np.mean([evidence.density_of_noise(part.others) for part in parts])
+    return max(each.density for each in candidates) < of_noise + _LEAST_GAIN
 
 
 def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
@@ -324,7 +344,7 @@ def _compared(view, candidate, few):
     if few is None:
         return candidate
     kernel = view.to_sklearn(candidate.make, candidate.best[0].hyperparameters.kernel)
-    return candidate._replace(density=bound(kernel, view.given, few))
+    return candidate._replace(density=few_points.bound(kernel, view.given, few))
 
 
 def _compared_by_neighbours(view, candidate, judges):
@@ -332,67 +352,3 @@ def _compared_by_neighbours(view, candidate, judges):
     table = dense.weighted(view, False).table
     densities, _ = verdict_by_neighbours(table, candidate.best[0].hyperparameters, judges, _NEIGHBOURS)
     return candidate._replace(density=densities.mean)
-
-
-# The bound of a model on few inducing points: how well a kernel suits a model that is trained by steps.
-#
-# The exact process on some hundred rows resolves more than as many inducing points. Under a rough kernel these do not
-# explain most of the variance, and training, which maximises the bound, takes it for noise. So kernels for few points
-# are compared by the collapsed bound (Titsias 2009), each with its best noise; labels are regressed.
-
-# Rows from which the bound of the whole table is estimated.
-_ROWS = 4000
-# Noise variances to try, as shares of the targets' variance; and the jitter relative to the prior variance.
-_NOISES = 10.0 ** np.arange(-5.0, 0.6, 0.1)
-_JITTER = 1e-8
-
-
-def bound(kernel, table, n_points):
-    """The largest collapsed bound with random rows as inducing points, in nats per row and target.
-
-    The rows are the same for every kernel: they are drawn with a fixed seed.
-
-    Parameters
-    ----------
-    kernel : sklearn.gaussian_process.kernels.Kernel
-    table : Table
-        With targets of mean zero and unit variance, none of them missing.
-    n_points : int
-        Less than the number of rows.
-
-    Returns
-    -------
-    bound : float
-        Minus infinity if the points' covariance has no Cholesky factor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skgp_natgrad import svgp
-    >>> X = np.linspace(-3.0, 3.0, 200)[:, None]
-    >>> table = svgp.Table(X, np.sin(X.T), np.ones(200))
-    >>> bound(RBF(0.01), table, 10) < bound(RBF(1.0), table, 10)
-    True
-    """
-    order = np.random.RandomState(0).permutation(len(table.X))
-    Z, rows = table.X[order[:n_points]], table.rows(np.sort(order[:_ROWS]))
-    covariance = kernel(Z)
-    covariance[np.diag_indices(len(Z))] += _JITTER * covariance.diagonal().mean()
-    try:
-        factor = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError:
-        return -np.inf
-    A = linalg.solve_triangular(factor, kernel(Z, rows.X), lower=True, overwrite_b=True, check_finite=False)
-    # The rows represent the whole table.
-    n_rows = table.weight.sum()
-    weight = rows.weight * n_rows / rows.weight.sum()
-    # In the eigenvectors of A W A^T the posterior is diagonal, whatever the noise.
-    values, vectors = linalg.eigh((A * weight) @ A.T, overwrite_a=True, check_finite=False)
-    values = np.maximum(values, 0.0)[:, None]
-    explained = ((vectors.T @ (A @ (weight * rows.y).T)) ** 2).mean(1)[:, None]
-    unexplained = weight @ np.maximum(kernel.diag(rows.X) - (A * A).sum(0), 0.0)
-    squares = (weight * rows.y**2).sum(1).mean()
-    misfit = (squares - (explained / (values + _NOISES)).sum(0) + unexplained) / _NOISES
-    log_determinant = n_rows * np.log(_NOISES) + np.log1p(values / _NOISES).sum(0)
-    return float(np.max(-0.5 * (n_rows * evidence.LOG_2PI + log_determinant + misfit)) / n_rows)

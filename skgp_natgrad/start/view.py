@@ -47,6 +47,8 @@ class View:
         Whether the model cannot resolve variation within a small part of a column's standard deviation.
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance.
+    shortest : float, optional
+        The smallest lengthscale in the search, as a multiple of sqrt(D) standard deviations.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ class View:
         The smallest and the largest lengthscale in the search.
     """
 
-    def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS):
+    def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS, shortest=None):
         self._order = _order_of_columns(table.X)
         X = table.X[:, self._order]
         scale = fit_scale("X", X, at_most_one(table.weight), active=True)
@@ -65,7 +67,8 @@ class View:
         n_columns = -(-self.width // _COLUMNS) * _COLUMNS
         X = filled_up(X, n_columns, 1, value=0.0)
         longest = np.sqrt(self.width) * deviation
-        shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
+        if shortest is None:
+            shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
         self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
         # Columns that fill up hardly contribute to sums over columns.
         self.longest = filled_up(longest, n_columns, value=self.limits[1])

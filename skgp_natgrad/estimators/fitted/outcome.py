@@ -36,6 +36,8 @@ _COARSE = 5e-3
 # Standard errors by which the ranking of held-out labels, or a mean that is worse than a constant, must be ahead of
 # chance.
 _SURE = 2.0
+# A bound for the whole table that is larger than that of a constant by less than this, in nats, is no better.
+_NOTHING = 1.0
 # Rows from which the variance of the prior is computed.
 _SOME_ROWS = 1000
 
@@ -326,7 +328,7 @@ def _no_better(outcome):
         # The model has overfitted the training labels, and the calibration has shrunk its probabilities to almost a
         # constant.
         value, what = left_out.mean, "log density of training labels, each predicted without itself"
-    if value > constant:
+    if value > constant + (_NOTHING / fit.weight if what == "ELBO" else 0.0):
         return None
     if result.gain is not None and what.endswith("held-out rows"):
         return _no_gain(result.gain, _remedy(outcome))
