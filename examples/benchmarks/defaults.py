@@ -73,9 +73,16 @@ def parse_arguments(argv=None):
 # -- the ablation ------------------------------------------------------------------------------------
 
 
-def _one_kernel(n_columns, make=functools.partial(Matern, nu=2.5)):
+# Kernels that a user might give.
+_GIVEN = {f"matern{k}2": functools.partial(Matern, nu=k / 2.0) for k in (1, 3, 5)} | {
+    "rbf": RBF,
+    "laplacian": Laplacian,
+}
+
+
+def _one_kernel(n_columns, name="matern52"):
     length_scale = np.full(n_columns, n_columns**0.5)
-    return {"kernel": ConstantKernel(1.0, (1e-5, 1e5)) * make(length_scale), "normalize_X": True}
+    return {"kernel": ConstantKernel(1.0, (1e-5, 1e5)) * _GIVEN[name](length_scale), "normalize_X": True}
 
 
 # The arguments of ours without a part, for a number of columns.
@@ -85,12 +92,9 @@ ABLATION = {
     "uncalibrated": lambda n_columns: {"calibrate": False},
     "by steps": lambda n_columns: _one_kernel(n_columns) | {"n_inducing": 500, "solver": "ngd"},
 }
-# Other kernels that a user might give.
-_GIVEN = {"matern12": functools.partial(Matern, nu=0.5), "matern32": functools.partial(Matern, nu=1.5)}
-_GIVEN |= {"rbf": RBF, "laplacian": Laplacian}
+# The same with other kernels that a user might give.
 ABLATION |= {
-    name: lambda n_columns, make=make: _one_kernel(n_columns, make) | {"solver": "evidence"}
-    for name, make in _GIVEN.items()
+    name: lambda n_columns, name=name: _one_kernel(n_columns, name) | {"solver": "evidence"} for name in _GIVEN
 }
 _STEPS = {"n_inducing": 300, "batch_size": 1024, "max_iter": 1500, "solver": "ngd"}
 ABLATION |= {
