@@ -34,10 +34,8 @@ _WORSE_MEAN = 1.02
 # Nats per unit of weight by which single precision may change the bound without a warning.
 _COARSE = 5e-3
 # Standard errors by which the ranking of held-out labels, or a mean that is worse than a constant, must be ahead of
-# chance.
-_SURE = 2.0
-# A bound for the whole table that is larger than that of a constant by less than this, in nats, is no better.
-_NOTHING = 1.0
+# chance; and the nats of the whole table by which a bound must be larger than that of a constant.
+_SURE, _NOTHING = 2.0, 1.0
 # Rows from which the variance of the prior is computed.
 _SOME_ROWS = 1000
 
@@ -332,10 +330,8 @@ def _no_better(outcome):
         return None
     if result.gain is not None and what.endswith("held-out rows"):
         return _no_gain(result.gain, _remedy(outcome))
-    found = (
-        f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}. X may contain "
-    )
-    return f"{found}no information about y. Otherwise {_remedy(outcome)}."
+    found = f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}."
+    return f"{found} X may contain no information about y. Otherwise {_remedy(outcome)}."
 
 
 def _no_gain(gain, remedy):
