@@ -123,28 +123,16 @@ def best_kernels(
         The kernels with the largest densities under this scaling, best first; then the first, fitted ``evenly``.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
-    n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
-    is_small, has_many = rows.is_small(n_rows), tables[0].X.shape[1] >= MANY_COLUMNS
-    effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if has_many else _USUAL
     most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
-    is_dense = by_neighbours and not is_small and rows.n_groups > most
+    is_dense = by_neighbours and rows.n_groups > most
 
     def views_of(shortest=None):
         return [View(*pair, coarse, noises, shortest) for pair in _with_units(tables, in_common_unit)]
 
-    views = views_of()
-    firsts = _smooth_ones(views, rows, n_rows, effort)
-    if max(first.density for first in firsts) < _NOTHING and not is_small:
-        # More rows may show a function that few do not.
-        n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
-        firsts = _smooth_ones(views, rows, n_rows, effort)
-        # Along few columns a weak function may go up and down many times, and few rows are close to one another.
-        may_be_noise = not (of_labels or is_dense) and views[0].width > FEW_COLUMNS
-        if may_be_noise and _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
-            views, effort = views_of(_SMOOTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
-            firsts = _smooth_ones(views, rows, n_rows, effort)
+    views, firsts, n_rows, effort = _begun(views_of, rows, may_be_noise=not (of_labels or is_dense))
     if is_dense:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
+    is_small = rows.is_small(n_rows)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
     compared = functools.partial(_compared, few=few)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
@@ -154,14 +142,39 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    if effort.predicts:
-        ranked = _ranked(view, parts, firsts, compared, few, effort.iterations, further)
-    else:
-        ranked = sorted([*firsts, *further], key=lambda each: -each.density)[:1]
-    ranked = [(view, each) for each in ranked[: 1 if is_small else n_best]]
-    if not is_small and few is None and not tables[0].per_target and effort.predicts:
-        ranked = _with_directions(view, parts, ranked, firsts, compared, effort.iterations)
+    ranked = _ranked(view, parts, firsts, compared, few, effort, further)
+    ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
+    if effort.predicts and not is_small and few is None and not tables[0].per_target:
+        ranked = _with_directions(view, parts, ranked, firsts, compared, effort)
     return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations)
+
+
+def _begun(views_of, rows, may_be_noise):
+    """The views, the first kernel in each, the number of rows that it is fitted to, and the `_Effort`.
+
+    Parameters
+    ----------
+    views_of : callable
+        Returns the views, with all lengthscales or with none shorter than a multiple of sqrt(D) standard deviations.
+    rows : splits.Shuffled
+    may_be_noise : bool
+        Whether held-out rows that are not predicted show that there is nothing but a smooth function and noise.
+    """
+    n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
+    views, is_small = views_of(), rows.is_small(n_rows)
+    effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].width >= MANY_COLUMNS else _USUAL
+    firsts = _smooth_ones(views, rows, n_rows, effort)
+    if is_small or max(first.density for first in firsts) >= _NOTHING:
+        return views, firsts, n_rows, effort
+    # More rows may show a function that few do not.
+    n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
+    firsts = _smooth_ones(views, rows, n_rows, effort)
+    # Along few columns a weak function may go up and down many times, and few rows are close to one another.
+    may_be_noise &= views[0].width > FEW_COLUMNS
+    if may_be_noise and _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
+        views, effort = views_of(_SMOOTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
+        firsts = _smooth_ones(views, rows, n_rows, effort)
+    return views, firsts, n_rows, effort
 
 
 def _at_more_rows(ranked, samples, n_iterations):
@@ -175,13 +188,13 @@ def _at_more_rows(ranked, samples, n_iterations):
     return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
-def _with_directions(view, parts, ranked, firsts, compared, n_iterations):
+def _with_directions(view, parts, ranked, firsts, compared, effort):
     """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
-    other, parts, first = turned.first(view, parts, best, n_iterations, compared)
+    other, parts, first = turned.first(view, parts, best, effort.iterations, compared)
     if other is None:
         return ranked
-    found = _ranked(other, parts, [first], compared, None, n_iterations, [])[0]
+    found = _ranked(other, parts, [first], compared, None, effort, [])[0]
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
@@ -251,11 +264,13 @@ def _best_view(firsts, further):
     return index, further if index == 0 else []
 
 
-def _ranked(view, parts, firsts, compared, few, n_iterations, further):
-    """The candidates of all kernels, best first; ``firsts`` have the first kernel."""
+def _ranked(view, parts, firsts, compared, few, effort, further):
+    """The candidates of all kernels, best first; only of the first kernel, in ``firsts``, if it predicts nothing."""
+    if not effort.predicts:
+        return sorted([*firsts, *further], key=lambda each: -each.density)
     makes = CANDIDATES[1:] if few is None else [OF_FEW_POINTS.get(make, make) for make in CANDIDATES[1:]]
     pairs = [(make, first) for first in firsts for make in makes if _suits(make, view.n_columns)]
-    others = threads.for_each(lambda pair: _like(view, parts, *pair, n_iterations), pairs)
+    others = threads.for_each(lambda pair: _like(view, parts, *pair, effort.iterations), pairs)
     others = [*further, *(compared(view, each) for each in others)]
     return sorted([*firsts, *others], key=lambda each: -each.density)
 
