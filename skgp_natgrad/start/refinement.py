@@ -6,11 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._backend import threads
+from .._backend.flat import flat
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
 from .view import View
 
+# The noise at which the search begins anew, as a share of the targets' variance, and how many times as many iterations
+# it has then.
+_NOISE, _LONGER = 0.05, 2
 # Iterations, and the deviation that ties the lengthscales, of `fitted_kernel`.
 _ITERATIONS, _TIE = 20, 1.0
 
@@ -47,15 +52,21 @@ class Found(NamedTuple):
     by_neighbours: Densities | None = None
 
 
-def refined(view, candidate, rows, n_iterations):
-    """The `Found` of a candidate at the maximum of the evidence of more rows."""
+def refined(view, candidate, rows, n_iterations, anew=True):
+    """The `Found` of a candidate at the maximum of the evidence of more rows.
+
+    The search goes on from where few rows have led it, and begins ``anew`` from common lengthscales: few rows may have
+    led it to a lower maximum.
+    """
     make, tie, (best, *_), density = candidate
-    _, bounds, prior = view.start(make, view.longest, best.hyperparameters.noise, tie)
+    start, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
+    starts = [(best.hyperparameters, n_iterations), *([(start, _LONGER * n_iterations)] if anew else [])]
     # In a small table some rows are held out while kernels are compared; here all rows may be used.
     rows = view.turn(rows)
-    found = evidence.maximise(best.hyperparameters, bounds, rows, n_iterations, prior)
-    if np.isfinite(found.evidence):
-        best = found
+    found = threads.for_each(lambda each: evidence.maximise(each[0], bounds, rows, each[1], prior), starts)
+    found = [each for each in found if np.isfinite(each.evidence)]
+    if found:
+        best = max(found, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
     kernel, noise = best.hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
@@ -88,4 +99,4 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     rows, view = Shuffled(*in_random_order(table, random_state)), View(table)
     start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
     candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
-    return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS)
+    return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS, anew=False)
