@@ -74,10 +74,8 @@ def parse_arguments(argv=None):
 
 
 # Kernels that a user might give.
-_GIVEN = {f"matern{k}2": functools.partial(Matern, nu=k / 2.0) for k in (1, 3, 5)} | {
-    "rbf": RBF,
-    "laplacian": Laplacian,
-}
+_GIVEN = {f"matern{k}2": functools.partial(Matern, nu=k / 2.0) for k in (1, 3, 5)}
+_GIVEN |= {"rbf": RBF, "laplacian": Laplacian}
 
 
 def _one_kernel(n_columns, name="matern52"):

@@ -26,7 +26,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
 from .evidence import LOG_2PI, Best, Hyperparameters, minimised
-from .neighbours import covariances, known_noise, nearest, of_neighbours
+from .neighbours import covariances, nearest, of_neighbours
 from .restarts import distinct, places
 
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back. With 100 an evaluation of
@@ -59,7 +59,8 @@ class Rows(NamedTuple):
         weight = np.where(table.weight > 0.0, table.weight, 1.0)
         y = np.moveaxis(table.y[:, near], 0, -1)
         of_near = np.where(near >= 0, weight[near], 1.0 / ABSENT)
-        known = known_noise(table)
+        # Known variances are those of a single target.
+        (known,) = np.zeros((1, len(table.X))) if table.known is None else table.known
         x, X, of_rows = table.X[index], table.X[near], table.y[:, index].T
         return cls(x, X, of_rows, y, weight[index], of_near, known[index], known[near])
 

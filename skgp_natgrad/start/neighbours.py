@@ -21,6 +21,7 @@ from .._backend.repeated import groups
 from .._backend.rows import filled_up
 from ..neighbours.conditional import moments
 from ..neighbours.nearest import smallest
+from .evidence import noise_variance
 
 # Most measurements that are predicted, and most targets at a time.
 _VALUES = 1500
@@ -113,7 +114,7 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
-    noise = np.exp(hyperparameters.noise) + known_noise(table)[judges.index]
+    noise = noise_variance(hyperparameters.noise, table.rows(judges.index))
     # Rounding may make a latent variance negative.
     deviations = np.sqrt(np.maximum(variances, 0.0) + noise)[:, None]
     errors = table.y[:, judges.index].T - means
@@ -175,13 +176,7 @@ def nearest(hyperparameters, table, judges, n_neighbours):
 
 def _noise(hyperparameters, table):
     """The noise variances (N,) of a table; arbitrary for rows without weight."""
-    return (np.exp(hyperparameters.noise) + known_noise(table)) / np.where(table.weight > 0.0, table.weight, 1.0)
-
-
-def known_noise(table):
-    """The known noise variances (N,) of the one target of a table; zeros where none are known."""
-    (known,) = np.zeros((1, len(table.X))) if table.known is None else table.known
-    return known
+    return noise_variance(hyperparameters.noise, table) / np.where(table.weight > 0.0, table.weight, 1.0)
 
 
 @wide_jit
