@@ -1,10 +1,12 @@
 """Mean functions: known ones are offsets, fitted ones leave their residuals to the process, and all extrapolate."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -15,7 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad._backend import processes
-from skgp_natgrad.estimators.rows import out_of_fold
+from skgp_natgrad.estimators.rows import linear_mean, out_of_fold
 from skgp_natgrad.likelihoods import Gaussian
 
 RNG = np.random.default_rng(6)
@@ -67,11 +69,11 @@ def test_a_function_is_an_offset(known):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_linear_mean_leaves_its_residuals_to_the_process(weighted, linear):
+def test_a_linear_mean_leaves_its_errors_at_rows_left_out_to_the_process(weighted, linear):
     weight = np.where(np.arange(40) < 30, 1.0, 3.0) if weighted else None
     line = LinearRegression().fit(X, Y, sample_weight=weight)
     alpha = 0.01 if weight is None else 0.01 / weight
-    exact = GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None).fit(X, Y - line.predict(X))
+    exact = GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None).fit(X, Y - without_its_own(X, Y, weight))
     mean, std = exact.predict(NEW, return_std=True)
     found = linear if weight is None else regressor("linear").fit(X, Y, sample_weight=weight)
     got = found.predict(NEW, return_std=True)
@@ -79,6 +81,62 @@ def test_a_linear_mean_leaves_its_residuals_to_the_process(weighted, linear):
     assert_allclose(got[1], np.sqrt(std**2 + 0.01), rtol=1e-5)
     assert_allclose(found.predict(NEW[6:7]), line.predict(NEW[6:7]))
     assert found.mean_function_[0].coef_ == pytest.approx(line.coef_)
+
+
+def without_its_own(rows, y, weight=None):
+    """What a linear regression predicts at each row that was fitted to the rows of other X."""
+    found = np.empty(len(rows))
+    for k, row in enumerate(rows):
+        rest = (rows != row).any(1)
+        line = LinearRegression().fit(rows[rest], y[rest], None if weight is None else weight[rest])
+        found[k] = line.predict(row[None])[0]
+    return found
+
+
+def _of_shape(n_rows, n_columns):
+    return np.random.default_rng(n_rows).normal(size=(n_rows, n_columns))
+
+
+SHAPES = {
+    "few columns": _of_shape(20, 3),
+    "as many columns": _of_shape(10, 10),
+    "one row more": _of_shape(11, 10),
+    "more columns": _of_shape(12, 30),
+    "collinear": _of_shape(9, 2) @ [[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]],
+    "a row that decides alone": np.column_stack([_of_shape(15, 2), np.arange(15) == 5]),
+    "repeated": np.vstack([_of_shape(15, 6), _of_shape(15, 6)[:9]]),
+    "a constant column": np.column_stack([_of_shape(8, 1), np.full(8, 7.0)]),
+    "units": _of_shape(15, 4) * [1e6, 1.0, 1e-3, 10.0] + [1e7, 0.0, 5.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", SHAPES.values(), ids=SHAPES)
+def test_errors_of_a_linear_mean_are_those_of_regressions_without_the_row(rows, weighted):
+    rng = np.random.default_rng(3)
+    y, weight = rows[:, 0] + rng.normal(size=len(rows)), rng.uniform(0.3, 2.0, len(rows)) if weighted else None
+    expected = without_its_own(rows, y, weight)
+    assert_allclose(linear_mean.left_out(rows, y, weight), expected, rtol=1e-7, atol=1e-9 * np.abs(y).max())
+
+
+def coverage(mean_function, n_rows, n_columns, n_draws):
+    """That of intervals of 90 %, where the first of many columns counts, beside noise of deviation .5."""
+    found = []
+    for seed in range(n_draws):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(n_rows + 300, n_columns))
+        y = rows[:, 0] + 0.5 * rng.normal(size=len(rows))
+        model = NGDSVGPRegressor(mean_function=mean_function, random_state=seed)
+        mean, std = model.fit(rows[:n_rows], y[:n_rows]).predict(rows[n_rows:], return_std=True)
+        found.append(np.mean(np.abs(y[n_rows:] - mean) < norm.ppf(0.95) * std))
+    return np.mean(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(50, 60), (200, 150), (40, 30), (100, 60), (30, 10), (12, 30), (300, 3)])
+def test_intervals_around_a_linear_mean_cover_at_every_shape(shape):
+    """Residuals at its own rows are next to nothing where there are many columns."""
+    assert 0.85 < coverage("linear", *shape, 10 if shape[0] < 100 else 4) < 0.97
 
 
 def test_gradients_contain_the_slope_of_the_mean(linear, known):
@@ -238,8 +296,35 @@ def test_residuals_are_those_of_copies_that_have_not_seen_the_row():
     assert_allclose(found.predict(NEW), plain.predict(NEW, offset=at), rtol=1e-12)
 
 
-def test_of_next_to_no_rows_none_is_left_out():
-    found = regressor(Ridge()).fit(X[:4], Y[:4])
-    line = Ridge().fit(X[:4], Y[:4])
-    plain = regressor(None).fit(X[:4], Y[:4], offset=line.predict(X[:4]))
-    assert_array_equal(found.predict(NEW), plain.predict(NEW, offset=line.predict(NEW)))
+@pytest.mark.parametrize("mean_function", ["linear", Ridge(), DecisionTreeRegressor()], ids=str)
+def test_of_too_few_rows_none_can_be_left_out(mean_function):
+    """Then there is no mean function, and the model is the same without one; copies of a row are one."""
+    rows, y = np.repeat(X[:4], 2, axis=0), np.repeat(Y[:4], 2)
+    with pytest.warns(UserWarning, match="was not fitted, and is zero: that needs 5 rows of different X"):
+        found = regressor(mean_function).fit(rows, y)
+    plain = regressor(None).fit(rows, y)
+    assert_allclose(found.predict(NEW, return_std=True), plain.predict(NEW, return_std=True), rtol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        regressor(mean_function).fit(X[:5], Y[:5])
+
+
+def test_an_output_of_too_few_values_has_no_mean_function():
+    y = np.column_stack([Y, np.where(np.arange(40) < 4, -Y, np.nan)])
+    with pytest.warns(UserWarning, match="was not fitted, and is zero"):
+        found = regressor("linear", missing_targets="ignore").fit(X, y)
+    plain = regressor(None, missing_targets="ignore").fit(X, y)
+    assert_allclose(found.predict(NEW)[:, 1], plain.predict(NEW)[:, 1], rtol=1e-9, atol=1e-12)
+    assert found.mean_function_[0].coef_ == pytest.approx(LinearRegression().fit(X, Y).coef_)
+
+
+@pytest.mark.slow
+def test_a_stream_that_begins_with_few_rows_goes_on_without():
+    options = {"solver": "ngd", "n_inducing": 10, "max_iter": 3}
+    with pytest.warns(UserWarning, match="was not fitted, and is zero"):
+        found = regressor("linear", **options).partial_fit(X[:4], Y[:4])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "mean_function")
+        found.partial_fit(X[4:], Y[4:])
+    plain = regressor(None, **options).partial_fit(X[:4], Y[:4]).partial_fit(X[4:], Y[4:])
+    assert_allclose(found.predict(NEW), plain.predict(NEW), rtol=1e-9)

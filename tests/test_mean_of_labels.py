@@ -285,3 +285,13 @@ def test_more_labels_are_held_out_for_the_weight_of_a_mean_function():
     assert_array_equal(three[0].index, one.index)
     index = np.concatenate([part.index for part in three])
     assert len(np.unique(index)) == len(index) == 1200
+
+
+@pytest.mark.parametrize("mean_function", [pytest.param("linear", marks=pytest.mark.slow), KNeighborsClassifier(1)])
+def test_where_all_labels_are_rare_there_is_no_mean_function(mean_function):
+    """None of the rows can be predicted by a copy that has not seen it."""
+    rows, labels = X[:8], np.arange(8) % 2
+    with pytest.warns(UserWarning, match="was not fitted, and is zero: that needs 5 rows of different X"):
+        found = classifier(mean_function).fit(rows, labels)
+    assert found.mean_function_ is None
+    assert_array_equal(found.predict_proba(NEW), classifier(None).fit(rows, labels).predict_proba(NEW))

@@ -71,8 +71,9 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
         frame the columns of ``encoding_``), returns one value for each row, or for each row and output, in the units of
         y (if the likelihood has a link, on the scale of :meth:`predict_latent`). A regressor of scikit-learn is fitted
         to each output, and the process to the residuals of its out-of-fold predictions (five folds): one that memorises
-        its rows leaves the errors that it makes at new ones. "linear" is a linear regression, and leaves its own
-        residuals. :meth:`predict_latent` does not include it.
+        its rows leaves the errors that it makes at new ones. "linear" is a linear regression, and leaves those of
+        regressions without the row, also where there are more columns than rows. With fewer than five different rows
+        none is fitted. :meth:`predict_latent` does not include it.
     n_neighbors : int or "auto", default="auto"
         Rows from which each row is predicted, instead of the inducing points: the nearest ones in units of the kernel's
         lengthscales, with ``solver="evidence"`` and ``likelihood="gaussian"``. A few hundred tell nearly all of a row
@@ -128,9 +129,10 @@ class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
         log probabilities (with two classes their latent value), times a weight, are added to the latent functions.
         The weight and the factors of ``calibrate`` are found together, on held-out labels: a model that tells them
         nothing has the weight zero (``mean_weight_``). What it says of the rows of the fit is predicted out of fold
-        (five folds); then it is fitted to all rows. "linear" is a logistic regression. A function of X (n_samples,
-        n_features), in the units of X (of a data frame the columns of ``encoding_``), returns values on the scale of
-        :meth:`predict_latent`, which does not include them. Needs ``calibrate``, and all rows in memory.
+        (five folds); then it is fitted to all rows. Where no label has five different rows there is none. "linear" is a
+        logistic regression. A function of X (n_samples, n_features), in the units of X (of a data frame the columns of
+        ``encoding_``), returns values on the scale of :meth:`predict_latent`, which does not include them. Needs
+        ``calibrate``, and all rows in memory.
     """
 
     likelihood: str | Likelihood = argument(default="auto", check=None)

@@ -1,7 +1,7 @@
 """The mean function of a regressor: known, or fitted to y before the Gaussian process, which learns the residuals.
 
-It is added to the offset of the latent functions, so no other module needs to know of it. A regressor that was given
-leaves the residuals of its out-of-fold predictions, which are like those of new rows.
+It is added to the offset of the latent functions, so no other module needs to know of it. A fitted one leaves its
+errors at rows that it has not seen, which are like those of new rows.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import functools
 from inspect import signature
 
 import numpy as np
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 
 from ..._backend import processes
 from ..._backend.rows import Mapped
 from ..arguments.task import likelihood_of
-from . import encoding, inputs, out_of_fold
+from . import encoding, inputs, linear_mean, out_of_fold
 
 # Of the central difference: the step at which rounding and curvature are alike, relative to the values.
 _STEP = np.finfo(float).eps ** (1.0 / 3.0)
@@ -24,7 +25,7 @@ _STEP = np.finfo(float).eps ** (1.0 / 3.0)
 def of_fit(estimator, X, y, weight, offset, goes_on):
     """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has.
 
-    And the offset with the mean function at the rows: out of fold, where a regressor was given.
+    And the offset with the mean function at the rows, each predicted from others where it is fitted.
     """
     given = estimator.mean_function
     known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
@@ -70,18 +71,38 @@ def check_rows(estimator, X):
 
 
 def _of_target(given, X, y, weight, random_state):
-    """A regressor fitted to one target where it was observed, and the mean function (N,) at the rows."""
+    """A regressor fitted to one target where it was observed, and the mean function (N,) at the rows.
+
+    With so few rows that none can be left out it is zero: no error at new rows is known.
+    """
     used = np.isfinite(y) if weight is None else np.isfinite(y) & (weight > 0.0)
     inputs.refuse_unseen(np.array([used.any()]))
-    fit = functools.partial(out_of_fold.fitted_copy, LinearRegression() if isinstance(given, str) else given)
     rows = X[used], y[used], None if weight is None else weight[used]
+    if not out_of_fold.are_enough(rows[0]):
+        return DummyRegressor(strategy="constant", constant=0.0).fit(*rows[:2]), np.zeros(len(X))
+    fit = functools.partial(out_of_fold.fitted_copy, LinearRegression() if isinstance(given, str) else given)
     fitted = fit(*rows)
     found = _predicted(fitted, X)
-    if not isinstance(given, str):
-        apart = out_of_fold.predictions(fit, _predicted, (), *rows, np.zeros(len(rows[0])), random_state)
-        # Of next to no rows none is left out.
-        found[used] = np.where(np.isnan(apart), found[used], apart)
+    found[used] = (
+        linear_mean.left_out(*rows)
+        if isinstance(given, str)
+        else out_of_fold.predictions(fit, _predicted, (), *rows, np.zeros(len(rows[0])), random_state)
+    )
     return fitted, found
+
+
+def told(estimator):
+    """The warning, if any, that there were too few rows for a regressor or classifier which was to be fitted."""
+    given, found = estimator.mean_function, getattr(estimator, "mean_function_", None)
+    fitted = found if isinstance(found, list) else [found]
+    lacks = any(each is None or isinstance(each, DummyRegressor) for each in fitted)
+    if not (_is_to_be_fitted(given) and lacks) or isinstance(given, DummyRegressor):
+        return {}
+    return {
+        "too few rows": f"mean_function={given!r} was not fitted, and is zero: that needs {out_of_fold.FOLDS} rows of "
+        "different X (with several outputs of each, with labels of one label), so that errors at rows which it has not "
+        "seen are known. Give more rows, a function of X, or mean_function=None."
+    }
 
 
 def _predicted(regressor, X):

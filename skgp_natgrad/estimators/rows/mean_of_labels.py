@@ -25,6 +25,8 @@ _ITERATIONS = 1000
 def of_fit(estimator, X, y, classes, weight, goes_on):
     """The fitted attributes of the mean function, and its latent values (N, K) at the rows, or None.
 
+    There is none if all labels are rare, either.
+
     Parameters
     ----------
     estimator : NGDSVGPClassifier
@@ -58,6 +60,8 @@ def of_fit(estimator, X, y, classes, weight, goes_on):
         found, n_rows = fit(X[used], y[used], weight[used]), int(used.sum())
         p = np.zeros((len(X), len(classes)))
         p[used] = _out_of_fold(fit, X[used], y[used], classes, weight[used], estimator.random_state)
+        if not p.any():
+            return {"mean_function_": None}, None
         at_rows = _latents_of(p, n_rows, likelihood)
     return {"mean_function_": found, "_rows_of_mean": n_rows}, at_rows
 
@@ -104,9 +108,14 @@ def _line(X, y, weight=None):
 
 
 def _out_of_fold(fit, X, y, classes, weight, random_state):
-    """Probabilities (N, C) of copies; the frequencies of the classes for rows of labels that are too rare for that."""
+    """Probabilities (N, C) of copies; the frequencies of the classes for rows of labels that are too rare for that.
+
+    Zero if all labels are.
+    """
     predict = functools.partial(_probabilities, classes=classes)
     p = out_of_fold.predictions(fit, predict, (len(classes),), X, y, weight, y, random_state)
+    if np.isnan(p).all():
+        return 0.0
     frequencies = np.bincount(positions(classes, y), weights=weight, minlength=len(classes))
     return np.where(np.isnan(p), frequencies / frequencies.sum(), p)
 

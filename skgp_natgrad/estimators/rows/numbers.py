@@ -216,15 +216,16 @@ def told_of_kinds(estimator, fit):
             "one row": "The fit has a single row (equal rows count as one). One row does not tell how y varies with X, "
             "or how large the noise is: the predicted deviations mean nothing. Give more rows."
         }
+    found = mean_function.told(estimator) if fit.previous is None else {}
     if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
-        return {}
+        return found
     y = fit.scales.y.backward(fit.some.sample.y.T)
     y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y), axis=0), 0.0, y)
-    found = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
-    which = " (output {})" if len(found) > 1 else ""
-    return {
+    kinds = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
+    which = " (output {})" if len(kinds) > 1 else ""
+    return found | {
         (k, looks): f"y{which.format(k)} {looks}; Gaussian noise also gives density to values that y cannot take."
-        for k, looks in found
+        for k, looks in kinds
         if looks is not None
     }
 

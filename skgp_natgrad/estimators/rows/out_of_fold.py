@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 from ..._backend.repeated import groups
 
 # As many as scikit-learn's cross-validation has by default.
-_FOLDS = 5
+FOLDS = 5
 
 
 def fitted_copy(model, X, y, weight=None):
@@ -26,6 +26,11 @@ def fitted_copy(model, X, y, weight=None):
             "fit has this argument, or a function of X."
         )
     return clone(model).fit(X, y, **({"sample_weight": weight} if weighs and takes else {}))
+
+
+def are_enough(X):
+    """Whether the rows of X (N, D) that differ are as many as parts."""
+    return groups(X).max() + 1 >= FOLDS
 
 
 def predictions(fit, predict, shape, X, y, weight, labels, random_state):
@@ -62,7 +67,7 @@ def parts_of(X, labels, random_state):
     order = random_state.permutation(len(first))
     order = order[np.argsort(label[order], kind="stable")]
     part = np.empty(len(first), int)
-    part[order] = np.arange(len(first)) % _FOLDS
+    part[order] = np.arange(len(first)) % FOLDS
     _, of_label, counts = np.unique(label, return_inverse=True, return_counts=True)
-    part[counts[of_label] < _FOLDS] = -1
+    part[counts[of_label] < FOLDS] = -1
     return part[group]
