@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import (
@@ -159,6 +160,118 @@ def test_another_format_is_refused(regressor, tmp_path, monkeypatch):
         regressor.export(tmp_path / "model.npz")
     with pytest.raises(ValueError, match="format 0"):
         skgp_predictor.load(tmp_path / "model.npz")
+
+
+@pytest.fixture(scope="module")
+def of_frame(tmp_path_factory):
+    """A model of a data frame with names, and its exported predictor."""
+    frame = pd.DataFrame(X[:30], columns=["age", "height", "weight"])
+    model = NGDSVGPRegressor(RBF(), n_inducing=9, **GIVEN).fit(frame, Y[:30])
+    path = tmp_path_factory.mktemp("frame") / "model.npz"
+    model.export(path)
+    return model, skgp_predictor.load(path), frame
+
+
+def rows_of(frame):
+    return {
+        "another order": frame[["height", "age", "weight"]],
+        "another name": frame.rename(columns={"age": "years"}),
+        "other names": frame.rename(columns=str.upper),
+        "a column more": frame.assign(more=1.0),
+        "a column less": frame[["age", "height"]],
+        "a name twice": frame.rename(columns={"age": "height"}),
+        "text": frame.astype(str),
+        "text in one column": frame.assign(age="3"),
+        "dates": frame.assign(age=pd.Timestamp("2020-01-01")),
+        "durations": frame.astype("timedelta64[s]").to_numpy(),
+        "an array of text": frame.to_numpy().astype(str),
+        "a list of text": frame.astype(str).to_numpy().tolist(),
+        "complex": frame.to_numpy() + 1j,
+        "complex objects": (frame.to_numpy() + 1j).astype(object),
+        "masked": np.ma.masked_greater(frame.to_numpy(), 0.5),
+        "one row": frame.to_numpy()[0],
+        "three axes": frame.to_numpy()[None],
+        "ragged": [[1.0, 2.0, 3.0], [1.0]],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names", "ignore:The table of the fit has names")
+@pytest.mark.parametrize("name", rows_of(pd.DataFrame({"age": [1.0], "height": [1.0], "weight": [1.0]})))
+def test_what_the_estimator_refuses_is_refused(of_frame, name):
+    model, predictor, frame = of_frame
+    for predict in (model.predict, predictor.predict):
+        with pytest.raises((ValueError, TypeError)):
+            predict(rows_of(frame)[name])
+
+
+def test_what_the_estimator_takes_is_taken(of_frame):
+    model, predictor, frame = of_frame
+    for rows in (frame, frame.astype("Float64"), frame.astype(object), frame.round().astype(int), frame.astype("f4")):
+        assert_allclose(predictor.predict(rows), model.predict(rows), rtol=1e-10)
+    with pytest.warns(UserWarning, match="names of columns, and X has none"):
+        assert_allclose(predictor.predict(frame.to_numpy()), predictor.predict(frame), rtol=1e-12)
+    unmasked = np.ma.masked_array(frame.to_numpy(), mask=False)
+    with pytest.warns(UserWarning, match="X has none"):
+        assert_allclose(predictor.predict(unmasked.tolist()), predictor.predict(frame), rtol=1e-12)
+
+
+def test_messages_name_the_columns_and_the_values(of_frame, regressor, tmp_path):
+    _, predictor, frame = of_frame
+    of_frames = rows_of(frame) | {"categories": frame.assign(age=pd.Categorical(["1"] * len(frame)))}
+    messages = {
+        "another order": "column 0 is 'height', and was 'age'; give the columns in the order of the fit",
+        "another name": "it lacks 'age' and it holds 'years'",
+        "text in one column": r"X\[0, 0\]='3' is not a number",
+        "categories": r"X\[0, 0\]='1' is not a number",
+    }
+    for name, message in messages.items():
+        with pytest.raises(ValueError, match=message):
+            predictor.predict(of_frames[name])
+    regressor.export(tmp_path / "model.npz")
+    with pytest.warns(UserWarning, match="X has names of columns, and the table of the fit has none"):
+        skgp_predictor.load(tmp_path / "model.npz").predict(frame)
+
+
+def of_text(path):
+    path.write_text("model")
+
+
+def of_one_array(path):
+    with open(path, "wb") as file:
+        np.save(file, X)
+
+
+def of_another_program(path):
+    np.savez(path, X=X, y=Y)
+
+
+def of_another_description(path):
+    np.savez(path, about=np.array("a table of 2020"), X=X)
+
+
+def of_objects(path):
+    np.savez(path, about=np.array([{}], dtype=object))
+
+
+def of_nothing(path):
+    path.write_bytes(b"")
+
+
+def of_half(path):
+    fitted("plain").export(path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [of_text, of_one_array, of_another_program, of_another_description, of_objects, of_nothing, of_half],
+)
+def test_a_file_of_others_is_told_what_it_is(write, tmp_path):
+    write(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="is no model that the method export of an estimator of skgp_natgrad has"):
+        skgp_predictor.load(tmp_path / "model.npz")
+    with pytest.raises(FileNotFoundError):
+        skgp_predictor.load(tmp_path / "another.npz")
 
 
 class OfMyOwn(RBF):

@@ -45,8 +45,8 @@ class Exportable:
         """Write the fitted model for programs that predict by NumPy alone, without this package and JAX.
 
         Beside the file, ``skgp_predictor.py`` is written: a module whose ``load(path)`` returns a model with `predict`
-        and, of classifiers, ``predict_proba``. It takes arrays of numbers, with columns in the order of the fit (it
-        knows no names), and predicts the same numbers up to rounding.
+        and, of classifiers, ``predict_proba``. It takes tables of numbers, and predicts the same numbers up to
+        rounding. Of a data frame it refuses other columns, or another order, than those of the fit.
 
         Parameters
         ----------
@@ -100,6 +100,7 @@ def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[st
     about = {
         "format": skgp_predictor.FORMAT,
         "n_features": estimator.n_features_in_,
+        "feature_names": list(map(str, getattr(estimator, "feature_names_in_", ()))),
         "kernels": [_plain(kernel, estimator.n_features_in_) for kernel in model.kernels],
     }
     with_variance = return_std or classes is not None

@@ -13,11 +13,14 @@ numbers up to rounding.
 from __future__ import annotations
 
 import json
+import warnings
+import zipfile
+import zlib
 
 import numpy as np
 
 # Raise it with every change of what a file holds.
-FORMAT = 1
+FORMAT = 2
 # Numbers in a block of differences between rows and points.
 _BLOCK = 2**20
 # Rows of a triangular matrix, about, that are multiplied at once, without most of its zeros.
@@ -41,17 +44,32 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file has another format than this module reads.
+        If the file was not written by ``export``, is damaged, or has another format than this module reads.
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    about = json.loads(str(arrays.pop("about")))
-    if about["format"] != FORMAT:
+    try:
+        arrays = _arrays(path)
+        about = json.loads(str(arrays.pop("about")))
+        number = about["format"]
+    except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} has format {about['format']}, and this skgp_predictor.py reads format {FORMAT}; use the file that "
-            "was written beside the model."
+            f"{path} is no model that the method export of an estimator of skgp_natgrad has written, or it is damaged "
+            f"({type(error).__name__}: {error}); export the model again."
+        ) from error
+    if number != FORMAT:
+        raise ValueError(
+            f"{path} has format {number}, and this skgp_predictor.py reads format {FORMAT}; use the file that was "
+            "written beside the model."
         )
     return (Classifier if "link" in about else Regressor)(about, arrays)
+
+
+def _arrays(path):
+    """The arrays of a file by their names."""
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise ValueError("it holds a single array")
+    with found:
+        return {name: found[name] for name in found.files}
 
 
 class _Model:
@@ -65,7 +83,8 @@ class _Model:
 
     def _scaled(self, X):
         """Rows in the units of the kernels."""
-        X = np.asarray(X, dtype=float)
+        _check_names(X, self.about["feature_names"])
+        X = _numbers(X)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
         if not np.all(np.isfinite(X)):
@@ -74,6 +93,48 @@ class _Model:
         if not np.all(np.isfinite(X)):
             raise ValueError("X holds values so far from the training data that they overflow; leave these rows out.")
         return X
+
+
+def _check_names(X, expected):
+    """Refuse a table with other columns than those of the fit, or in another order, if both have names."""
+    given = getattr(X, "column_names", getattr(X, "columns", ()))
+    given = list(given) if all(isinstance(name, str) for name in given) else []
+    if not expected or not given:
+        if expected or given:
+            here, there = ("X", "the table of the fit") if given else ("The table of the fit", "X")
+            text = f"{here} has names of columns, and {there} has none: the columns are taken in their order."
+            warnings.warn(text, UserWarning, stacklevel=4)
+        return
+    if given == expected:
+        return
+    if sorted(given) == sorted(expected):
+        k = next(k for k, names in enumerate(zip(given, expected, strict=True)) if names[0] != names[1])
+        what = f"column {k} is {given[k]!r}, and was {expected[k]!r}; give the columns in the order of the fit"
+    else:
+        lists = {
+            "lacks": [name for name in expected if name not in given],
+            "holds": [name for name in given if name not in expected],
+        }
+        parts = [f"it {verb} {', '.join(map(repr, names))}" for verb, names in lists.items() if names]
+        what = f"{' and '.join(parts) or 'some are repeated'}; give {expected!r}"
+    raise ValueError(f"The columns of X must be those of the fit, in their order: {what}.")
+
+
+def _numbers(X):
+    """A table as an array of floats. NumPy alone would take text, dates and masked or complex values for numbers."""
+    if hasattr(X, "toarray"):
+        raise ValueError("X is sparse; give X.toarray().")
+    if np.ma.is_masked(X):
+        raise ValueError("X holds masked values; leave these rows out, or fill them in.")
+    found = np.asarray(X)
+    if found.dtype.kind in "biuf":
+        return found.astype(float, copy=False)
+    if found.dtype.kind != "O":
+        raise ValueError(f"X has the type {found.dtype}; give numbers.")
+    for place, value in np.ndenumerate(found):
+        if isinstance(value, (str, bytes)) or not np.isrealobj(value) or not hasattr(value, "__float__"):
+            raise ValueError(f"X[{', '.join(map(str, place))}]={value!r} is not a number.")
+    return found.astype(float)
 
 
 class Regressor(_Model):
