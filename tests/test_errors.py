@@ -2,14 +2,20 @@
 
 import warnings
 
-import jax
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    WhiteKernel,
+)
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
-from skgp_natgrad.kernels import from_sklearn
+from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
@@ -218,7 +224,7 @@ def test_errors_of_pairs_are_those_of_processes_without_both(rng):
 def test_models_of_few_rows_leave_rows_out_with_an_unknown_mean(rng):
     X, y, weight, ratio = rng.normal(size=(6, 1)), rng.normal(size=(1, 6)), rng.uniform(0.3, 1.0, size=6), np.log(0.4)
     K = Matern(1.0, nu=2.5)(X)
-    found = few_rows._Model.of(K, ratio, y, weight)
+    found = few_rows._Models(*(each[0] for each in few_rows._Models.of(K, np.array([ratio]), y, weight)))
     C = K + np.diag(0.4 / weight)
     for i in range(6):
         rest = np.setdiff1d(np.arange(6), [i])
@@ -248,26 +254,68 @@ def test_the_evidence_of_few_rows_by_quadrature(rng):
 
     models = [(Matern(length, nu=2.5)(X), ratio) for length, ratio in ((1.0, -1.0), (3.0, 0.5))]
     exact = [by_quadrature(*each) for each in models]
-    found = [few_rows._Model.of(*each, y[None], np.ones(3)).evidence for each in models]
+    found = [few_rows._Models.of(K, np.array([ratio]), y[None], np.ones(3)).evidence[0, 0] for K, ratio in models]
     assert found[1] - found[0] == pytest.approx(exact[1] - exact[0], abs=0.02)
 
 
-def test_what_few_rows_leave_open_belongs_to_the_process_that_is_kept(rng):
+@pytest.mark.parametrize("kernel", [None, RBF([1.0, 1.0]), 1.0 * Matern() + 1.0 * RBF([1.0, 2.0])], ids=repr)
+def test_what_few_rows_leave_open_belongs_to_the_process_that_is_kept(rng, kernel):
     """One row is predicted from all others by the average, whose variance is that of the process times the factor."""
     X, y = rng.normal(size=(9, 2)), rng.normal(size=9)
-    reg = NGDSVGPRegressor(random_state=0).fit(X, y)
+    reg = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
     scale, variance = reg._y_scale.scale[0], float(np.ravel(reg.likelihood_.variance)[0])
     inflation = float(np.exp(reg._dispersion.posterior.prior_mean[0, 0]))
     inside = reg._x_scale.forward(X)
     K = reg.kernel_(inside) + variance * np.eye(9)
-    log_kernel = jax.tree.map(np.log, from_sklearn(reg.kernel_, 2).value)
-    with jax.enable_x64(True):
-        model = few_rows._Model.of(np.asarray(few_rows._unit_covariance(log_kernel, 0.0, inside)[0]),
-                                   np.log(variance / np.mean(reg.kernel_.diag(inside))), (y[None] - y.mean()) / scale,
-                                   np.ones(9))  # fmt: skip
-    np.testing.assert_allclose(1.0 / np.diag(np.linalg.inv(K)), model.scale[0] * model.unit_variance, rtol=1e-6)
+    own = np.mean(reg.kernel_.diag(inside))
+    scales = None if kernel is None or not hasattr(kernel, "length_scale") else np.array([own])
+    given = np.log([variance / own]), (y[None] - y.mean()) / scale, np.ones(9), scales
+    model = few_rows._Models.of(reg.kernel_(inside) / own, *given)
+    np.testing.assert_allclose(1.0 / np.diag(np.linalg.inv(K)), model.scale[0] * model.unit_variance[0], rtol=1e-5)
     # More than the process says, and less than a hundred times as much.
     assert 1.0 < inflation < 100.0
+
+
+# Kernels of two columns, each with the value of its first hyperparameter that is given and stays.
+GIVEN = {
+    "anisotropic": 1.0 * RBF([1.0, 1.0]),
+    "isotropic": 1.0 * Matern(1.0, nu=2.5),
+    "alone": RBF([1.0, 1.0]),
+    "sum": 1.0 * RBF([1.0, 1.0]) + 1.0 * Matern([2.0, 2.0], nu=1.5),
+    "product": 1.0 * RBF([1.0, 1.0]) * Matern(1.0, nu=0.5),
+    "noise": 1.0 * RBF([1.0, 1.0]) + WhiteKernel(0.1),
+    "fixed lengthscale": 1.0 * Matern(2.0, "fixed"),
+    "fixed amplitude": ConstantKernel(2.0, "fixed") * Matern([1.0, 1.0]),
+    "line": 1.0 * DotProduct(),
+    "period": 1.0 * ExpSineSquared(1.0, 3.0) * RBF(2.0),
+    "one column": 1.0 * Columns(RBF(1.0), [1]) + 1.0 * RBF([1.0, 1.0], (0.5, 2.0)),
+}
+
+
+def of_two_columns(rng, n_rows, n_targets=1):
+    X = rng.uniform(-2.0, 2.0, size=(n_rows, 2))
+    slopes = rng.normal(size=(2, n_targets))
+    return X, np.squeeze(np.sin(X @ slopes) + 0.2 * rng.normal(size=(n_rows, n_targets)))
+
+
+@pytest.mark.parametrize("kernel", GIVEN.values(), ids=GIVEN)
+def test_given_kernels_of_few_rows_are_averaged_within_their_bounds(rng, kernel):
+    X, y = of_two_columns(rng, 7)
+    reg = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    assert reg.kernel_.bounds.shape == kernel.bounds.shape
+    assert np.all(reg.kernel_.theta >= kernel.bounds[:, 0] - 1e-9)
+    assert np.all(reg.kernel_.theta <= kernel.bounds[:, 1] + 1e-9)
+    assert reg.error_df_ == 6.0
+    lower, upper = reg.predict_interval(10.0 + X, coverage=0.9)
+    assert np.all(upper - lower > 0.5 * np.std(y))
+
+
+def test_hyperparameters_that_are_fixed_are_not_averaged(rng):
+    X, y = of_two_columns(rng, 8)
+    kernel = ConstantKernel(2.0, "fixed") * RBF([1.0, 2.0], "fixed") + WhiteKernel(0.3, "fixed")
+    reg = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    assert reg.kernel_ == kernel
+    assert reg._dispersion is None
 
 
 def coverage_of_few(n_rows, n_draws, function):
@@ -293,6 +341,19 @@ def test_intervals_of_few_rows_hold_what_they_say(n_rows):
 @pytest.mark.parametrize("n_rows", [2, 3, 8, 15])
 def test_intervals_of_few_rows_of_all_kinds(n_rows, function):
     assert 0.8 <= coverage_of_few(n_rows, 50, function) <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["anisotropic", "isotropic", "sum", "noise"])
+@pytest.mark.parametrize("n_rows", [6, 10, 25])
+def test_intervals_of_few_rows_under_given_kernels(n_rows, name):
+    held = []
+    for seed in range(40):
+        X, y = of_two_columns(np.random.default_rng(1000 * n_rows + seed), n_rows + 200)
+        reg = NGDSVGPRegressor(GIVEN[name], random_state=0).fit(X[:n_rows], y[:n_rows])
+        lower, upper = reg.predict_interval(X[n_rows:], coverage=0.9)
+        held.append(np.mean((lower <= y[n_rows:]) & (y[n_rows:] <= upper)))
+    assert 0.8 <= np.mean(held) <= 0.97
 
 
 @pytest.mark.slow

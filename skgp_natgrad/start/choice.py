@@ -222,7 +222,8 @@ def maximise_evidence(plan, table, random_state):
     whole = None if whole is None else targets.without_offset(whole, plan.likelihood)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
     shared = len(plan.kernels) == 1
-    kernels, variance = [], []
+    averages, few = few_rows.suits_given(plan, table), targets.without_offset(table, plan.likelihood)
+    kernels, variance, inflation = [], [], []
     for k, kernel in enumerate(plan.kernels):
         own = slice(None) if shared else slice(k, k + 1)
         logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(kernel, table.X.shape[1])]
@@ -237,12 +238,18 @@ def maximise_evidence(plan, table, random_state):
         if whole is not None:
             of_own = whole._replace(y=whole.y[own])
             start = _trained(starts, start, bounds, of_own, order, of_labels=False)
+        if averages:
+            average = few_rows.around(start, bounds, few._replace(y=few.y[own]))
+            start = start._replace(kernel=average.log_kernel)
+            inflation.append(average.inflation)
         kernels.append(_kernels.to_sklearn(kernel, jax.tree.map(np.exp, start.kernel)))
-        variance.append(np.full(n_targets if shared else 1, np.exp(start.noise)))
+        found = average.noise if averages else np.exp(start.noise)
+        variance.append(np.broadcast_to(found, n_targets if shared else 1))
     likelihood = plan.likelihood
     if not likelihood.fixed:
         likelihood = likelihood.fitted([np.clip(np.concatenate(variance), *np.exp(noise[1:]))])
-    return plan._replace(kernels=tuple(kernels), likelihood=likelihood)
+    left_open = few_rows.Open(np.concatenate(inflation), average.df) if averages else None
+    return plan._replace(kernels=tuple(kernels), likelihood=likelihood, averages=left_open)
 
 
 def _started_elsewhere(plan, table, random_state):

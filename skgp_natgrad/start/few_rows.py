@@ -8,6 +8,9 @@ integrated out in closed form, under their reference prior (O'Hagan 1978; Berger
     log p(y | K, r) = -1/2 log|C| - 1/2 log(1^T C^-1 1) - (n - 1) / 2 log(y^T P y) + const,   C = K + r I,
     P = C^-1 - C^-1 1 1^T C^-1 / (1^T C^-1 1)
 
+A given kernel has the same average around the hyperparameters of its largest evidence, within their bounds. Where its
+amplitude or the noise is fixed, the scale is known instead of integrated out.
+
 The process keeps the average logarithms. Averaged leave-one-out predictions have a larger variance than those of this
 process; the ratio becomes a factor of its variances. Errors are Student-t with n - 1 degrees of freedom.
 """
@@ -18,17 +21,19 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy import linalg, special, stats
+from scipy import special, stats
 
 from .. import kernels as _kernels
+from .._backend.flat import flat, rebuilt
 from .._backend.repeated import at_most_one, contradicted, n_observations
-from ..kernels.algebra import multiplied
+from ..kernels.algebra import multiplied, room
 from ..kernels.base import Kernel
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
 from . import covariances, targets
 from .candidates import matern52
 from .plan import Plan
+from .restarts import places
 from .view import View
 
 # Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
@@ -42,6 +47,7 @@ _RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(3.0), 3.0, 1.0
 _WORTH_A_SEARCH = 0.05
 # Fewest degrees of freedom of the errors; with fewer rows the quantile of this level is kept right by a factor.
 _FEWEST_DF, _LEVEL = 3.0, 0.95
+_TINY = np.finfo(float).tiny
 
 
 class Plain(NamedTuple):
@@ -65,8 +71,8 @@ class Averaged(NamedTuple):
     ----------
     log_kernel : Kernel
         The kernel of the average logarithms.
-    noise : float
-        The variance of the noise.
+    noise : ndarray of shape (T,)
+        The variances of the noise.
     inflation : ndarray of shape (T,)
         The variance of predictions averaged over the grid, as a multiple of their variance under the average kernel.
     df : float
@@ -83,10 +89,19 @@ class Averaged(NamedTuple):
 
 
 def suits(plan, table):
-    """Whether a table has few enough rows, complete targets, and a Gaussian likelihood with free noise and no prior."""
+    """Whether the default kernel is averaged: few rows with complete targets, and Gaussian noise that is open."""
+    return not targets.is_set(plan.likelihood) and _are_few(plan, table)
+
+
+def suits_given(plan, table):
+    """Whether given kernels are averaged: few rows with complete targets, whose errors calibrate the predictions."""
+    return plan.route.disperses(plan, table) and _are_few(plan, table)
+
+
+def _are_few(plan, table):
     if table.n_rows >= MOST or not plan.likelihood.conjugate or plan.hyperparameter_prior is not None:
         return False
-    if table.n_rows < 2 or table.per_target or table.y_is_constant or targets.is_set(plan.likelihood):
+    if table.n_rows < 2 or table.per_target or table.y_is_constant:
         return False
     # A row may stand for many observations.
     return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
@@ -135,7 +150,7 @@ def _with_averages(plan, kernel, table):
     rows = targets.without_offset(table, plan.likelihood)
     found = averaged(jax.tree.map(np.log, _kernels.from_sklearn(kernel, rows.X.shape[1]).value), rows)
     kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.log_kernel))
-    likelihood = targets.with_noise(plan.likelihood, np.full(table.n_targets, found.noise))
+    likelihood = targets.with_noise(plan.likelihood, found.noise)
     plan = plan._replace(kernels=(kernel,), likelihood=likelihood, averages=Open(found.inflation, found.df))
     return Plain(plan, found.density)
 
@@ -154,26 +169,77 @@ def averaged(log_kernel, table):
     -------
     averaged : Averaged
     """
+    lengths = jax.tree.map(lambda each: np.full(np.shape(each), np.ndim(each) > 0), log_kernel)
+    return _over(_FACTORS, lambda factor: _moved(log_kernel, lengths, factor), _RATIOS, lambda *_: None, table)
+
+
+def around(found, bounds, table):
+    """The `Averaged` of a table around the hyperparameters of largest evidence, within their bounds.
+
+    All free lengthscales have a common factor. The scale of all variances is integrated out if both the noise and the
+    kernel's are free; if one of them is given, it follows from their ratio.
+
+    Parameters
+    ----------
+    found : Hyperparameters
+    bounds : pair of Hyperparameters
+    table : Table
+        Without offsets; see `suits`.
+
+    Returns
+    -------
+    averaged : Averaged
+    """
+    (kernel, noise), (low, high) = found, bounds
+    lengths = _free_lengthscales(kernel, low.kernel, high.kernel, table.X.shape[1])
+    of_scale, of_noise = room(kernel, low.kernel, high.kernel), (float(low.noise), float(high.noise))
+    variance = float(np.log(np.mean(np.diag(covariances.covariance_of_rows(kernel, table.X)))))
+    least, most = of_noise[0] - variance - of_scale[1], of_noise[1] - variance - of_scale[0]
+
+    def moved(factor):
+        return jax.tree.map(np.clip, _moved(kernel, lengths, factor), low.kernel, high.kernel)
+
+    def scale(variance, ratios):
+        if of_scale[0] == of_scale[1]:
+            return np.full(len(ratios), variance)
+        return np.exp(noise - ratios) if of_noise[0] == of_noise[1] else None
+
+    factors = _FACTORS if any(np.any(each) for each in jax.tree.leaves(lengths)) else np.zeros(1)
+    average = _over(factors, moved, np.unique(np.clip(_RATIOS, least, most)), scale, table)
+    inside = jax.tree.map(np.clip, average.log_kernel, low.kernel, high.kernel)
+    return average._replace(log_kernel=inside, noise=np.clip(average.noise, *np.exp(of_noise)))
+
+
+def _over(factors, moved, ratios, scale_of, table):
+    """The `Averaged` over a grid of log factors of the lengthscales, and of log ratios of noise and kernel.
+
+    ``moved`` maps a factor to a kernel, and ``scale_of`` its variance and a ratio to the scale, or to None if that is
+    integrated out.
+    """
     y, weight = table.y, at_most_one(table.weight)
-    points = [(factor, ratio) for factor in _FACTORS for ratio in _RATIOS]
-    covariances = {factor: _unit_covariance(log_kernel, factor, table.X)[0] for factor in _FACTORS}
-    models = [_Model.of(covariances[factor], ratio, y, weight) for factor, ratio in points]
-    share = _shares(np.array(points), np.array([each.evidence for each in models]))
-    factor, ratio = share @ np.array(points)
-    covariance, variance = _unit_covariance(log_kernel, factor, table.X)
-    best = _Model.of(covariance, ratio, y, weight)
-    scale = float(best.scale.mean())
-    means, variances = np.array([each.mean for each in models]), np.array([each.variance for each in models])
-    mean = np.tensordot(share, means, 1)
-    total = np.tensordot(share, variances + (means - mean) ** 2, 1)
+    ratios = np.asarray(ratios)
+
+    def models(factor, ratios):
+        covariance, variance = _unit_covariance(moved(factor), table.X)
+        return _Models.of(covariance, ratios, y, weight, scale_of(variance, ratios)), variance
+
+    of_factors = [models(factor, ratios)[0] for factor in factors]
+    evidence, _, means, variances, _ = map(np.stack, zip(*of_factors, strict=True))
+    share = _shares(np.asarray(factors), ratios, evidence)
+    factor, ratio = share[..., 0].sum(1) @ factors, ratios @ share.sum(0)
+    # Each target has a ratio of its own.
+    best, variance = models(factor, ratio)
+    scale = float(np.mean(np.diag(best.scale)))
+    mean = (share[..., None] * means).sum((0, 1))
+    total = (share[..., None] * (variances + (means - mean) ** 2)).sum((0, 1))
     df = len(weight) - 1.0
     used = max(df, _FEWEST_DF)
     wider = stats.t.ppf(_LEVEL, df) / stats.t.ppf(_LEVEL, used)
     inflation = wider**2 * (total / (scale * best.unit_variance)).mean(-1)
-    moved = multiplied(_moved(log_kernel, factor), np.log(scale / variance))
+    kernel = multiplied(moved(factor), np.log(scale / variance))
     each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
-    density = float(np.average(special.logsumexp(each, 0, share[:, None, None]).mean(0), weights=weight))
-    return Averaged(moved, scale * float(np.exp(ratio)), inflation, used, density)
+    density = float(np.average(special.logsumexp(each, (0, 1), share[..., None]).mean(0), weights=weight))
+    return Averaged(kernel, scale * np.exp(ratio), inflation, used, density)
 
 
 def dispersion(plan, X):
@@ -194,50 +260,71 @@ def dispersion(plan, X):
     return Dispersion(plan.kernels[0], posterior, df * ones, np.inf * ones)
 
 
-def _shares(points, evidence):
-    """The weights of the points of the grid, which sum to one."""
-    away = (points - [0.0, _RATIO]) / [_DEVIATION_OF_FACTOR, _DEVIATION]
-    found = evidence - 0.5 * (away**2).sum(1)
-    found = np.exp(found - found.max())
-    return found / found.sum()
+def _shares(factors, ratios, evidence):
+    """The weights (F, R, T) of the grid, which sum to one for each target; targets have their factor in common."""
+    of_ratios = evidence - 0.5 * (((ratios - _RATIO) / _DEVIATION) ** 2)[:, None]
+    of_factors = special.logsumexp(of_ratios, 1).sum(1) - 0.5 * (factors / _DEVIATION_OF_FACTOR) ** 2
+    return special.softmax(of_ratios, 1) * special.softmax(of_factors)[:, None, None]
 
 
-def _moved(log_kernel, factor):
-    """The kernel with its lengthscales, the leaves that have an axis, times the exponential of ``factor``."""
-    return jax.tree.map(lambda each: each + factor if np.ndim(each) else each, log_kernel)
+def _moved(log_kernel, lengths, factor):
+    """The kernel with these lengthscales times the exponential of ``factor``."""
+    return jax.tree.map(lambda each, moves: each + factor * moves, log_kernel, lengths)
 
 
-def _unit_covariance(log_kernel, factor, X):
-    """The covariance of the rows under the moved kernel, divided by the mean variance; and that variance."""
-    found = covariances.covariance_of_rows(_moved(log_kernel, factor), X)
+def _free_lengthscales(log_kernel, low, high, n_columns):
+    """A kernel of the same form that says which values are lengthscales between different bounds."""
+    found = np.zeros(len(flat(log_kernel)), bool)
+    for _, name, place in places(log_kernel, np.arange(n_columns)):
+        if name == "length_scale":
+            found[place.at] = (flat(low) < flat(high))[place.at]
+    return rebuilt(found, log_kernel)
+
+
+def _unit_covariance(log_kernel, X):
+    """The covariance of the rows, divided by the mean variance; and that variance."""
+    found = covariances.covariance_of_rows(log_kernel, X)
     variance = float(np.mean(np.diag(found)))
     return found / variance, variance
 
 
-class _Model(NamedTuple):
-    """One point of the grid: its evidence, the scale of all variances (T,), and leave-one-out predictions.
+class _Models(NamedTuple):
+    """Points of the grid: evidence and scale of all variances (R, T) of each target, and leave-one-out predictions.
 
-    ``mean`` and ``variance`` are (T, n). ``unit_variance`` (n,) is for a scale of one and a known mean of y.
+    ``mean`` and ``variance`` are (R, T, n). ``unit_variance`` (R, n) is for a scale of one and a known mean of y.
     """
 
-    evidence: float
+    evidence: np.ndarray
     scale: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
     unit_variance: np.ndarray
 
     @classmethod
-    def of(cls, covariance, ratio, y, weight):
-        """The model of a covariance, a logarithm of the ratio of noise and kernel, and targets (T, n)."""
-        n = len(weight)
-        C = covariance + np.diag(np.exp(ratio) / weight)
-        factor = linalg.cholesky(C, lower=True)
-        inverse = linalg.cho_solve((factor, True), np.eye(n))
-        ones = inverse.sum(1)
-        P = inverse - np.outer(ones, ones) / ones.sum()
-        residual = y @ P
-        square = np.maximum((residual * y).sum(1), np.finfo(float).tiny)
-        scale = square / (n - 1)
-        each = -np.log(np.diag(factor)).sum() - 0.5 * np.log(ones.sum()) - 0.5 * (n - 1) * np.log(square)
-        own = np.maximum(np.diag(P), np.finfo(float).tiny)
-        return cls(each.sum(), scale, y - residual / own, scale[:, None] / own, 1.0 / np.diag(inverse))
+    def of(cls, covariance, ratios, y, weight, scale=None):
+        """The models of a covariance, logarithms of the ratio of noise and kernel (R,), and targets (T, n).
+
+        The scale of all variances is integrated out if it is not given, for each ratio.
+        """
+        n, root = len(weight), np.sqrt(weight)
+        values, vectors = np.linalg.eigh(root * covariance * root[:, None])
+        vectors *= root[:, None]
+        # The inverse of C for each ratio is vectors diag(inverse) vectors^T.
+        inverse = 1.0 / (np.maximum(values, 0.0) + np.exp(ratios)[:, None])
+        ones, of_y = vectors.sum(0), y @ vectors
+        total = inverse @ ones**2
+        of_ones = (inverse * ones) @ vectors.T
+        centre = (inverse * ones) @ of_y.T / total[:, None]
+        residual = (inverse[:, None] * (of_y - centre[..., None] * ones)) @ vectors.T
+        square = np.maximum((residual * y).sum(-1), _TINY)
+        log_det = -np.log(inverse).sum(1) - np.log(weight).sum()
+        if scale is None:
+            scale = square / (n - 1)
+            away = (n - 1) * np.log(square)
+        else:
+            scale = np.broadcast_to(np.reshape(scale, (-1, 1)), square.shape)
+            away = (n - 1) * np.log(scale) + square / scale
+        each = -0.5 * (log_det[:, None] + np.log(total)[:, None] + away)
+        diagonal = inverse @ (vectors**2).T
+        own = np.maximum(diagonal - of_ones**2 / total[:, None], _TINY)[:, None]
+        return cls(each, scale, y - residual / own, scale[..., None] / own, 1.0 / diagonal)
