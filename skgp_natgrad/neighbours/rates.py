@@ -10,6 +10,7 @@ from ..kernels.algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from ..kernels.columns import SelectedColumns
 from ..kernels.linear_transform import JaxLinearTransform
 from ..kernels.stationary import ExpSineSquared
+from ..kernels.tied import Tied
 
 
 def rates(kernel, n_columns):
@@ -90,6 +91,11 @@ def _(kernel: SelectedColumns, n_columns):
     squares = np.zeros(n_columns)
     squares[list(kernel.columns)] = selected
     return variance, squares
+
+
+@_parts.register
+def _(kernel: Tied, n_columns):
+    return _parts(kernel.spread(), n_columns)
 
 
 @_parts.register

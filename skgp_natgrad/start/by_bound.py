@@ -104,7 +104,7 @@ def maximised(plan, table, random_state):
 
 def plain(plan, table, random_state):
     """The plan with a Matern 5/2 that maximises the bound, or a wide one that predicts held-out rows better."""
-    view = View(table)
+    view = View(table, blocks=plan.blocks)
 
     def of_length(factor):
         kernel = view.to_sklearn(matern52, view.start(matern52, factor * view.longest, 0.0, np.inf)[0].kernel)

@@ -112,10 +112,10 @@ def iterations(make, usual):
 
 def seasonal(view):
     """One kernel with a season for each column of a `View` along which the targets show one."""
-    if view.width > FEW_COLUMNS:
+    if view.n_numbers > FEW_COLUMNS:
         return []
     table, found = view.table, []
-    for column in np.flatnonzero(view.varies):
+    for column in view.of_numbers:
         period = season(table.X[:, column], table.y, table.weight)
         if period is not None:
             found.append(WithSeason(period, int(column), view.width))

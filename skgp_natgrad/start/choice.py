@@ -128,6 +128,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             in_common_unit=in_common_unit,
             by_neighbours=route.compares_by_neighbours(plan, tables[0]),
             n_points=route.n_points(plan),
+            blocks=plan.blocks,
         )
     table = tables[index]
     if plain is not None:

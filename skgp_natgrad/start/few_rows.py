@@ -119,7 +119,7 @@ def plain(plan, table):
     -------
     plain : Plain
     """
-    view = View(table)
+    view = View(table, blocks=plan.blocks)
     start = view.start(matern52, view.longest, 0.0, np.inf)[0]
     kernel = targets.multiplied(view.to_sklearn(matern52, start.kernel), float(np.mean(targets.variances(plan, table))))
     return _with_averages(plan, kernel, table)

@@ -67,6 +67,9 @@ class Plan(NamedTuple):
     n_devices : int, "all" or None
         Devices that share the rows; None for one.
     settings : Settings
+    blocks : tuple of tuple of int
+        Columns of X that are no numbers: all those of a category, or one that tells where a number is missing. The
+        default kernel has one lengthscale for a category, and a random effect.
     n_restarts : int or "auto"
         Further starts of the search for the hyperparameters of given kernels: see `restarts.Starts`.
 
@@ -99,6 +102,7 @@ class Plan(NamedTuple):
     device: Device = "auto"
     n_devices: Devices = None
     settings: Settings = Settings()
+    blocks: tuple[tuple[int, ...], ...] = ()
     n_restarts: int | Literal["auto"] = "auto"
 
     @property

@@ -127,6 +127,19 @@ def fit_common_scale(scale):
     return scale._replace(scale=np.full_like(scale.scale, common))
 
 
+def in_blocks(scale, table, weight, blocks):
+    """The `Scale` with one divisor for the columns of each block, whose variances then sum to one.
+
+    The levels of a category keep equal distances, however rare some are.
+    """
+    if not blocks:
+        return scale
+    divisors = scale.scale.copy()
+    for block in map(list, blocks):
+        divisors[block] = np.linalg.norm(_moments(table[:, block], weight)[1]) or 1.0
+    return scale._replace(scale=divisors)
+
+
 def scale_from(name, mean, deviation, largest, heaviest, spans=None):
     """The `Scale` with this mean and deviation; ``largest`` value and ``heaviest`` weight are for the error."""
     with np.errstate(over="ignore"):
@@ -292,6 +305,17 @@ def fit_normal_scores(table, weight, spans=None):
     most = max(len(knots) for knots, _ in columns)
     knots, scores = (np.column_stack([filled_up(each, most) for each in part]) for part in zip(*columns, strict=True))
     return NormalScores(knots, scores, spans)
+
+
+def affine_in_blocks(scores, scale, blocks):
+    """The `NormalScores` that map the columns of blocks, which hold zeros and ones, as a `Scale` does."""
+    columns = [column for block in blocks for column in block]
+    if not columns:
+        return scores
+    knots, values = (filled_up(each, max(2, len(each))) for each in scores[:2])
+    knots[:, columns] = np.minimum(np.arange(len(knots)), 1.0)[:, None]
+    values[:, columns] = (knots[:, columns] - scale.offset[columns]) / scale.scale[columns]
+    return scores._replace(knots=knots, scores=values)
 
 
 def _of_column(column, weight):

@@ -91,6 +91,7 @@ def best_kernels(
     in_common_unit=None,
     by_neighbours=False,
     n_points=None,
+    blocks=(),
 ):
     """The best scaling of X for some rows, and the best kernels under it.
 
@@ -114,6 +115,8 @@ def best_kernels(
         Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
     n_points : int, optional
         The model's inducing points: with more rows than these, kernels are compared by its bound.
+    blocks : sequence of sequence of int, default=()
+        Columns of X that are no numbers: see `Plan`.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def best_kernels(
     is_dense = by_neighbours and rows.n_groups > most
 
     def views_of(shortest=None):
-        return [View(*pair, coarse, noises, shortest) for pair in _with_units(tables, in_common_unit)]
+        return [View(*pair, coarse, noises, shortest, blocks) for pair in _with_units(tables, in_common_unit)]
 
     views, firsts, n_rows, effort = _begun(views_of, rows, may_be_noise=not (of_labels or is_dense))
     if is_dense:
@@ -162,7 +165,7 @@ def _begun(views_of, rows, may_be_noise):
     """
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
-    effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].width >= MANY_COLUMNS else _USUAL
+    effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if is_small or max(first.density for first in firsts) >= _NOTHING:
         return views, firsts, n_rows, effort
@@ -170,7 +173,7 @@ def _begun(views_of, rows, may_be_noise):
     n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
     firsts = _smooth_ones(views, rows, n_rows, effort)
     # Along few columns a weak function may go up and down many times, and few rows are close to one another.
-    may_be_noise &= views[0].width > FEW_COLUMNS
+    may_be_noise &= views[0].n_numbers > FEW_COLUMNS
     if may_be_noise and _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
         views, effort = views_of(_SMOOTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
         firsts = _smooth_ones(views, rows, n_rows, effort)
@@ -222,7 +225,7 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
     For measurements there are those on directions, too.
     """
     best = int(np.argmax([first.density for first in firsts]))
-    few_columns = views[0].n_columns < MANY_COLUMNS
+    few_columns = min(views[0].n_columns, views[0].n_features) < MANY_COLUMNS
 
     def of_view(view, parts, firsts):
         makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
@@ -317,7 +320,7 @@ def _smooth_of(view, rows, tie, effort):
     explains only itself. By chance it is the higher one in many tables, by less than a nat; with many lengthscales by
     more, so that where nothing is predicted the maximum with most noise is taken.
     """
-    pairs = _STARTS + (_SHORT if view.n_columns <= FEW_COLUMNS else ())
+    pairs = _STARTS + (_SHORT if len(view.of_numbers) <= FEW_COLUMNS else ())
     starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
     nearly_noise = starts[len(_STARTS) - 1]
     starts.sort(key=lambda each: -evidence.value(each[0], rows))
@@ -340,7 +343,7 @@ def _like(view, parts, make, first, n_iterations):
 
 
 def _fitted(view, make, split, best, tie, n_iterations):
-    length_scale, noise = np.exp(best.hyperparameters.kernel.k2.length_scale), best.hyperparameters.noise
+    length_scale, noise = view.length_scale(best.hyperparameters.kernel), best.hyperparameters.noise
     start, bounds, prior = view.start(make, length_scale, noise, tie)
     return evidence.maximise(start, bounds, split.rows, n_iterations, prior)
 

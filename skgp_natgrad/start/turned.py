@@ -97,7 +97,8 @@ def _on_combinations(kernel, matrix):
 
 def suits(view):
     """Whether directions are tried for a table of so many columns."""
-    return COLUMNS[0] <= view.n_columns <= COLUMNS[1]
+    # A combination of levels is no level.
+    return COLUMNS[0] <= view.n_columns <= COLUMNS[1] and not view.blocks
 
 
 def first(view, parts, candidate, n_iterations, compared):

@@ -13,8 +13,10 @@ from .. import kernels
 from .._backend.flat import flat
 from .._backend.repeated import at_most_one
 from .._backend.rows import filled_up
+from ..kernels.tied import Tied
+from .effects import MOST, WithEffects
 from .evidence import Hyperparameters
-from .scale import fit_common_scale, fit_scale
+from .scale import fit_common_scale, fit_scale, in_blocks
 
 # The prior's centre of the noise variance; that of a lengthscale is sqrt(D) standard deviations of its column.
 _CENTRE = 0.03
@@ -49,6 +51,8 @@ class View:
         Bounds of the noise variance.
     shortest : float, optional
         The smallest lengthscale in the search, as a multiple of sqrt(D) standard deviations.
+    blocks : sequence of sequence of int, default=()
+        Columns that are no numbers: see `Plan`. Those of a category have one lengthscale, and count as one column.
 
     Attributes
     ----------
@@ -58,23 +62,35 @@ class View:
         The smallest and the largest lengthscale in the search.
     """
 
-    def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS, shortest=None):
+    # In the order of the view; and the group of each column, None if all have lengthscales of their own.
+    blocks, _owner = (), None
+
+    def __init__(self, table, in_common_unit=False, coarse=False, noises=NOISE_BOUNDS, shortest=None, blocks=()):
         self._order = _order_of_columns(table.X)
         X = table.X[:, self._order]
-        scale = fit_scale("X", X, at_most_one(table.weight), active=True)
+        weight, place = at_most_one(table.weight), np.argsort(self._order)
+        self.blocks = tuple(tuple(sorted(place[list(block)].tolist())) for block in blocks)
+        scale = in_blocks(fit_scale("X", X, weight, active=True), X, weight, self.blocks)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
         n_columns = -(-self.width // _COLUMNS) * _COLUMNS
         X = filled_up(X, n_columns, 1, value=0.0)
-        longest = np.sqrt(self.width) * deviation
+        longest = np.sqrt(self.n_features) * deviation
         if shortest is None:
-            shortest = _SHORTEST if not coarse else _COARSE if self.width > FEW_COLUMNS else _COARSE_OF_FEW
+            shortest = _SHORTEST if not coarse else _COARSE if self.n_numbers > FEW_COLUMNS else _COARSE_OF_FEW
         self.limits = shortest * longest.min(), _TRIED_LONGEST * longest.max()
         # Columns that fill up hardly contribute to sums over columns.
         self.longest = filled_up(longest, n_columns, value=self.limits[1])
         self.table, self.noises = table._replace(X=X), noises
         # Constant columns, among them those that fill up, do not contribute to distances.
         self.varies = np.ptp(X, axis=0) > 0.0
+        categories = [block for block in self.blocks if len(block) > 1]
+        if categories:
+            owner = np.arange(n_columns)
+            for block in categories:
+                owner[list(block)] = block[0]
+            self._owner = np.unique(owner, return_inverse=True)[1]
+            self._effects = sorted(categories, key=len, reverse=True)[:MOST]
 
     @property
     def given(self):
@@ -88,21 +104,57 @@ class View:
         """Number of columns that vary."""
         return np.count_nonzero(self.varies)
 
+    @property
+    def n_features(self):
+        """Number of columns, of which a category is one."""
+        return self.width - sum(len(block) - 1 for block in self.blocks)
+
+    @property
+    def n_numbers(self):
+        """Number of columns that are numbers, along which a function may go up and down."""
+        return self.width - sum(map(len, self.blocks))
+
+    @property
+    def of_numbers(self):
+        """Positions of the numbers that vary."""
+        return np.setdiff1d(np.flatnonzero(self.varies), [k for block in self.blocks for k in block])
+
     def turn(self, table):
         """A table with the columns of the view: see `turned.TurnedView`."""
         return table
 
     def start(self, make, length_scale, noise, tie):
         """Start, bounds and weak prior for the hyperparameters of a kernel of `candidates`; ``noise`` is a log."""
-        kernel = _logarithms(make(np.clip(length_scale, *self.limits), self.limits), len(self.longest))[0]
+        kernel = self._logarithms(make, np.clip(length_scale, *self.limits))[0]
         centre, *bounds = self._centre_and_bounds(make)
-        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, self.varies, tie)
+        varies = self.varies if self._owner is None else np.bincount(self._owner, self.varies) > 0.0
+        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, varies, tie)
+
+    def length_scale(self, log_kernel):
+        """The lengthscales of a kernel of logarithms in the search, one for each column: those of its first term."""
+        spread = log_kernel.spread() if isinstance(log_kernel, Tied) else log_kernel
+        return np.exp(next(each for each in jax.tree.leaves(spread) if np.ndim(each)))
+
+    def _logarithms(self, make, length_scale):
+        """Logarithms of the values and the bounds of a kernel, as JAX kernels whose categories are tied."""
+        found = kernels.from_sklearn(self._with_effects(make)(length_scale, self.limits), len(self.longest))
+        found = [jax.tree.map(np.log, each) for each in found]
+        return found if self._owner is None else [Tied.of(each, self._owner) for each in found]
+
+    def _with_effects(self, make):
+        """The same kernel with the random effects of the categories."""
+        if self._owner is None:
+            return make
+        ranges = np.ptp(self.table.X, axis=0)
+        return WithEffects(
+            make, tuple(self._effects), tuple(ranges[list(block)].max() or 1.0 for block in self._effects)
+        )
 
     def _centre_and_bounds(self, make):
         """The centre of the prior of a kernel's hyperparameters, and their bounds: the same for all splits."""
         known = self.__dict__.setdefault("_known", {})
         if make not in known:
-            kernels_of = _logarithms(make(self.longest, self.limits), len(self.longest))
+            kernels_of = self._logarithms(make, self.longest)
             noises = np.log([_CENTRE, *self.noises])
             known[make] = [Hyperparameters(*each) for each in zip(kernels_of, noises, strict=True)]
         return known[make]
@@ -111,7 +163,9 @@ class View:
         """The kernel of scikit-learn with these logarithms, without the columns that fill up."""
         longest = self.longest[: self.width]
         limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
+        log_kernel = log_kernel.spread() if isinstance(log_kernel, Tied) else log_kernel
         values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
+        make = self._with_effects(make)
         # A kernel on single columns has their positions.
         make = make.given(self._order) if hasattr(make, "given") else make
         return kernels.to_sklearn(make(self._own_columns(longest), limits), values)
@@ -130,11 +184,6 @@ def _order_of_columns(X):
     first = X[:_FIRST_ROWS]
     told = np.argmax(first != 0.0, axis=0)
     return np.lexsort((first * np.sign(first[told, np.arange(X.shape[1])]))[::-1])
-
-
-def _logarithms(kernel, n_columns):
-    """Logarithms of the values and the bounds of a kernel, as JAX kernels."""
-    return [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, n_columns)]
 
 
 # A weak prior on the hyperparameters of the default kernel, under which the evidence is maximised.

@@ -89,11 +89,11 @@ class Model:
     categorical_features : "from_dtype", array-like of str, int or bool, or None, default="from_dtype"
         Columns of X that hold categories: names, positions or a mask, as in scikit-learn. "from_dtype": columns of a
         data frame (pandas, polars, pyarrow) whose type is that of categories, strings or objects that are strings;
-        none of an array. Each level becomes a column of zeros and ones. A level that the fit has not seen
-        has zeros only, and a warning says so once; missing values are a level of their own. None: all
-        columns are numbers.
-    max_categories : int or None, default=50
-        Most levels of a column; the rarest of more levels are one level together.
+        none of an array. Each level becomes a column of zeros and ones, all of a category in one unit. A
+        level that the fit has not seen is as far from each known one as these are from each other, and a
+        warning names it once; missing values are a level of their own. None: all columns are numbers.
+    max_categories : int or None, default=500
+        Most levels of a column; the rarest of more levels are one level together, and a warning says how many.
     missing_inputs : {"auto", "allow", "error"}, default="auto"
         Whether X may have missing values, which are replaced by the mean of their column in the rows of the fit (not
         weighted); a column with missing values in these rows gets another one beside it, of zeros and ones, that says
@@ -113,7 +113,7 @@ class Model:
     normalize_X: bool | Literal["auto", "quantile"] = argument(default="auto")
     normalize_y: bool | Literal["center"] = argument(default=True)
     categorical_features: ArrayLike | Literal["from_dtype"] | None = argument(default="from_dtype", check=None)
-    max_categories: int | None = argument(default=50, least=2)
+    max_categories: int | None = argument(default=500, least=2)
     missing_inputs: Literal["auto", "allow", "error"] = argument(default="auto")
 
 

@@ -22,7 +22,7 @@ from ..arguments import constructor, reading
 from ..arguments.reading import one_or_each
 from ..arguments.table import Monitoring
 from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
-from ..rows import class_labels, long_tables, numbers, training_table
+from ..rows import class_labels, encoding, long_tables, numbers, training_table
 from ..rows.training_table import with_points
 from . import continuing
 
@@ -94,7 +94,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     by_parts : bool
         Whether further rows may follow.
     """
-    plan = reading.read(estimator, targets, by_parts)
+    plan = reading.read(estimator, targets, by_parts)._replace(blocks=encoding.blocks(estimator))
     if streams:
         plan = plan._replace(likelihood=_as_before(estimator, plan.likelihood))
     random_state, n_processes = check_random_state(estimator.random_state), processes.sharing(plan.n_devices)
@@ -118,7 +118,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         given = estimator.normalize_X, plan.likelihood, normalize_y
-        choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts)
+        choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts, plan.blocks)
         scales, plan = _chosen(plan, some, choice, random_state)
         # Where no noise was found with the kernel; a fit that continues has a trained one.
         plan = _in_units(plan, some, in_units_of_y)

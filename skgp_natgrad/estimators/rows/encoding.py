@@ -2,10 +2,15 @@
 
 scikit-learn's encoders do this. They are fitted to the rows of a first fit, and kept as ``encoding_``; all code behind
 this file sees numbers. A table of numbers that is no data frame needs no encoding.
+
+A level that the fit has not seen must be as far from each known one as these are from each other. So a block has
+further columns, zero in the rows of the fit, in which each such level has a place of its own on the unit sphere. The
+place depends on its name alone: it is the same in every call, also where a stream learns the level.
 """
 
 from __future__ import annotations
 
+import hashlib
 import numbers
 import sys
 import warnings
@@ -22,14 +27,18 @@ from ..._backend import memory, processes
 from ..._backend.rows import Rows
 from . import frames, inputs
 
+# What stands for a level that the fit has not seen.
+ANOTHER = "another level"
 # Values that a message lists.
 _LISTED = 5
+# Columns of a block for levels that the fit has not seen: a sphere, on which few places are close.
+_FURTHER = 3
 # What was said about later rows, by the imputer of the encoding.
 _told = weakref.WeakKeyDictionary()
 
 
 class Encoding(NamedTuple):
-    """How the D columns of X become E columns: its numbers, then where these are missing, then the levels.
+    """How the D columns of X become E columns: numbers, where these are missing, levels, and places of other levels.
 
     Attributes
     ----------
@@ -42,7 +51,7 @@ class Encoding(NamedTuple):
     owner : ndarray of int of shape (E,)
         The column of X to which each column of numbers belongs.
     names : list of str
-        Of the E columns: that of a number, ``"age is missing"``, ``"colour=red"``.
+        Of the E columns: that of a number, ``"age is missing"``, ``"colour=red"``, ``"colour=another level (1)"``.
     """
 
     numbers: np.ndarray
@@ -70,6 +79,8 @@ class Encoding(NamedTuple):
             found = [(int(k), level) for k, _, level in (name.partition("_") for name in found)]
             owner += [k for k, _ in found]
             names += [f"{columns[k]}={level}" for k, level in found]
+            owner += [k for k in categories for _ in range(_FURTHER)]
+            names += [f"{columns[k]}={ANOTHER} ({i + 1})" for k in categories for i in range(_FURTHER)]
         return cls(kept, np.asarray(categories, int), imputer, encoder, np.array(owner, int), names)
 
     @property
@@ -83,6 +94,11 @@ class Encoding(NamedTuple):
         return len(self.owner) == len(self.numbers)
 
     @property
+    def is_level(self):
+        """Whether each column of numbers belongs to a category (E,)."""
+        return np.isin(self.owner, self.categories)
+
+    @property
     def blocks(self):
         """The columns of numbers that belong to each column of X."""
         return [np.flatnonzero(self.owner == k) for k in range(self.n_columns)]
@@ -90,20 +106,30 @@ class Encoding(NamedTuple):
     def forward(self, values, levels):
         """The rows as numbers (N, E)."""
         values = values[:, self.numbers] if len(self.categories) else values
-        n_levels = np.count_nonzero(np.isin(self.owner, self.categories))
-        if len(self.owner) > len(self.numbers) + n_levels or np.isnan(values).any():
+        if np.count_nonzero(~self.is_level) > len(self.numbers) or np.isnan(values).any():
             values = self.imputer.transform(values)
-        return np.hstack([values, self.encoder.transform(levels)]) if len(self.categories) else values
+        if not len(self.categories):
+            return values
+        return np.hstack([values, self.encoder.transform(levels), *self._further(levels)])
+
+    def _further(self, levels):
+        """For each category, the places (N, 3) of levels that the fit has not seen: zero for others."""
+        for known, column in zip(self.encoder.categories_, levels.T, strict=True):
+            places = dict.fromkeys(known, np.zeros(_FURTHER))
+            yield np.array([places.setdefault(level, _place(level)) for level in column]).reshape(-1, _FURTHER)
 
     def backward(self, table):
         """Rows of numbers (M, E) in the terms of X (M, D): the nearest level of each category; NaN where missing."""
         found = np.empty((len(table), self.n_columns), dtype=object if len(self.categories) else float)
-        n_numbers, is_level = len(self.numbers), np.isin(self.owner, self.categories)
+        n_numbers, of_levels = len(self.numbers), np.flatnonzero(self.is_level)
         found[:, self.numbers] = table[:, :n_numbers]
-        for column in np.flatnonzero(~is_level)[n_numbers:]:
+        for column in np.flatnonzero(~self.is_level)[n_numbers:]:
             found[table[:, column] > 0.5, self.owner[column]] = np.nan
         if len(self.categories) and len(table):
-            found[:, self.categories] = self.encoder.inverse_transform(table[:, is_level])
+            known, further = np.split(of_levels, [len(of_levels) - _FURTHER * len(self.categories)])
+            found[:, self.categories] = self.encoder.inverse_transform(table[:, known])
+            for k, place in zip(self.categories, further.reshape(-1, _FURTHER), strict=True):
+                found[np.linalg.norm(table[:, place], axis=1) > 0.5, k] = ANOTHER
         return found
 
     def relevance(self, gradients, covariance):
@@ -111,6 +137,26 @@ class Encoding(NamedTuple):
         within = covariance * (self.owner[:, None] == self.owner)
         each = np.mean(gradients * (within @ gradients), axis=(*range(gradients.ndim - 2), gradients.ndim - 1))
         return np.maximum(np.bincount(self.owner, each, self.n_columns), 0.0)
+
+
+def _place(level):
+    """The place on the unit sphere of a level that the fit has not seen, which depends on its name alone."""
+    if level is None:
+        level = ""
+    height, angle = np.frombuffer(hashlib.blake2b(level.encode(), digest_size=16).digest(), "<u8") / 2.0**64
+    height, angle = 2.0 * height - 1.0, 2.0 * np.pi * angle
+    radius = np.sqrt(1.0 - height**2)
+    return np.array([radius * np.cos(angle), radius * np.sin(angle), height])
+
+
+def blocks(estimator):
+    """The columns of numbers of an estimator that are no numbers of X: see `Plan`."""
+    found = changing(estimator)
+    if found is None:
+        return ()
+    of_categories = [found.blocks[k] for k in found.categories]
+    indicators = np.flatnonzero(~found.is_level)[len(found.numbers) :, None]
+    return tuple(tuple(map(int, block)) for block in [*of_categories, *indicators])
 
 
 def changing(estimator):
@@ -187,6 +233,8 @@ def of_fit(estimator, X, sample_weight, first):
         used = inputs.weights(sample_weight, values) > 0.0
     of_rows = values[used], levels[used], categories, column_names(estimator)
     estimator.encoding_ = Encoding.fitted(*of_rows, most)
+    if most == estimator._arguments["max_categories"].default:
+        _tell_merged(estimator.encoding_, column_names(estimator), most)
     if changing(estimator) is not None and processes.sharing(estimator.n_devices) > 1:
         raise ValueError(
             "X has categories or missing values, which each process would encode by its own rows alone; encode them "
@@ -228,7 +276,7 @@ def points(estimator, given):
 
 
 def _rows(estimator, X):
-    """Rows after those of the first fit as numbers; new levels and newly missing numbers are told once."""
+    """Rows after those of the first fit as numbers; each new level and newly missing numbers are told once."""
     inputs.refuse_repeated_names(X)
     found = estimator.encoding_
     values, levels = _parts(estimator, X, found.categories, reset=False)
@@ -237,21 +285,46 @@ def _rows(estimator, X):
 
 
 def _tell(encoding, columns, values, levels):
-    """Warn of what the encoding has not seen, once for each column."""
-    told, new = _told.setdefault(encoding.imputer, set()), []
+    """Warn of what the encoding has not seen, once for each level and column; again where no level is known."""
+    told, new, texts = _told.setdefault(encoding.imputer, set()), set(), []
     seen = [set(each) for each in encoding.encoder.categories_] if len(encoding.categories) else []
     for k, known, column in zip(encoding.categories, seen, levels.T, strict=True):
-        unseen = sorted(map(str, set(column) - known))
-        if unseen and k not in told:
-            listed = ", ".join(unseen[:_LISTED]) + (", ..." if len(unseen) > _LISTED else "")
-            new.append((k, f"column {columns[k]!r} holds {listed}: all columns of its levels are zero"))
+        unseen = {(k, level) for level in set(column) - known}
+        # Where no row has a known level, they are spelt in another way, or the column is another one.
+        named = sorted(str(level) for _, level in (unseen if known.isdisjoint(column) else unseen - told))
+        if named:
+            listed = ", ".join(named[:_LISTED]) + (", ..." if len(named) > _LISTED else "")
+            texts.append(
+                f"column {columns[k]!r} holds {listed}, which {'is no level' if len(named) == 1 else 'are no levels'} "
+                "of the fit: such a row is as far from each known level as these are from each other"
+            )
+            new |= unseen
     lacking = set(np.flatnonzero(np.isnan(values).any(0))) - set(encoding.owner[len(encoding.numbers) :])
     for k in sorted(lacking - told):
-        new.append((k, f"numbers are missing in column {columns[k]!r}: they are replaced by its mean"))
-    if new:
-        told.update(k for k, _ in new)
+        texts.append(f"numbers are missing in column {columns[k]!r}: they are replaced by its mean")
+        new.add(k)
+    if texts:
+        told.update(new)
         warnings.warn(
-            f"X differs from the rows of the fit: {'; '.join(text for _, text in new)}. This is said once.",
+            f"X differs from the rows of the fit: {'; '.join(texts)}. This is said once.",
+            UserWarning,
+            stacklevel=_levels_to_caller(),
+        )
+
+
+def _tell_merged(encoding, columns, most):
+    """Warn of levels that are one, where the user has not said how many there may be."""
+    merged = encoding.encoder.infrequent_categories_ if len(encoding.categories) else []
+    texts = [
+        f"{columns[k]!r} has {len(known)} levels, of which the {len(rare)} with the fewest rows are taken as one"
+        for k, known, rare in zip(
+            encoding.categories, encoding.encoder.categories_ if merged else [], merged, strict=True
+        )
+        if rare is not None and len(rare) > 1
+    ]
+    if texts:
+        warnings.warn(
+            f"X: column {'; '.join(texts)}. Set max_categories={most} to another number, or to None for all of them.",
             UserWarning,
             stacklevel=_levels_to_caller(),
         )

@@ -51,10 +51,11 @@ def weighted(X, types, targets, batch_size):
     return table, spans[0], places if len(used) <= KEPT_ROWS else None
 
 
-def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False):
+def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_parts=False, blocks=()):
     """The `Scales` of a table's columns that ``normalize_X`` allows; several only if there is a ``choice``.
 
-    ``by_parts``: whether further rows may follow; a y that is constant so far may vary in them.
+    ``by_parts``: whether further rows may follow; a y that is constant so far may vary in them. ``blocks``: see
+    `Plan`.
     """
     affine = normalize_X != "quantile"
     if isinstance(table, LongTable):
@@ -65,15 +66,19 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
             y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
         weight = at_most_one(table.weight)
         y = scaling.fit_targets(y.T, weight, normalize_y)
-        x = scaling.fit_scale("X", table.X, weight, affine and bool(normalize_X), spans)
+        active = bool(normalize_X) and (affine or bool(blocks))
+        x = scaling.fit_scale("X", table.X, weight, active, spans)
+        x = scaling.in_blocks(x, table.X, weight, blocks) if active else x
     if by_parts:
         ends = table.extremes.y if isinstance(table, LongTable) else table.y
         y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
     found = [x] if affine else []
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.
-        found.append(scaling.fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans))
-    if normalize_X == "auto" and choice and table.n_columns >= scaling.MANY_COLUMNS:
+        scores = scaling.fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans)
+        found.append(scaling.affine_in_blocks(scores, x, blocks) if blocks else scores)
+    n_features = table.n_columns - sum(len(block) - 1 for block in blocks)
+    if normalize_X == "auto" and choice and n_features >= scaling.MANY_COLUMNS:
         found.append(scaling.fit_common_scale(x))
     return [Scales(x, y) for x in found]
 
