@@ -221,11 +221,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         X = encoding.further_rows(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
-        if not np.all(np.isfinite(X)):
-            raise ValueError(
-                "X holds values so far from the training data that they overflow when standardised; leave these rows "
-                "out, or check the units of X."
-            )
+        checks.refuse_overflow(X, inputs.first_row())
         return X
 
     def _predict(self, quantity, X, *targets, **known):

@@ -25,6 +25,8 @@ _BLOCK_ROWS, _NUMBERS = 256, 4_000_000
 # `smallest` samples so many values to find a threshold, and expects so many times the wanted number below it.
 _SAMPLE, _MORE = 4096, 2.0
 _EPS = float(np.finfo(np.float32).eps)
+# The largest distance along a column: squares of it, and their sums, are finite.
+_FARTHEST = 1e100
 
 
 class Nearest:
@@ -65,7 +67,10 @@ class Nearest:
             self._least = (1.0 - self._rounding) * square
 
     def _scaled(self, X):
-        return np.ascontiguousarray((X[:, self._columns] - self._centre) * self._rates)
+        """Rows in units of the rates; those that overflow are as far as others without any correlation."""
+        with np.errstate(over="ignore"):
+            scaled = (X[:, self._columns] - self._centre) * self._rates
+        return np.clip(scaled, -_FARTHEST, _FARTHEST, order="C")
 
     def query(self, x, n, allowed=None):
         """The ``n`` rows nearest to each of ``x`` (B, D), nearest first; -1 if there are fewer.

@@ -263,6 +263,16 @@ def _range(name, value, schedule, iteration):
     return np.min(values), np.max(values)
 
 
+def refuse_overflow(X, first_row):
+    """Raise ValueError if standardised rows X (N, D) are not finite; ``first_row`` is the number of the first."""
+    far = np.flatnonzero(~np.isfinite(X).all(1))
+    if len(far):
+        raise ValueError(
+            f"X[{first_row + far[0]}] ({len(far)} rows in all) is so far from the training data that it overflows when "
+            "standardised; leave it out, or check the units of X."
+        )
+
+
 def refuse_undefined(values, X, kernel, first_row):
     """Raise FloatingPointError if values (..., N) that are predicted at standardised rows X (N, D) are NaN.
 

@@ -21,6 +21,8 @@ from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
 # From this many degrees of freedom on, a Student-t distribution is nearly normal: ``plan_`` says "many".
 _NEARLY_NORMAL = 100.0
+# Points at which a kernel is tried, and how negative an eigenvalue is, relative to the largest, beyond rounding.
+_MOST_POINTS, _NEGATIVE = 300, 1e-6
 
 
 def show(estimator, fit, result):
@@ -59,7 +61,7 @@ def store(estimator, fit, result, calibrate=None):
     """
     model, jitter = svgp.condition(result.state, result.constants, fit.plan, result.previous.factors)
     model = model._replace(neighbours=_neighbours(fit, result))
-    _check_finite(estimator, model, result.elbo, fit.plan.jitter)
+    _check_finite(estimator, model, result.elbo, fit.plan)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     encoding = changing(estimator)
@@ -247,13 +249,28 @@ def n_points(mask):
     return int(np.sum(mask))
 
 
-def _check_finite(estimator, model, elbo, jitter):
+def _check_finite(estimator, model, elbo, plan):
     if not (np.isfinite(elbo) and all(np.all(np.isfinite(array)) for array in jax.tree.leaves(model.posterior))):
+        _refuse_no_covariance(plan.kernels, model.posterior.Z[:_MOST_POINTS])
         raise FloatingPointError(
             f"Training gave values that are not finite (ELBO {elbo}). Look for extreme values in X, y and "
-            f"sample_weight; keep normalize_X and normalize_y on; raise jitter above {jitter:g} or lower "
+            f"sample_weight; keep normalize_X and normalize_y on; raise jitter above {plan.jitter:g} or lower "
             f"learning_rate={estimator.learning_rate!r}."
         )
+
+
+def _refuse_no_covariance(kernels, Z):
+    """Raise if the matrix of a kernel at points Z has a negative eigenvalue: no rows are to blame."""
+    for kernel in kernels:
+        K = kernel(Z)
+        least, *_, largest = np.linalg.eigvalsh(K) if np.all(np.isfinite(K)) and len(Z) > 1 else (0.0, 0.0)
+        if least < -_NEGATIVE * abs(largest):
+            raise FloatingPointError(
+                f"The kernel {kernel} is no covariance: its matrix at {len(Z)} points has the eigenvalue {least:.2g} "
+                f"(the largest is {largest:.2g}). ExpSineSquared is a covariance along one column: give each column "
+                "its own, as Columns(ExpSineSquared(), 0) * Columns(ExpSineSquared(), 1). Otherwise give another "
+                "kernel."
+            )
 
 
 def warn_fewer_points(estimator, plan, masks, stacklevel):
