@@ -298,6 +298,7 @@ KERNELS = [
     1.5 * kernels.Columns(kernels.LinearTransform(sk.RBF(0.7), [[0.0], [-2.0]], "fixed"), [2, 0]),
     1.2 * kernels.Columns(sk.DotProduct(0.4), 1) * kernels.Columns(sk.RBF(0.7), [0, -1]) + sk.Matern(0.8, nu=1.5),
     kernels.Columns(kernels.Coregionalization([1.0, 0.5], [0.7, 1.9]), 1),
+    sk.RBF(0.7) + 0.5 * kernels.Nugget(),
     1.3
     * kernels.Columns(sk.RBF([0.5, 2.0]), [0, 2])
     * kernels.Columns(kernels.Coregionalization([1.0, 0.5, 2.0], [0.7, 1.9, 0.3, 2.5, 1.2, 1.4], rank=2), 1),

@@ -45,6 +45,7 @@ KERNELS = [
     kernels.Columns(RBF([1.0, 2.0]), [-1, 0]) * kernels.Columns(Matern(nu=0.5), 1),
     kernels.LinearTransform(RBF([1.0, 2.0]), [[1.0, 0.0], [-0.5, 2.0], [0.3, 1.0]]),
     kernels.LinearTransform(kernels.Columns(RBF(0.7), [1]), [[1.0, 0.0], [-0.5, 2.0], [0.3, 1.0]]) + DotProduct(),
+    RBF(1.2) + 0.5 * kernels.Nugget(),
 ]
 GIVEN = {"max_iter": 20, "random_state": 0}
 # Each with a model and targets.

@@ -16,12 +16,14 @@ from .columns import Columns, SelectedColumns
 from .coregionalization import Coregionalization, JaxCoregionalization
 from .laplacian import JaxLaplacian, Laplacian
 from .linear_transform import JaxLinearTransform, LinearTransform
+from .nugget import JaxNugget, Nugget
 from .stationary import RBF, ExpSineSquared, Matern, RationalQuadratic
 
 register(Columns, SelectedColumns)
 register(Coregionalization, JaxCoregionalization)
 register(Laplacian, JaxLaplacian)
 register(LinearTransform, JaxLinearTransform)
+register(Nugget, JaxNugget)
 register(sklearn_kernels.ConstantKernel, Constant)
 for _jax_class in (RBF, Matern, RationalQuadratic, ExpSineSquared, DotProduct, Sum, Product, Exponentiation):
     register(getattr(sklearn_kernels, _jax_class.__name__), _jax_class)

@@ -9,6 +9,7 @@ import numpy as np
 from ..kernels.algebra import Constant, DotProduct, Exponentiation, Product, Sum
 from ..kernels.columns import SelectedColumns
 from ..kernels.linear_transform import JaxLinearTransform
+from ..kernels.nugget import JaxNugget
 from ..kernels.stationary import ExpSineSquared
 from ..kernels.tied import Tied
 
@@ -55,6 +56,12 @@ def _(kernel: Constant, n_columns):
 @_parts.register
 def _(kernel: DotProduct, n_columns):
     # Far rows determine a plane as well as near ones.
+    return 0.0, np.zeros(n_columns)
+
+
+@_parts.register
+def _(kernel: JaxNugget, n_columns):
+    # All other rows are equally far.
     return 0.0, np.zeros(n_columns)
 
 

@@ -36,6 +36,8 @@ class LeftOut(NamedTuple):
     part : ndarray of shape (K, B) or None
         The precision of the observation that is left out, times the noise variance of the model; infinite for all that
         is seen at this X.
+    apart : ndarray of shape (K, B) or None
+        What y differs from the mean at its X, if all rows of this X are left out together; these have one row here.
     """
 
     X: Floats
@@ -48,6 +50,7 @@ class LeftOut(NamedTuple):
     leverage: Floats | None = None
     y: Floats | None = None
     part: Floats | None = None
+    apart: Floats | None = None
 
     @property
     def variance(self) -> Floats:
@@ -85,10 +88,11 @@ class LeftOut(NamedTuple):
 
         as the residuals without both are (I - H)^-1, restricted to the pair, times those of all rows.
         """
-        H, error = self.leverage[k], self.error[k]
+        H, apart = self.leverage[k], 0.0 if self.apart is None else self.apart[k]
+        error = self.error[k] - apart
         rest = np.maximum(1.0 - np.diag(H), _MIN_REST)
         both = np.maximum(1.0 - H * H.T / np.outer(rest, rest), _MIN_REST)
-        return (error[:, None] + H * error / rest[:, None]) / both
+        return (error[:, None] + H * error / rest[:, None]) / both + np.reshape(apart, (-1, 1))
 
 
 # The accuracy of a classifier on training labels, and of always predicting the most frequent class.

@@ -21,6 +21,7 @@ import numpy as np
 
 from .._backend import in_place, placement
 from .._backend.repeated import common_weight
+from ..kernels import nugget
 from ..kernels.algebra import multiplied, room
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
@@ -112,8 +113,8 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
     variance = parameters.raw_likelihood.variance
     start = np.ravel(variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
-    if table.has_known or not searches:
-        # Known variances fix the scale; the rest of the noise is kept from the evidence.
+    if table.has_known or not searches or any(map(nugget.in_kernel, parameters.log_kernels)):
+        # Known variances fix the scale, and so does the scatter within places; the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
     log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges)

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from .._backend import in_place, placement
-from .._backend.repeated import among, contradicted, n_observations
+from .._backend.repeated import among, contradicted, grouped, n_observations, shuffled
 from .._backend.rows import filled_up
+from ..kernels import nugget
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import evened_out, gathered
@@ -35,6 +36,9 @@ class HeldOutRows(NamedTuple):
     A (J, M, B) are the whitened rows, residual (J, B), y is y - prior_mean (K, B). Then (K, B) each: the weight of a
     row as a judge, the part of the diagonal of W that is left out, the noise of one observation divided by s^2, the
     number of observations in the row, and whether other targets are seen at its X.
+
+    Where the kernel has a `Nugget`, each row is left out with all others of its X, which it would predict otherwise:
+    then y is their mean, and ``apart`` what the row's own target differs from it; else that is zero.
     """
 
     index: np.ndarray
@@ -46,7 +50,8 @@ class HeldOutRows(NamedTuple):
     left_out: jax.Array
     widening: jax.Array
     n_each: jax.Array
-    repeated: np.ndarray | None = None
+    repeated: np.ndarray
+    apart: np.ndarray
 
     def n_rows(self, k):
         """Number of observations that count for a target."""
@@ -64,9 +69,14 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     are to a point: without those near points, the rest would be outliers. Repeated rows are used even at points: new
     rows will repeat them as well, and they may be the only ones that show the noise.
     """
-    part = table.sample
-    chosen, counts = drawn(part.weight, n_rows, random_state)
-    rows, repeated = part.rows(chosen), contradicted(part.X, part.y - part.added)[:, chosen]
+    part, by_place = table.sample, any(map(nugget.in_kernel, parameters.log_kernels))
+    if by_place:
+        chosen = _one_of_each_place(part.X, n_rows, random_state)
+        counts, repeated = part.weight[chosen], np.zeros((part.n_targets, len(chosen)), bool)
+    else:
+        chosen, counts = drawn(part.weight, n_rows, random_state)
+        repeated = contradicted(part.X, part.y - part.added)[:, chosen]
+    rows = part.rows(chosen)
     X = filled_up(rows.X, bucket(len(chosen)), value=0.0)
     A, residual = whitened(parameters.log_kernels, prior, X)
     is_point = among(X, points_of(prior))
@@ -76,23 +86,49 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     # Without other targets at the same X, a large weight says that a row matters, but not that it judges better.
     weight, n_each = weight * share, n_observations(rows.weight, repeated)
     weight = np.where(repeated, weight, np.minimum(weight, 1.0))
-    y, weight, left_out, widening, n_each, repeated = (
+    y, left_out = y - rows.prior_mean(constants), relative / n_each
+    apart = np.zeros_like(y)
+    if by_place:
+        mean, left_out = (each[:, chosen] for each in _means_of_places(part, parameters, constants))
+        y, apart = mean, y - mean
+    y, weight, left_out, widening, n_each, repeated, apart = (
         np.broadcast_to(filled_up(each, len(X), 1, value=last), (len(y), len(X)))
         for each, last in (
-            (y - rows.prior_mean(constants), 0.0),
+            (y, 0.0),
             (weight, 0.0),
-            (relative / n_each, 0.0),
+            (left_out, 0.0),
             (widening, 1.0),
             (n_each, 0.0),
             (repeated, False),
+            (apart, 0.0),
         )
     )
     counted = weight > 0.0
-    apart = ~is_point & counted
-    some = apart | (repeated & counted)
-    enough = apart.sum(1, keepdims=True) >= _FEWEST
+    away = ~is_point & counted
+    some = away | (repeated & counted)
+    enough = away.sum(1, keepdims=True) >= _FEWEST
     weight = np.where(some | ~enough, weight, 0.0)
-    return HeldOutRows(chosen, X, A, residual, y, weight, left_out, widening, n_each, repeated)
+    return HeldOutRows(chosen, X, A, residual, y, weight, left_out, widening, n_each, repeated, apart)
+
+
+def _one_of_each_place(X, n_rows, random_state):
+    """Positions of random rows of X (N, D), in order, of which no two are equal: at most so many."""
+    order, ends = shuffled(X, random_state)
+    starts = np.concatenate([[0], ends[:-1]])
+    return np.sort(order[starts + (random_state.uniform(size=len(ends)) * (ends - starts)).astype(int)][:n_rows])
+
+
+def _means_of_places(table, parameters, constants):
+    """For each row and target, the mean of y - prior_mean at its X, and the part of the diagonal of W there: (K, N)."""
+    y, _, relative = weights_of(table, parameters, table.per_target)
+    y, relative = y - table.prior_mean(constants), np.broadcast_to(relative, y.shape)
+    order, start = grouped(table.X)
+    sizes = np.diff(start, append=len(order))
+    total, product = (np.add.reduceat(each[:, order], start, axis=1) for each in (relative, relative * y))
+    found = np.empty((2, *y.shape))
+    mean = np.divide(product, total, out=np.zeros_like(total), where=total > 0.0)
+    found[:, :, order] = np.repeat(np.stack([mean, total]), sizes, axis=2)
+    return found
 
 
 def drawn(weight, n_rows, random_state):
@@ -133,15 +169,15 @@ def left_out_of(sums, held, k, log_noise):
         One minus the leverage of the part that is left out.
     """
     (j, h), noise, counted = _of_target(sums, held, k), np.exp(log_noise), np.flatnonzero(held.weight[k])
-    rows = held.A[j], held.residual[j], held.y[k], held.left_out[k], held.widening[k]
+    rows = held.A[j], held.residual[j], held.y[k], held.left_out[k], held.widening[k], held.apart[k]
     # Without padding and rows that do not count; copies, since the solution overwrites them.
-    A, residual, y, left_out, widening = (np.array(np.asarray(each)[..., counted], order="C") for each in rows)
+    A, residual, y, left_out, widening, apart = (np.array(np.asarray(each)[..., counted], order="C") for each in rows)
     factor = in_place.cholesky_of_sum(np.asarray(sums.gram[h]), 1.0 / noise)
     mean = in_place.cholesky_solve(factor, np.asarray(sums.cross[k]) / noise) @ A
     half = in_place.lower_solve(factor, A) if len(counted) else A
     s = np.einsum("mb,mb->b", half, half)
     rest = np.maximum(1.0 - left_out * s / noise, _MIN_REST)
-    return counted, (y - mean) / rest, residual + s / rest + noise * widening, rest
+    return counted, (y - mean) / rest + apart, residual + s / rest + noise * widening, rest
 
 
 def _leverages(sums, held, log_noise):
@@ -170,10 +206,10 @@ def left_out_rows(sums, held, log_noise, width):
     # The latent variance of a row at an inducing point may round below zero, and is clipped.
     weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
     # Of copies nothing is left: they are one observation.
-    part = part if held.repeated is None else np.where(held.repeated, part, np.inf)
+    part = np.where(held.repeated, part, np.inf)
     leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
     of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
-    return LeftOut(*of_rows, width, leverage, y, part)
+    return LeftOut(*of_rows, width, leverage, y + held.apart, part, np.asarray(held.apart))
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
@@ -207,7 +243,8 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     error, variance = np.full((2, *np.shape(held.y)), np.nan)
     for k in range(len(error)):
         counted, *_, rest = left_out_of(sums, held, k, log_noise[k])
-        error[k, counted], variance[k, counted] = difference[k, counted] / rest, var[k, counted] / rest
+        error[k, counted] = difference[k, counted] / rest + held.apart[k, counted]
+        variance[k, counted] = var[k, counted] / rest
     noise = np.exp(log_noise)[:, None] * np.ones_like(error)
     of_rows = np.asarray(held.weight), np.asarray(held.n_each)
     return LeftOut(held.X, error, variance, noise, *of_rows, widths(table))

@@ -15,11 +15,11 @@ from .. import priors
 from .._backend import processes, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
-from ..kernels import algebra
+from ..kernels import algebra, nugget
 from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from ..training.shares import agreed, gathered
-from . import by_bound, dense, evidence, few_rows, search, sizes, targets, view
+from . import by_bound, dense, evidence, few_rows, places, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
@@ -54,7 +54,12 @@ def _complete(plan, table, random_state):
     if not is_given:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
     plan = with_priors(plan, table)
-    if is_given or (plan.hyperparameter_prior and plan.route.search == "bound"):
+    effect = places.effect(plan, _with_weight(table.sample)) if is_given else None
+    if effect is not None:
+        rows = places.of_places(_with_weight(table.sample), effect.variance)
+        found = _SEARCHES[plan.route.search](places.searched(plan), rows, random_state)
+        plan = places.joined(effect, found, plan.likelihood)
+    elif is_given or (plan.hyperparameter_prior and plan.route.search == "bound"):
         plan = _SEARCHES[plan.route.search](plan, table, random_state)
     elif plan.hyperparameter_prior and plan.likelihood.conjugate:
         # The default kernel was found without the prior. Training by steps keeps the default noise.
@@ -111,6 +116,11 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     plan.likelihood.value_and_bounds(len(tables[0].y))
     if plan.route.search == "bound":
         return 0, by_bound.plain(plan, tables[0], random_state)
+    effect = places.effect(plan, tables[0])
+    if effect is not None:
+        tables = [places.of_places(each, effect.variance) for each in tables]
+        index, found = choose_kernel(places.searched(plan), tables, random_state, in_common_unit)
+        return index, places.joined(effect, found, plan.likelihood)
     regressed = [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
     route = plan.route
     plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
@@ -218,7 +228,7 @@ def maximise_evidence(plan, table, random_state):
     merges = plan.hyperparameter_prior is None
     order = Shuffled(*in_random_order(table, random_state, merges))
     rows = targets.without_offset(_rows_of_evidence(table, order), plan.likelihood)
-    rows = merged(rows) if merges else rows
+    every, rows = rows, merged(rows) if merges else rows
     whole, order = _whole(plan, table, order)
     whole = None if whole is None else targets.without_offset(whole, plan.likelihood)
     noise = [np.log(np.ravel(each.variance)) for each in plan.likelihood.value_and_bounds(n_targets)]
@@ -232,6 +242,8 @@ def maximise_evidence(plan, table, random_state):
         start, *bounds = (Hyperparameters(*each) for each in zip(logs, noises, strict=True))
         of_own = rows._replace(y=rows.y[own], known=None if rows.known is None else rows.known[own])
         log_prior = _log_prior(plan, table, k)
+        scatter = places.within(every._replace(y=every.y[own])) if merges and nugget.in_kernel(start.kernel) else None
+        log_prior = log_prior if scatter is None else scatter.with_prior(log_prior)
         starts = Starts(start, bounds, of_own, log_prior, plan.n_restarts, random_state)
         best, _ = starts.search(_ITERATIONS)
         if np.isfinite(best.evidence):

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
-from ...kernels import LinearTransform, from_sklearn, to_sklearn, white
+from ...kernels import LinearTransform, from_sklearn, nugget, to_sklearn, white
 from ...start.scale import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -230,9 +230,22 @@ def _form(kernel):
 
 
 def _as_given(estimator, trained, likelihood):
-    """The trained kernels, with column names where the user gave names, and with a WhiteKernel where one was given."""
+    """The trained kernels, with column names where the user gave names, and with a WhiteKernel where one was given.
+
+    The fit may have added an effect of the place to those that were given.
+    """
     if estimator.kernel is None:
         return trained
+    pairs = [
+        (each, None) if nugget.in_sklearn(given) else nugget.parted(each)
+        for given, each in zip(one_or_each(estimator.kernel), trained, strict=True)
+    ]
+    found = _with_given_parts(estimator, [each for each, _ in pairs], likelihood)
+    return [each if effect is None else each + effect for each, (_, effect) in zip(found, pairs, strict=True)]
+
+
+def _with_given_parts(estimator, trained, likelihood):
+    """The trained kernels with column names and WhiteKernel as given."""
     found = trained if changing(estimator) is not None else _with_names(estimator, trained)
     # A WhiteKernel has one number, also for several outputs.
     noise = None if noise_of(estimator) is None else np.mean(likelihood.variance)

@@ -35,6 +35,7 @@ _OF_PACKAGE = {
     kernels.Columns: ("kernel", "columns"),
     kernels.Laplacian: ("length_scale",),
     kernels.LinearTransform: ("kernel", "matrix"),
+    kernels.Nugget: (),
 }
 
 

@@ -312,6 +312,8 @@ def _covariance(kernel, Z):
         return lambda X: kernel["constant_value"]
     if name == "DotProduct":
         return lambda X: kernel["sigma_0"] ** 2 + X @ Z.T
+    if name == "Nugget":
+        return lambda X: np.all([x[:, None] == z for x, z in zip(X.T, Z.T, strict=True)], axis=0).astype(float)
     if name not in _STATIONARY:
         return _composed(_covariance, kernel, Z)
     scale = np.ones(Z.shape[1]) * kernel["length_scale" if name != "ExpSineSquared" else "periodicity"]
@@ -327,7 +329,8 @@ def _variance(kernel):
         return lambda X: kernel["constant_value"]
     if name == "DotProduct":
         return lambda X: kernel["sigma_0"] ** 2 + np.square(X).sum(1)
-    return _composed(_variance, kernel) if name not in _STATIONARY else lambda X: 1.0
+    is_composed = name not in _STATIONARY and name != "Nugget"
+    return _composed(_variance, kernel) if is_composed else lambda X: 1.0
 
 
 def _composed(of, kernel, *points):
