@@ -9,10 +9,17 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    ExpSineSquared,
+    Matern,
+    RationalQuadratic,
+)
 from sklearn.model_selection import cross_val_score
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
 from skgp_natgrad.estimators.arguments.constructor import family_of
 from skgp_natgrad.estimators.fitted import hyperparameters
 from skgp_natgrad.kernels import Columns
@@ -177,3 +184,91 @@ def test_what_a_column_without_effect_is():
 
     assert found(1.0, 1e3) == {"kernel__k2__kernel__length_scale": {0: [2]}}
     assert found(1.0, 5.0) == {} == found(1e4, 1e3)
+
+
+KERNELS = [
+    ConstantKernel(0.3, (0.1, 0.7)),
+    RBF([0.3, 0.3], (0.1, 0.7)),
+    Matern(0.3, (0.1, 0.7), nu=0.5),
+    RationalQuadratic(0.3, 0.3, (0.1, 0.7), (0.1, 0.7)),
+    ExpSineSquared(0.3, 0.3, (0.1, 0.7), (0.1, 0.7)),
+    DotProduct(0.3, (0.1, 0.7)),
+    kernels.Laplacian([0.3, 0.3], (0.1, 0.7)),
+    Columns(kernels.Coregionalization([0.3, 0.3], [0.3, 0.3], 1, (0.1, 0.7), (0.1, 0.7)), 1),
+    Columns(RBF(0.3, (0.1, 0.7)), 1) + ConstantKernel(0.3, (0.1, 0.7)) * RBF(0.3, (0.1, 0.7)) ** 2,
+    kernels.LinearTransform(RBF(0.3, (0.1, 0.7)), np.eye(2)),
+]
+# Numbers whose logarithm rounds up or down, and those that are the bounds by default.
+ENDS = [(1e-8, 1e3), (1e-6, 1e3), (1e-5, 1e5), (1e-3, 3.14), (0.1, 0.7), (np.pi, 1e4), (1e-300, 1e300)]
+
+
+def moved(values):
+    """Values as they are after a logarithm and an exponential, and a little farther to both sides."""
+    back = np.exp(np.log(np.asarray(values, float)))
+    return [back, back * (1.0 - 1e-12), back * (1.0 + 1e-12)]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
+def test_hyperparameters_of_kernels_at_their_bounds_are_kept_within_them(kernel, ends):
+    kernel = clone(kernel)
+    names = [name for name in kernel.get_params() if name.endswith("_bounds") and "matrix" not in name]
+    middle = np.sqrt(ends[0] * ends[1])
+    kernel.set_params(**dict.fromkeys(names, ends))
+    values = {name.removesuffix("_bounds"): kernel.get_params()[name.removesuffix("_bounds")] for name in names}
+    kernel.set_params(**{name: middle * np.ones(np.shape(value)) for name, value in values.items()})
+    spec = kernels.from_sklearn(kernel, 2)
+    for end in (spec.lower, spec.upper):
+        for k in range(3):
+            found = kernels.to_sklearn(kernel, jax.tree.map(lambda leaf, k=k: moved(leaf)[k], end))
+            for name in names:
+                value = np.asarray(found.get_params()[name.removesuffix("_bounds")])
+                assert np.all((value >= ends[0]) & (value <= ends[1]))
+            # What takes a kernel with bounds takes this one.
+            kernels.from_sklearn(found, 2)
+
+
+def likelihoods_with_bounds():
+    """Each likelihood that has a parameter with bounds, by the name of its class."""
+    found = [getattr(likelihoods, name) for name in likelihoods.__all__]
+    return [each for each in found if isinstance(each, type) and getattr(each, "parameters", ())]
+
+
+@pytest.mark.parametrize("cls", likelihoods_with_bounds(), ids=lambda cls: cls.__name__)
+def test_parameters_of_likelihoods_at_their_bounds_are_kept_within_them(cls):
+    likelihood = cls(n_levels=3) if cls is likelihoods.Ordinal else cls()
+    for name in set(likelihood.parameters) - set(likelihood.fixed):
+        lower, upper = getattr(likelihood, f"{name}_bounds")
+        transform = likelihood.transform(name)
+        for end in (lower, upper):
+            raw = transform.to_raw(np.asarray(float(end)))
+            back = np.asarray(transform.from_raw(raw, np), float)
+            for value in (back, back * (1.0 - 1e-12), back * (1.0 + 1e-12)):
+                leaves = [value if each == name else getattr(likelihood, each) for each in likelihood.parameters]
+                if any(each is None for each in leaves):
+                    leaves = [0.5 * (value + end) if each is None else each for each in leaves]
+                found = likelihood.fitted(leaves)
+                assert lower <= getattr(found, name) <= upper
+                found.value_and_bounds(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-6, 1e-5])
+def test_correlated_outputs_without_noise_keep_it_at_its_bound(noise):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(0.0, 4.0, size=(30, 1))
+    f = np.sin(2.0 * rows[:, 0])
+    y = np.column_stack([f, np.cos(rows[:, 0]), 0.5 * f - np.cos(rows[:, 0])]) + noise * rng.normal(size=(30, 3))
+    model = NGDSVGPRegressor(1.0 * RBF(), output_kernel="coregionalization", random_state=0).fit(rows, y)
+    assert np.abs(model.predict(rows) - y).max() < 0.01
+
+
+def test_the_common_noise_of_correlated_outputs_survives_its_logarithm():
+    """Of noises at the bound, the logarithms have a mean whose exponential is smaller."""
+    assert np.exp(np.mean(np.log([1e-8, 1e-8, 1e-8]))) < 1e-8
+    X = np.linspace(0.0, 4.0, 12)[:, None]
+    table = svgp.Table(X, np.stack([np.sin(X[:, 0]), np.cos(X[:, 0]), np.sin(X[:, 0] + 1.0)]), np.ones(12))
+    plan = svgp.Plan(kernels=(1.0 * RBF(),), likelihood=Gaussian(1e-8))
+    found = svgp.correlated(plan, table, kernels.Coregionalization(), 0)
+    assert found.noise >= 1e-8
+    Gaussian(found.noise).value_and_bounds(1)

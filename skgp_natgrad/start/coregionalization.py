@@ -150,6 +150,8 @@ def correlated(plan: Plan, table: Table, between: Coregionalization, random_stat
     for each in _between(kernel):
         # What follows has no such prior, and keeps them.
         each.set_params(deviation=each.deviation / ratio, deviation_bounds="fixed", angle_bounds="fixed")
+    # Within its bounds: logarithms and means round.
+    common = plan.likelihood.fitted([common]).variance
     return Correlated(kernel, float(common), ratio)
 
 
