@@ -147,7 +147,23 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
     return algebra.multiplied(kernel, log_scale), densities
 
 
-def solve(parameters, constants, table, random_state, n_further=0, at_most=False):
+def evidences(parameters, constants, table, shares, log_scales):
+    """The bound on the evidence of all labels, in nats, for each share of the prior mean and each factor of the kernel.
+
+    The fastest changing is the factor.
+    """
+    system, prior_mean = of_likelihood(parameters, constants), constants.prior_mean
+    rows = with_single(rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table))
+    found = []
+    for share in shares:
+        of_share, fit = system[1]._replace(prior_mean=share * prior_mean), None
+        for log_scale in log_scales:
+            fit = fit_at_scale(system[0], of_share, rows, log_scale, fit)
+            found.append(fit.bounds[-1])
+    return found
+
+
+def solve(parameters, constants, table, random_state, n_further=0, at_most=False, compares=True):
     """q of all rows, and the calibration of class probabilities by held-out rows.
 
     The means are the best under the likelihood, or those of a regression (`regressed`) if calibrated predictions by
@@ -161,6 +177,8 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
         Number of further points for the means.
     at_most : bool, default=False
         Whether there may be fewer if they gain almost as much: see `further_points`.
+    compares : bool, default=True
+        Whether a regression is tried, whose predictions need calibration.
 
     Returns
     -------
@@ -170,11 +188,11 @@ def solve(parameters, constants, table, random_state, n_further=0, at_most=False
     problem = _Problem.of(parameters, constants, table, random_state, n_of_many=n_of_many)
     given = parameters, table, n_further, at_most, random_state
     further = _OnFurtherPoints.of(problem, *given) if n_further else None
-    ways = _UnderLikelihood(problem) if further is None else further, _ByRegression(problem)
-    best, other = [_judged(problem, way) for way in ways]
+    best = _judged(problem, _UnderLikelihood(problem) if further is None else further)
+    other = _judged(problem, _ByRegression(problem)) if compares else best
     if other.densities.are_larger_than(best.densities, _SURE):
         best, further = other, None
-    del ways, other
+    del other
     fit, means = best.way.fit_of_all(best.fits[0]), None
     if further is not None:
         means = further_points.of_basis(further.wide, fit.w)

@@ -19,7 +19,7 @@ from ..kernels import algebra, nugget
 from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from ..training.shares import agreed, gathered
-from . import by_bound, dense, evidence, few_rows, places, search, sizes, targets, view
+from . import by_bound, dense, evidence, few_labels, few_rows, places, search, sizes, targets, view
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
@@ -126,6 +126,8 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
     if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
         return 0, plain.plan
+    if few_labels.suits(plan, tables[0]):
+        return 0, few_labels.plain(plan, tables[0], random_state)
     noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with threads.single_threaded(0):
         index, found = search.best_kernels(

@@ -61,8 +61,8 @@ class Plan(NamedTuple):
     untrained : float
         The weight of a stream's rows since the last training, these included, if they are so few that the
         hyperparameters stay and q follows in closed form; zero if they are trained.
-    averages : few_rows.Open, optional
-        The factor of the variances if the hyperparameters are averages for few rows.
+    averages : few_rows.Open or few_labels.Share, optional
+        If the hyperparameters are averages for few rows: the factor of the variances, or the share of the prior mean.
     device : str
     n_devices : int, "all" or None
         Devices that share the rows; None for one.

@@ -309,12 +309,18 @@ class Labels(OneStep):
         return sizes.of_mean(plan, n_further, n_bytes, would_fit)
 
     def prior_mean(self, plan, y, weight):
-        return plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
+        found = plan.likelihood.latent_of_base_rates(y, weight, plan.n_classes)
+        return found if plan.averages is None else plan.averages.of_frequencies * found
+
+    def calibration(self, plan):
+        # So few labels do not tell more numbers than their averages.
+        return None if plan.averages is not None else super().calibration(plan)
 
     def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan."""
         further = plan.n_mean_inducing, plan.n_mean_inducing_at_most
-        return class_labels.solve(parameters, constants, table.in_memory(), random_state, *further), plan
+        how = *further, plan.averages is None
+        return class_labels.solve(parameters, constants, table.in_memory(), random_state, *how), plan
 
 
 IN_ONE_STEP = Measurements(), Counts(), Labels()
