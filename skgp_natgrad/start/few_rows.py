@@ -225,17 +225,19 @@ def _over(factors, moved, ratios, scale_of, table):
 
     of_factors = [models(factor, ratios)[0] for factor in factors]
     evidence, _, means, variances, _ = map(np.stack, zip(*of_factors, strict=True))
-    share = _shares(np.asarray(factors), ratios, evidence)
+    # A constant target has no scale, and would decide about the lengthscales of the others.
+    varies = np.ptp(y, axis=1) > 0.0
+    share = _shares(np.asarray(factors), ratios, evidence, varies)
     factor, ratio = share[..., 0].sum(1) @ factors, ratios @ share.sum(0)
     # Each target has a ratio of its own.
     best, variance = models(factor, ratio)
-    scale = float(np.mean(np.diag(best.scale)))
+    scale = float(np.mean(np.diag(best.scale)[varies]))
     mean = (share[..., None] * means).sum((0, 1))
     total = (share[..., None] * (variances + (means - mean) ** 2)).sum((0, 1))
     df = len(weight) - 1.0
     used = max(df, _FEWEST_DF)
     wider = stats.t.ppf(_LEVEL, df) / stats.t.ppf(_LEVEL, used)
-    inflation = wider**2 * (total / (scale * best.unit_variance)).mean(-1)
+    inflation = np.where(varies, wider**2 * (total / (scale * best.unit_variance)).mean(-1), 1.0)
     kernel = multiplied(moved(factor), np.log(scale / variance))
     each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
     density = float(np.average(special.logsumexp(each, (0, 1), share[..., None]).mean(0), weights=weight))
@@ -260,10 +262,10 @@ def dispersion(plan, X):
     return Dispersion(plan.kernels[0], posterior, df * ones, np.inf * ones)
 
 
-def _shares(factors, ratios, evidence):
-    """The weights (F, R, T) of the grid, which sum to one for each target; targets have their factor in common."""
+def _shares(factors, ratios, evidence, varies):
+    """The weights (F, R, T) of the grid, one in sum for each target; the factor is common to those that vary (T,)."""
     of_ratios = evidence - 0.5 * (((ratios - _RATIO) / _DEVIATION) ** 2)[:, None]
-    of_factors = special.logsumexp(of_ratios, 1).sum(1) - 0.5 * (factors / _DEVIATION_OF_FACTOR) ** 2
+    of_factors = special.logsumexp(of_ratios, 1)[:, varies].sum(1) - 0.5 * (factors / _DEVIATION_OF_FACTOR) ** 2
     return special.softmax(of_ratios, 1) * special.softmax(of_factors)[:, None, None]
 
 
