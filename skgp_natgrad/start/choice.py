@@ -128,14 +128,13 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         return 0, plain.plan
     if few_labels.suits(plan, tables[0]):
         return 0, few_labels.plain(plan, tables[0], random_state)
-    noises = view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS
     with threads.single_threaded(0):
         index, found = search.best_kernels(
             regressed,
             random_state,
             route.n_finalists,
             coarse=route.trains,
-            noises=noises,
+            noises=view.NOISE_BOUNDS_OF_LABELS if plan.n_classes else view.NOISE_BOUNDS,
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
             by_neighbours=route.compares_by_neighbours(plan, tables[0]),
