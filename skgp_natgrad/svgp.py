@@ -26,7 +26,7 @@ from .prediction.joint import covariance, memory_of_draws, sample_latent, sample
 from .prediction.left_out import accuracy
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
 from .prediction.posterior import Posterior
-from .prediction.quantiles import cumulative, quantiles
+from .prediction.quantiles import cumulative, quantile_between, quantiles
 from .solve import added_rows, exact_mean
 from .start import choice, dispersion, few_rows
 from .start.choice import some_rows
@@ -123,6 +123,7 @@ __all__ = [
     "memory_of_draws",
     "predict",
     "previous_of",
+    "quantile_between",
     "quantiles",
     "refused_in_stream",
     "rescaled",

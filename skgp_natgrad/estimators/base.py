@@ -26,6 +26,7 @@ from .fitted.summary import Interpretation
 from .fitting import between_chunks, coregionalized
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
+from .predictions import selection
 from .rows import encoding, inputs
 
 
@@ -84,7 +85,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         Relevance of each column, summing to one: mean squared derivatives of the latent functions.
     encoding_ : Encoding or None
         How a data frame became a table of numbers: ``names`` of the columns that the kernel sees, and scikit-learn's
-        ``imputer`` and ``encoder``. None for an array of numbers.
+        ``imputer`` and ``encoder``. None for an array of numbers (without ``missing_inputs="allow"``).
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -160,9 +161,9 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
             rows = learner._rows_of(X, y, sample_weight, streams, **known)
             independent = checks.is_one_of(getattr(self, "output_kernel", "independent"), ["independent"])
             outcome = (type(self)._fit if independent else coregionalized.fit)(learner, *rows, streams, hooks)
+        selection.of_fit(learner, self._previous(streams), X, y, sample_weight, known)
         hooks.finish(learner)
-        # One assignment: an interrupt comes before or after it.
-        self.__dict__ = vars(learner) | hooks.while_fitting()
+        self.__dict__ = vars(learner) | hooks.while_fitting()  # At once: an interrupt comes before or after it.
         if outcome.fit.checkpoint is not None:
             outcome.fit.checkpoint.remove()
         outcome.warn(stacklevel=4)
@@ -207,8 +208,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        # Missing values in arrays; those of data frames are no matter of tags.
-        tags.input_tags.allow_nan = self.missing_inputs == "allow"
+        tags.input_tags.allow_nan = self.missing_inputs == "allow"  # Those of data frames are no matter of tags.
         tags.input_tags.categorical = self.categorical_features is not None
         tags.input_tags.sparse = True
         return tags

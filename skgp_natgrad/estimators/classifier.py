@@ -16,7 +16,7 @@ from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
-from .rows import class_labels, encoding, inputs, long_tables, mean_of_labels
+from .rows import class_labels, donors, encoding, inputs, long_tables, mean_of_labels
 from .rows.class_labels import positions
 from .rows.inputs import Targets
 
@@ -150,8 +150,10 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
     def _rows_of(self, X, y, sample_weight, streams, classes=None):
         levels = class_labels.stated_levels(self, y)
         is_long, *given = long_tables.opened(inputs.dense(self, X), y=y, sample_weight=sample_weight)
-        X = encoding.of_fit(self, given[0], given[2], self._previous(streams) is None)
-        return (self._checked_long if is_long else self._checked)(X, *given, classes, levels, streams)
+        X, y, sample_weight = given
+        first = self._previous(streams) is None
+        rows, weight = donors.of_fit(self, encoding.of_fit(self, X, sample_weight, first), sample_weight, first, y)
+        return (self._checked_long if is_long else self._checked)(rows, X, y, weight, classes, levels, streams)
 
     def _checked(self, X, given, y, sample_weight, classes, levels, streams):
         """X, the types of its columns, and the `Targets`; X is ``given`` as numbers."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.optimize import elementwise
 from scipy.special import logsumexp
 
+from .. import svgp
 from .distribution import PredictiveDistribution
-
-_TOLERANCES = {"xatol": 0.0, "xrtol": 1e-13, "fatol": 0.0, "frtol": 0.0}
-# The status of a search between two ends with the same sign.
-_NO_BRACKET = -1
 
 
 class Mixture(PredictiveDistribution):
@@ -66,22 +62,7 @@ class Mixture(PredictiveDistribution):
         def excess(y, rows):
             return self._cdf_at(y, rows.astype(int), k) - level
 
-        rows = np.arange(len(low), dtype=float)
-        if self._discrete:
-            low = low - 1.0
-            while np.any(high - low > 1.0):
-                middle = np.floor(0.5 * (low + high))
-                reached = excess(middle, rows) >= 0.0
-                low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-            return high
-        root = elementwise.find_root(excess, (low, high), args=(rows,), tolerances=_TOLERANCES)
-        if np.any(root.status < _NO_BRACKET):
-            raise FloatingPointError(
-                f"No quantile was found at {np.sum(root.status < _NO_BRACKET)} of {len(low)} rows; leave them out."
-            )
-        # Where the parts agree, rounding may hide the change of sign.
-        at_end = np.where(excess(low, rows) >= 0.0, low, high)
-        return np.where(root.status == _NO_BRACKET, at_end, root.x)
+        return svgp.quantile_between(excess, low, high, self._discrete)
 
     def _knots(self, n_knots):
         n_each = max(5, n_knots * 5 // len(self.parts))

@@ -9,7 +9,8 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import _num_samples
 
 from .._backend import rows as _rows
-from ..estimators.predictions.distribution import at_rows
+from ..estimators.predictions import incomplete
+from ..estimators.predictions.at_rows import at_rows
 from ..likelihoods import Gaussian
 from .distribution import PredictiveDistribution
 from .proper_scores import normal_log_density
@@ -63,6 +64,7 @@ class OfRegressor(PredictiveDistribution):
         self._regressor, self._X, self._known = regressor, X, known
         likelihood = getattr(regressor, "likelihood_", Gaussian)
         self._normal = likelihood.name == "gaussian" and bool(np.all(np.isinf(getattr(regressor, "error_df_", np.inf))))
+        self._normal = self._normal and not incomplete.are_there(regressor, X)
         self._reach = 12.0 if self._normal else 8.0
         self._discrete = likelihood.discrete
         self._mixed = likelihood if likelihood.mixed else None

@@ -6,6 +6,8 @@ which it reaches a level, in closed form or by a search between brackets.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 from scipy.optimize import elementwise
@@ -15,6 +17,9 @@ from ..likelihoods import RegressionLikelihood
 
 # Rows whose quadratures are held at a time.
 _CHUNK_ROWS = 2048
+_BETWEEN = {"xatol": 0.0, "xrtol": 1e-13, "fatol": 0.0, "frtol": 0.0}
+# The status of a search between two ends with the same sign.
+_NO_BRACKET = -1
 _TOLERANCES = {"xatol": 1e-12, "xrtol": 1e-11, "fatol": 0.0, "frtol": 0.0}
 # Half a bracket to begin with, in latent deviations and in units of f.
 _FIRST_REACH = 2.0, 0.1
@@ -158,3 +163,44 @@ def _integer_root(excess, row):
             return above
         reached = excess(middle, row) >= 0.0
         below, above = np.where(reached, below, middle), np.where(reached, middle, above)
+
+
+def quantile_between(excess: Callable[[Floats, Floats], Floats], low: Floats, high: Floats, discrete: bool) -> Floats:
+    """The smallest y of each row, between two numbers, at which a distribution function reaches a level.
+
+    Parameters
+    ----------
+    excess : callable
+        The distribution function less the level, of values y (n,) and the positions of their rows (n,), as floats.
+    low, high : ndarray of shape (N,)
+    discrete : bool
+        Whether y is an integer.
+
+    Returns
+    -------
+    quantile : ndarray of shape (N,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.special import ndtr
+    >>> from skgp_natgrad import svgp
+    >>> svgp.quantile_between(lambda y, row: ndtr(y) - 0.5, np.array([-2.0]), np.array([1.0]), False).round(9) + 0.0
+    array([0.])
+    """
+    rows = np.arange(len(low), dtype=float)
+    if discrete:
+        low = low - 1.0
+        while np.any(high - low > 1.0):
+            middle = np.floor(0.5 * (low + high))
+            reached = excess(middle, rows) >= 0.0
+            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+        return high
+    root = elementwise.find_root(excess, (low, high), args=(rows,), tolerances=_BETWEEN)
+    if np.any(root.status < _NO_BRACKET):
+        raise FloatingPointError(
+            f"No quantile was found at {np.sum(root.status < _NO_BRACKET)} of {len(low)} rows; leave them out."
+        )
+    # Where the parts of a mixture agree, rounding may hide the change of sign.
+    at_end = np.where(excess(low, rows) >= 0.0, low, high)
+    return np.where(root.status == _NO_BRACKET, at_end, root.x)

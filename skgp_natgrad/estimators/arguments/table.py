@@ -95,9 +95,10 @@ class Model:
     max_categories : int or None, default=500
         Most levels of a column; the rarest of more levels are one level together, and a warning says how many.
     missing_inputs : {"auto", "allow", "error"}, default="auto"
-        Whether X may have missing values, which are replaced by the mean of their column in the rows of the fit (not
-        weighted); a column with missing values in these rows gets another one beside it, of zeros and ones, that says
-        where. "auto": in data frames; "allow": in arrays as well.
+        Whether X may have missing numbers. "auto": in data frames; "allow": in arrays as well. A row that lacks some is
+        left out of the fit, and predicted as a mixture over the values that similar rows of the fit have there; what
+        the left-out rows show of y beyond that moves the mixture. If less than a quarter of the rows is complete, all
+        of them are used, filled in by the mean of their column, beside columns of zeros and ones that say where.
     """
 
     kernel: Kernel | Sequence[Kernel] | None = argument(default=None, check=None, kw_only=False)

@@ -27,7 +27,7 @@ from ..rows.encoding import Encoding
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 14
+FORMAT = 15
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # That of correlated outputs; None without them.

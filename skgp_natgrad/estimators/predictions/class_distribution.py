@@ -9,7 +9,9 @@ import numpy as np
 from ..._backend.types import ArrayLike, Floats, NDArray, Seed
 from ..arguments import checks
 from ..rows import class_labels, mean_of_labels
+from . import incomplete
 from .by_blocks import by_blocks
+from .incomplete import over_donors
 from .latent import LatentDistribution
 
 
@@ -49,6 +51,7 @@ class ClassDistribution(LatentDistribution):
         return self.classes_[np.argmax(proba, axis=1)]
 
     @by_blocks()
+    @over_donors(incomplete.class_probabilities)
     def predict_proba(self, X: ArrayLike, out: NDArray[Any] | None = None) -> Floats:
         """Predict the probability of each class.
 
@@ -79,6 +82,7 @@ class ClassDistribution(LatentDistribution):
         return self._by_class("class_probabilities", X)
 
     @by_blocks()
+    @over_donors(incomplete.log_class_probabilities)
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Predict the logarithm of the probability of each class.
 
@@ -135,6 +139,7 @@ class ClassDistribution(LatentDistribution):
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
+    @over_donors(incomplete.labels)
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Seed = 0, joint: bool = True) -> NDArray[Any]:
         """Draw labels from the prediction.
 

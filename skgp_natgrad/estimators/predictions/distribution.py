@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from sklearn.utils import check_consistent_length
 
 from ... import svgp
 from ..._backend.types import ArrayLike, Floats, PerRow, Seed
-from ...likelihoods import Likelihood
-from ...start.scale import Scale
 from ..arguments import checks
 from ..fitted import attributes
 from ..rows import inputs, numbers, outputs
 from ..rows.mean_function import with_mean_function
 from ..rows.outputs import over_outputs
 from ..rows.training_table import latent_offset
+from . import incomplete
+from .at_rows import LARGEST, quantiles
 from .by_blocks import by_blocks
+from .incomplete import over_donors
 from .latent import LatentDistribution
 from .prior import before_fit
 
-# Of a standardised target. Beyond it squares overflow, and every distribution function is zero or one.
-_LARGEST = 1e150
 _ALL_NUMBERS = np.finfo(float).min, np.finfo(float).max
 
 
@@ -92,6 +89,7 @@ class TargetDistribution(TargetRows):
     """Predictions of the distribution of numbers y: of regressors."""
 
     @by_blocks("y", "offset", "alpha", "trials")
+    @over_donors(incomplete.log_density)
     @with_mean_function
     @over_outputs(outputs.log_density)
     def predict_log_density(
@@ -145,6 +143,7 @@ class TargetDistribution(TargetRows):
         return self._predict("log_density", X, standardised, **known) - log_scale.sum(0)
 
     @by_blocks("y", "offset", "alpha", "trials")
+    @over_donors(incomplete.probability)
     @with_mean_function
     @over_outputs(outputs.by_row)
     def predict_cdf(
@@ -180,13 +179,12 @@ class TargetDistribution(TargetRows):
         X = self._check_rows(X)
         with np.errstate(over="ignore"):
             y = self._y_scale.forward(self._check_targets(X, y)).T
-        # Beyond it squares overflow, and every distribution function is zero or one.
-        y = np.clip(y, -_LARGEST, _LARGEST)
-        known = self._known(X, offset, alpha=alpha, trials=trials)
-        likelihood, mean, var, of_rows = self._distribution_at(X, **known)
+        y = np.clip(y, -LARGEST, LARGEST)
+        likelihood, mean, var, of_rows = self._distribution_at(X, **self._known(X, offset, alpha=alpha, trials=trials))
         return self._by_row(svgp.cumulative(likelihood, mean, var, y, of_rows))
 
     @by_blocks("offset", "alpha", "trials")
+    @over_donors(quantiles)
     @with_mean_function
     @over_outputs(outputs.affine)
     def predict_quantiles(
@@ -240,8 +238,7 @@ class TargetDistribution(TargetRows):
         X = self._check_rows(X)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         likelihood, mean, var, of_rows = self._distribution_at(X, **known)
-        found = svgp.quantiles(likelihood, mean, var, np.ravel(levels), of_rows)
-        found = self._in_units(found)
+        found = self._in_units(svgp.quantiles(likelihood, mean, var, np.ravel(levels), of_rows))
         return found if np.ndim(levels) else found[..., 0]
 
     def predict_interval(
@@ -287,6 +284,7 @@ class TargetDistribution(TargetRows):
         return both[..., 0], both[..., 1]
 
     @before_fit
+    @over_donors(incomplete.draws)
     @with_mean_function
     @over_outputs(outputs.affine)
     def sample_y(
@@ -337,40 +335,3 @@ class TargetDistribution(TargetRows):
         X = self._check_rows(X)
         joint, known = checks.boolean("joint", joint), self._known(X, offset, alpha=alpha, trials=trials)
         return self._in_units(self._sample_targets(X, n_samples, random_state, joint, **known))
-
-
-class AtRows(NamedTuple):
-    """What `svgp.distribution` returns, and the scale of the targets."""
-
-    scale: Scale
-    likelihood: Likelihood
-    mean: np.ndarray
-    var: np.ndarray
-    known: np.ndarray | None
-
-    def cdf(self, y, rows, k):
-        """P(Y <= y) (n,) of the output ``k`` at the rows of these indices (n,)."""
-        with np.errstate(over="ignore"):
-            z = np.clip((y - self.scale.offset[k]) / self.scale.scale[k], -_LARGEST, _LARGEST)
-        known = None if self.known is None else self.known[:, rows]
-        z = np.broadcast_to(z, (len(self.scale.scale), len(z)))
-        return svgp.cumulative(self.likelihood, self.mean[:, rows], self.var[:, rows], z, known)[k]
-
-    @property
-    def has_closed_form(self):
-        """Whether quantiles take no search."""
-        return self.likelihood.given(self.known).predictive_quantile(self.mean, self.var, 0.5) is not None
-
-
-@with_mean_function
-def at_rows(regressor, X, offset=None, *, alpha=None, trials=None):
-    """The distribution that a fitted regressor predicts at the rows of ``X``; see its methods for the arguments."""
-    scale = outputs.of(regressor)
-    if scale is not None:
-        given = {name: each for name, each in (("offset", offset), ("alpha", alpha)) if each is not None}
-        found = at_rows(*outputs.as_one(regressor, X, given), **given)
-        parts = (each if each is None else each.reshape(len(scale.scale), -1) for each in found[2:])
-        return AtRows(scale, found.likelihood, *parts)
-    X = regressor._check_rows(X)
-    known = regressor._known(X, offset, alpha=alpha, trials=trials)
-    return AtRows(regressor._y_scale, *regressor._distribution_at(X, **known))

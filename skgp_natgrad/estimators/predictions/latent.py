@@ -12,8 +12,10 @@ from ..._backend.types import ArrayLike, Floats
 from ..fitted import attributes
 from ..rows import class_labels, outputs
 from ..rows.outputs import over_outputs
+from . import incomplete
 from .by_blocks import by_blocks
 from .export import Exportable
+from .incomplete import over_donors
 
 
 class LatentDistribution(Exportable):
@@ -35,6 +37,7 @@ class LatentDistribution(Exportable):
     ) -> Floats | tuple[Floats, Floats]: ...
 
     @by_blocks()
+    @over_donors(incomplete.mean_and_deviation)
     @over_outputs(outputs.affine, outputs.linear)
     def predict_latent(
         self, X: ArrayLike, return_std: bool = False, return_cov: bool = False

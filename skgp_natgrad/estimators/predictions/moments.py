@@ -16,8 +16,10 @@ from ..rows import inputs, mean_function, outputs
 from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
 from ..rows.outputs import over_outputs
+from . import incomplete
 from .by_blocks import by_blocks
 from .distribution import TargetDistribution
+from .incomplete import over_donors
 from .prior import before_fit
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
@@ -82,6 +84,7 @@ class TargetMoments(TargetDistribution):
 
     @before_fit
     @by_blocks("offset", "alpha", "trials")
+    @over_donors(incomplete.mean_and_deviation)
     @with_mean_function
     @over_outputs(outputs.affine, outputs.linear)
     def predict(
@@ -192,6 +195,7 @@ class TargetMoments(TargetDistribution):
     ) -> tuple[Floats, Floats]: ...
 
     @by_blocks("offset", "alpha", "trials")
+    @over_donors(incomplete.refused("derivatives are those at complete rows"))
     @with_mean_function
     @over_outputs(outputs.slopes, outputs.slopes)
     def predict_gradient(
@@ -238,12 +242,11 @@ class TargetMoments(TargetDistribution):
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
         known = self._known(rows, offset, alpha=alpha, trials=trials)
         found = self._defined(svgp.gradients(attributes.model_of(self), rows, device=self.device, **known), rows)
-        found = np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2)
-        mean, std = (self._by_row(each) for each in found)
+        mean, std = map(self._by_row, np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2))
         slopes = mean_function.slopes(self, X)
-        mean = mean + (slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes)
-        mean, std = slopes_of_columns(self, mean, std)
-        return (mean, std) if return_std else mean
+        slopes = slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes
+        gradients = slopes_of_columns(self, mean + slopes, std)
+        return tuple(gradients) if return_std else gradients[0]
 
     def score(
         self,

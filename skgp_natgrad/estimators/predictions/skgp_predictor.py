@@ -87,8 +87,13 @@ class _Model:
         X = _numbers(X)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
-        if not np.all(np.isfinite(X)):
-            raise ValueError("X holds NaN or infinity; leave these rows out, or fill them in.")
+        bad = np.argwhere(~np.isfinite(X))
+        if len(bad):
+            row, column = bad[0]
+            raise ValueError(
+                f"X[{row}, {column}]={X[row, column]} is not finite; leave the row out, or fill the value in: this "
+                "predictor takes complete rows alone."
+            )
         X = _mapped(X, self._of_x)
         if not np.all(np.isfinite(X)):
             raise ValueError("X holds values so far from the training data that they overflow; leave these rows out.")

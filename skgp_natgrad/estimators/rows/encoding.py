@@ -1,7 +1,8 @@
-"""The columns of X as numbers: categories as blocks of one-hot columns, missing numbers as the mean of their column.
+"""The columns of X as numbers: categories as blocks of one-hot columns; numbers that are missing stay so.
 
 scikit-learn's encoders do this. They are fitted to the rows of a first fit, and kept as ``encoding_``; all code behind
-this file sees numbers. A table of numbers that is no data frame needs no encoding.
+this file sees numbers. A table of numbers that is no data frame needs no encoding. Where few rows are complete, columns
+of zeros and ones say where a number is missing: so these rows, filled in by the mean, are told apart in the fit.
 
 A level that the fit has not seen must be as far from each known one as these are from each other. So a block has
 further columns, zero in the rows of the fit, in which each such level has a place of its own on the unit sphere. The
@@ -25,7 +26,7 @@ from sklearn.utils.validation import validate_data
 
 from ..._backend import memory, processes
 from ..._backend.rows import Rows
-from . import frames, inputs
+from . import donors, frames, inputs
 
 # What stands for a level that the fit has not seen.
 ANOTHER = "another level"
@@ -35,6 +36,10 @@ _LISTED = 5
 _FURTHER = 3
 # What was said about later rows, by the imputer of the encoding.
 _told = weakref.WeakKeyDictionary()
+
+
+class Encoded(np.ndarray):
+    """Rows that are already numbers, as `further_rows` returns them."""
 
 
 class Encoding(NamedTuple):
@@ -66,11 +71,13 @@ class Encoding(NamedTuple):
         """The encoding of rows: numbers ``values`` (N, D), and ``levels`` (N, C) of the ``categories``."""
         kept = np.setdiff1d(np.arange(len(columns)), categories)
         imputer = SimpleImputer(add_indicator=True, keep_empty_features=True).set_output(transform="default")
+        leaves_out = donors.are_enough(values[:, kept])
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False, max_categories=max_categories)
         encoder.set_output(transform="default")
         owner, names = list(kept), [columns[k] for k in kept]
         if len(kept):
             lacking = kept[imputer.fit(values[:, kept]).indicator_.features_]
+            lacking = [] if leaves_out else lacking
             owner += list(lacking)
             names += [f"{columns[k]} is missing" for k in lacking]
         if len(categories):
@@ -82,6 +89,16 @@ class Encoding(NamedTuple):
             owner += [k for k in categories for _ in range(_FURTHER)]
             names += [f"{columns[k]}={ANOTHER} ({i + 1})" for k in categories for i in range(_FURTHER)]
         return cls(kept, np.asarray(categories, int), imputer, encoder, np.array(owner, int), names)
+
+    @property
+    def says_where(self):
+        """Whether a column of numbers says where another one is missing (E,)."""
+        return (np.arange(len(self.owner)) >= len(self.numbers)) & ~self.is_level
+
+    @property
+    def leaves_out(self):
+        """Whether a fit does without the rows in which numbers are missing."""
+        return not self.says_where.any()
 
     @property
     def n_columns(self):
@@ -104,10 +121,11 @@ class Encoding(NamedTuple):
         return [np.flatnonzero(self.owner == k) for k in range(self.n_columns)]
 
     def forward(self, values, levels):
-        """The rows as numbers (N, E)."""
+        """The rows as numbers (N, E), NaN where one is missing."""
         values = values[:, self.numbers] if len(self.categories) else values
-        if np.count_nonzero(~self.is_level) > len(self.numbers) or np.isnan(values).any():
-            values = self.imputer.transform(values)
+        if not self.leaves_out:
+            says_where = self.imputer.transform(values)[:, len(self.numbers) :]
+            values = np.hstack([values, says_where])
         if not len(self.categories):
             return values
         return np.hstack([values, self.encoder.transform(levels), *self._further(levels)])
@@ -118,12 +136,18 @@ class Encoding(NamedTuple):
             places = dict.fromkeys(known, np.zeros(_FURTHER))
             yield np.array([places.setdefault(level, _place(level)) for level in column]).reshape(-1, _FURTHER)
 
+    def filled(self, table):
+        """Rows of numbers with the mean of the fit where one is missing."""
+        means = np.zeros(len(self.owner))
+        means[: len(self.numbers)] = self.imputer.statistics_ if len(self.numbers) else ()
+        return np.where(np.isnan(table), means, table)
+
     def backward(self, table):
         """Rows of numbers (M, E) in the terms of X (M, D): the nearest level of each category; NaN where missing."""
         found = np.empty((len(table), self.n_columns), dtype=object if len(self.categories) else float)
         n_numbers, of_levels = len(self.numbers), np.flatnonzero(self.is_level)
         found[:, self.numbers] = table[:, :n_numbers]
-        for column in np.flatnonzero(~self.is_level)[n_numbers:]:
+        for column in np.flatnonzero(self.says_where):
             found[table[:, column] > 0.5, self.owner[column]] = np.nan
         if len(self.categories) and len(table):
             known, further = np.split(of_levels, [len(of_levels) - _FURTHER * len(self.categories)])
@@ -235,7 +259,8 @@ def of_fit(estimator, X, sample_weight, first):
     estimator.encoding_ = Encoding.fitted(*of_rows, most)
     if most == estimator._arguments["max_categories"].default:
         _tell_merged(estimator.encoding_, column_names(estimator), most)
-    if changing(estimator) is not None and processes.sharing(estimator.n_devices) > 1:
+    is_changed = changing(estimator) is not None or np.isnan(values).any()
+    if is_changed and processes.sharing(estimator.n_devices) > 1:
         raise ValueError(
             "X has categories or missing values, which each process would encode by its own rows alone; encode them "
             "beforehand, the same in all processes."
@@ -254,7 +279,9 @@ def validated(estimator, X, *y, reset, **options):
 
 
 def further_rows(estimator, X):
-    """Validate the X of a prediction, and return it as numbers in the units of X."""
+    """Validate the X of a prediction, and return it as numbers in the units of X, NaN where one is missing."""
+    if isinstance(X, Encoded):
+        return np.asarray(X)
     X = inputs.dense(estimator, X)
     if estimator.encoding_ is not None:
         return _rows(estimator, X)
@@ -272,7 +299,7 @@ def points(estimator, given):
         raise ValueError(
             f"inducing_init has the shape {np.shape(given)}; give rows with the {found.n_columns} columns of X."
         )
-    return found.forward(*frames.numbers_and_levels(given, found.categories, "allow"))
+    return found.filled(found.forward(*frames.numbers_and_levels(given, found.categories, "allow")))
 
 
 def _rows(estimator, X):
@@ -299,9 +326,10 @@ def _tell(encoding, columns, values, levels):
                 "of the fit: such a row is as far from each known level as these are from each other"
             )
             new |= unseen
-    lacking = set(np.flatnonzero(np.isnan(values).any(0))) - set(encoding.owner[len(encoding.numbers) :])
-    for k in sorted(lacking - told):
-        texts.append(f"numbers are missing in column {columns[k]!r}: they are replaced by its mean")
+    known = encoding.numbers[encoding.imputer.indicator_.features_] if len(encoding.numbers) else ()
+    for k in sorted(set(np.flatnonzero(np.isnan(values).any(0))) - set(known) - told):
+        what = "predictions average over the values that similar rows of the fit have"
+        texts.append(f"numbers are missing in column {columns[k]!r}: {what}")
         new.add(k)
     if texts:
         told.update(new)

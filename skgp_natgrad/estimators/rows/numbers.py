@@ -11,7 +11,7 @@ from sklearn.utils import check_consistent_length
 
 from ..._backend.rows import Held, Mapped, Rows
 from ..arguments.task import likelihood_of
-from . import encoding, inputs, long_tables, mean_function
+from . import donors, encoding, inputs, long_tables, mean_function
 from .inputs import Targets
 
 _DEFAULT = "gaussian"
@@ -34,7 +34,10 @@ def checked(estimator, X, y, sample_weight, known, streams):
     y = inputs.with_missing(y, estimator.missing_targets == "ignore")
     is_long, X, y, sample_weight, *values = long_tables.opened(X, y=y, sample_weight=sample_weight, **known)
     known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
-    rows = encoding.of_fit(estimator, X, sample_weight, estimator._previous(streams) is None)
+    first = estimator._previous(streams) is None
+    rows, sample_weight = donors.of_fit(
+        estimator, encoding.of_fit(estimator, X, sample_weight, first), sample_weight, first
+    )
     return of_rows(estimator, (rows, X), y, sample_weight, known, streams)
 
 

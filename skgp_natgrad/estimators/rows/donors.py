@@ -1,0 +1,207 @@
+"""Rows of which some numbers are missing: left out of a fit, and predicted as a mixture over what the values may be.
+
+What is missing in a row is taken from its donors: rows of the fit for which the columns that are there let expect about
+the same values (predictive mean matching, Little 1988). Which rows these are depends on the row alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import inputs
+
+# Rows of which a mixture is made, and rows among which they are chosen.
+N_DONORS, KEPT_ROWS = 32, 2000
+# The least share of complete rows that are enough for a fit, so that the others are left out of it.
+FEWEST_COMPLETE = 0.25
+# Donors differ by so many deviations of what is missing, or are the nearest ones.
+_ALIKE = 0.5
+# Penalties of the regression of what is missing, among which rows that are left out of it choose.
+_PENALTIES = np.array([1.0, 10.0, 100.0, 1000.0, np.inf])
+# Rows whose distances to all donors are held at a time.
+_BLOCK = 256
+
+
+class Expansion(NamedTuple):
+    """Complete rows, of which each row of a table has one or, where it is not complete, one for each donor.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (L, E)
+    of : ndarray of shape (L,)
+        The row of the table to which each belongs.
+    first, count : ndarray of shape (N,)
+        Where those of each row begin, and their number.
+    """
+
+    rows: np.ndarray
+    of: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+
+    def mean(self, values):
+        """The mean (N, ...) of values (L, ...) over the donors of each row."""
+        return np.add.reduceat(values, self.first, axis=0) / _like(self.count, values)
+
+    def log_mean(self, values):
+        """The logarithm of the mean of the exponentials."""
+        top = np.maximum.reduceat(values, self.first, axis=0)
+        top = np.where(np.isfinite(top), top, 0.0)
+        with np.errstate(divide="ignore"):
+            return top + np.log(self.mean(np.exp(values - top[self.of])))
+
+    def moments(self, mean, std):
+        """Mean and standard deviation (N, ...) of the mixture of distributions with these moments (L, ...)."""
+        middle = self.mean(mean)
+        return middle, np.sqrt(self.mean(std**2 + (mean - middle[self.of]) ** 2))
+
+    def chosen(self, position):
+        """The rows, and which of these each draw takes: draws (N, S) take the donor of this position, below one."""
+        index = self.first[:, None] + np.floor(position * self.count[:, None]).astype(int)
+        used, place = np.unique(index, return_inverse=True)
+        return used, place.reshape(index.shape)
+
+
+def _like(numbers, values):
+    return numbers.reshape(-1, *(1,) * (values.ndim - 1))
+
+
+# -- in a fit -----------------------------------------------------------------------------
+
+
+def of_fit(estimator, rows, sample_weight, first, labels=()):
+    """Complete rows of numbers and the weights of a fit: rows with missing numbers count zero if enough are complete.
+
+    The rows of a ``first`` fit, as they are, become donors. Of a label that no complete row has one row stays.
+    """
+    if first:
+        estimator._donors = None
+    found = estimator.encoding_
+    if found is None:
+        return rows, sample_weight
+    weight = inputs.weights(sample_weight, rows)
+    if first:
+        used = np.flatnonzero(weight > 0.0)
+        estimator._donors = rows[some(used, KEPT_ROWS)]
+    if not np.isnan(rows).any():
+        return rows, sample_weight
+    complete = ~lacking(rows).any(1)
+    if np.shape(labels) == complete.shape:
+        labels = np.asarray(labels).tolist()
+        seen = {labels[i] for i in np.flatnonzero(complete & (weight > 0.0))}
+        others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
+        complete[list(others.values())] = True
+    if found.leaves_out and np.any(complete & (weight > 0.0)):
+        sample_weight = weight * complete
+    return found.filled(rows), sample_weight
+
+
+def some(rows, n):
+    """At most ``n`` of some rows, evenly spaced."""
+    return rows if len(rows) <= n else rows[np.linspace(0, len(rows) - 1, n).astype(int)]
+
+
+def lacking(rows):
+    """Where numbers of rows (N, E) are missing: a column that is so in all rows tells nothing."""
+    found = np.isnan(rows)
+    return found & ~found.all(0)
+
+
+def are_enough(values):
+    """Whether so many rows of numbers (N, D) are complete that the others may be left out."""
+    return not len(values) or float(np.mean(~lacking(values).any(1))) >= FEWEST_COMPLETE
+
+
+# -- in predictions -------------------------------------------------------------------------
+
+
+def expanded(estimator, table):
+    """The `Expansion` of rows of numbers (N, E), NaN where missing."""
+    pool, of_encoding = estimator._donors, estimator.encoding_
+    lacks = np.isnan(table)
+    # That a number is missing is said of no complete row.
+    table = np.where(lacks.any(1)[:, None] & of_encoding.says_where, 0.0, table)
+    unseen = lacks & np.isnan(pool).all(0)
+    table, lacks = np.where(unseen, of_encoding.filled(table), table), lacks & ~unseen
+    patterns, which = np.unique(lacks, axis=0, return_inverse=True)
+    which = which.ravel()
+    donated, count = {}, np.ones(len(table), int)
+    for k in np.flatnonzero(patterns.any(1)):
+        of_pattern = np.flatnonzero(which == k)
+        donated[k] = of_pattern, _donated(pool, table[of_pattern], patterns[k], of_encoding)
+        count[of_pattern] = donated[k][1].shape[1]
+    first, of = np.cumsum(count) - count, np.repeat(np.arange(len(table)), count)
+    rows = table[of]
+    for k, (of_pattern, values) in donated.items():
+        places = first[of_pattern][:, None] + np.arange(values.shape[1])
+        rows[places.ravel()[:, None], np.flatnonzero(patterns[k])] = values.reshape(-1, values.shape[2])
+    return Expansion(rows, of, first, count)
+
+
+def _donated(pool, rows, lacks, of_encoding):
+    """The values (N, m, q) that donors have in the ``q`` columns in which rows (N, E) of one pattern lack theirs."""
+    givers = pool[~np.isnan(pool[:, lacks]).any(1)]
+    if not len(givers):
+        # No row has all of these columns: each is taken from rows of its own.
+        each = [_donated(pool, rows, np.arange(len(lacks)) == j, of_encoding) for j in np.flatnonzero(lacks)]
+        n = max(one.shape[1] for one in each)
+        return np.concatenate([one[:, np.arange(n) % one.shape[1]] for one in each], axis=2)
+    others = ~(lacks | of_encoding.says_where)
+    values = givers[:, lacks]
+    scale = np.maximum(values.std(0), np.finfo(float).tiny)
+    known = [of_encoding.filled(each)[:, others] for each in (givers, rows)]
+    centre, width = known[0].mean(0), known[0].std(0)
+    known = [_features((each - centre) / np.where(width > 0.0, width, 1.0)) for each in known]
+    expected, of_rows, error = _expected(*known, (values - values.mean(0)) / scale)
+    order = np.argsort(_along(values / scale), kind="stable")
+    expected, values, n = expected[order] / error, values[order], min(N_DONORS, len(order))
+    found = np.empty((len(rows), n), int)
+    for start in range(0, len(rows), _BLOCK):
+        part = of_rows[start : start + _BLOCK] / error
+        distance = np.square(part[:, None] - expected).mean(2)
+        found[start : start + _BLOCK] = [_nearest(each, n) for each in distance]
+    return values[found]
+
+
+def _features(Z):
+    """Columns and their squares."""
+    return np.hstack([Z, np.square(Z) - 1.0])
+
+
+def _expected(Z, Z_rows, targets):
+    """What a ridge regression expects of targets (n, q) at rows Z (n, p) and at others; and its error (q,)."""
+    centre = Z.mean(0)
+    u, s, vt = np.linalg.svd(Z - centre, full_matrices=False)
+    along = u.T @ targets
+    best, chosen = np.inf, None
+    for penalty in _PENALTIES:
+        share = np.square(s) / (np.square(s) + penalty)
+        left = 1.0 - 1.0 / len(Z) - np.square(u) @ share
+        error = np.square((targets - u @ (share[:, None] * along)) / np.maximum(left, 1e-3)[:, None]).mean(0)
+        if error.sum() < best:
+            slopes = vt.T @ ((share / np.where(s > 0.0, s, 1.0))[:, None] * along)
+            best, chosen = error.sum(), (slopes, np.sqrt(np.maximum(error, 1e-12)))
+    slopes, error = chosen
+
+    def at(rows):
+        # Row by row: a product of matrices would round by the number of rows.
+        return np.column_stack([((rows - centre) * slope).sum(1) for slope in slopes.T])
+
+    return at(Z), at(Z_rows), error
+
+
+def _along(values):
+    """Values (n, q) along the direction in which they vary most (n,)."""
+    if values.shape[1] == 1:
+        return values[:, 0]
+    return values @ np.linalg.eigh(np.atleast_2d(np.cov(values.T)))[1][:, -1]
+
+
+def _nearest(distance, n):
+    """The ``n`` nearest donors; of more that are alike, some that are evenly spaced in what they give."""
+    alike = np.flatnonzero(distance <= _ALIKE**2)
+    if len(alike) > n:
+        return alike[((np.arange(n) + 0.5) * len(alike) / n).astype(int)]
+    return np.sort(np.argsort(distance, kind="stable")[:n])
