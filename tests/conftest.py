@@ -40,7 +40,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import programs
-from skgp_natgrad.start import dense, search, turned
+from skgp_natgrad.start import choice, dense, search, turned
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES
@@ -101,10 +101,11 @@ def _short_search(request, monkeypatch):
         monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 6, 4))
         monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 3, 6))
         monkeypatch.setattr(search, "_TRIED", 1)
-        for name, fewer in {"_ITERATIONS": 3, "_MORE_ITERATIONS": 3, "_MORE_ROWS": 400, "_BEST": 1}.items():
+        for name, fewer in {"_ITERATIONS": 3, "_MORE_ITERATIONS": 3, "_MORE_ROWS": 400}.items():
             monkeypatch.setattr(dense, name, fewer)
         # With a kernel of one form, fits of tables of one shape share all their programs.
-        monkeypatch.setattr(search, "CANDIDATES", search.CANDIDATES[:1])
+        for module, name in ((choice, "OF_LABELS"), (choice, "OF_MEASUREMENTS"), (search, "OF_FEW_POINTS")):
+            monkeypatch.setattr(module, name, getattr(module, name)[:1])
         monkeypatch.setattr(search, "_FURTHER", ())
         monkeypatch.setattr(turned, "COLUMNS", (np.inf, 0))
 

@@ -18,7 +18,7 @@ from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets
-from skgp_natgrad.start.candidates import laplacian, seasonal
+from skgp_natgrad.start.candidates import OF_LABELS, laplacian, seasonal
 from skgp_natgrad.start.periods import season
 from skgp_natgrad.start.scale import NormalScores
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
@@ -475,7 +475,7 @@ def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, 
     monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 1, 1))
     monkeypatch.setattr(search, "_fitted", lambda view, make, *rest: makes.append(make) or fitted(view, make, *rest))
     table = Table(rng.normal(size=(120, n_columns)), rng.normal(size=(1, 120)), np.ones(120))
-    search.best_kernels([table], np.random.RandomState(0))
+    search.best_kernels([table], np.random.RandomState(0), makes=OF_LABELS)
     assert (laplacian in makes) == (1 < n_columns <= 64)
     assert len(makes) >= 3
 
@@ -505,7 +505,7 @@ def test_thresholds_of_single_columns_are_found_by_the_laplacian_kernel(rng):
     thresholds = rng.uniform(-0.5, 0.5, size=6)
     y = (thresholds < X).sum(1)
     table = Table(X, (y - y.mean())[None] / y.std(), np.ones(500))
-    _, (first, second) = search.best_kernels([table], np.random.RandomState(0), 2)
+    _, (first, second) = search.best_kernels([table], np.random.RandomState(0), 2, makes=OF_LABELS)
     assert "Laplacian" in repr(first.kernel)
     assert first.density > second.density + 0.5
 

@@ -8,9 +8,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 from skgp_natgrad import kernels
-from skgp_natgrad._backend.flat import turning_back
+from skgp_natgrad._backend.flat import flat, turning_back
 from skgp_natgrad.start import evidence
-from skgp_natgrad.start.candidates import CANDIDATES, laplacian
+from skgp_natgrad.start.candidates import OF_LABELS, laplacian, rough_and_smooth, rough_to_linear
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.start.view import weak_prior
 from skgp_natgrad.training.batches import Table
@@ -37,7 +37,11 @@ def hyperparameters_of(kernel, noise=NOISE):
 
 @pytest.mark.parametrize(
     ("make", "n"),
-    [*((make, 40) for make in CANDIDATES), *((CANDIDATES[2], n) for n in (300, 400, 500)), (laplacian, 600)],
+    [
+        *((make, 40) for make in (*OF_LABELS, rough_to_linear)),
+        *((rough_and_smooth, n) for n in (300, 400, 500)),
+        (laplacian, 600),
+    ],
 )
 def test_value_and_gradient_equal_those_of_scikit_learn(make, n, rng):
     """Of each kernel, of rows that are pulled back in one block and in several, and that need no padding."""
@@ -120,6 +124,61 @@ def test_prior_pulls_and_is_not_in_the_evidence(rows):
     assert held.evidence < free.evidence
     # The third column has no effect: only the prior holds its lengthscale.
     assert held.hyperparameters.kernel.k2.length_scale[2] < free.hyperparameters.kernel.k2.length_scale[2]
+
+
+def test_the_curvature_of_few_rows_shortens_the_search_on_more(rng, monkeypatch):
+    """And the search ends at the same maximum."""
+    X = rng.normal(size=(240, 3)) * [1.0, 5.0, 30.0]
+    y = np.sin(X @ [1.0, 0.1, 0.0]) + 0.2 * rng.normal(size=240)
+    table = Table(X, y[None], np.ones(240))
+    start, *bounds = hyperparameters_of(ConstantKernel(1.0, (1e-5, 1e5)) * RBF([1.0, 1.0, 1.0], (1e-3, 1e3)))
+    few = evidence.maximise(start, bounds, table.rows(np.arange(80)), 200, weak_prior(start, np.ones(3, bool)))
+    n_evaluations, call = [0], evidence.Objective.__call__
+
+    def counted(self, x):
+        n_evaluations[0] += 1
+        return call(self, x)
+
+    monkeypatch.setattr(evidence.Objective, "__call__", counted)
+    found, counts = [], []
+    for spread in (None, few.spread):
+        n_evaluations[0] = 0
+        prior = weak_prior(start, np.ones(3, bool))
+        found.append(evidence.maximise(few.hyperparameters, bounds, table, 200, prior, spread))
+        counts.append(n_evaluations[0])
+    assert found[1].evidence == pytest.approx(found[0].evidence, abs=1e-3)
+    assert counts[1] < 0.8 * counts[0]
+
+
+def test_the_spread_is_that_of_the_inverse_hessian(rng):
+    """Of a parabola that L-BFGS has seen along all of its axes."""
+    widths = np.array([0.3, 2.0, 5.0, 1.0])
+
+    def loss(x):
+        return 0.5 * float(((x / widths) ** 2).sum()), x / widths**2
+
+    low, high = np.full(4, -50.0), np.array([50.0, 50.0, 50.0, -50.0])
+    start = np.array([1.0, -3.0, 4.0, -50.0])
+    for spread in (None, np.array([0.5, 1.0, 9.0, 1.0])):
+        found = evidence.minimised(loss, start, low, high, 100, None, spread)
+        np.testing.assert_allclose(found.x[:3], 0.0, atol=1e-4)
+        assert found.x[3] == start[3]
+        assert found.spread[3] == 0.0
+        np.testing.assert_allclose(found.spread[:3], widths[:3], rtol=0.2)
+
+
+def test_the_terms_of_a_sum_are_tied_to_one_another(rng):
+    """By the deviation of each column's lengthscale from that of other terms, each relative to the term's mean."""
+    start, *_ = hyperparameters_of(RBF([1.0, 2.0, 3.0]) + RBF([2.0, 2.0, 5.0]))
+    varies, x = np.array([True, True, False]), rng.normal(size=7)
+    far = (x - flat(start))[:6].reshape(2, 3)[:, :2]
+    centred = far - far.mean(1, keepdims=True)
+    expected = -0.5 * ((x - flat(start)) ** 2).sum() / 9.0 - 0.5 * (centred**2).sum() / 0.7**2
+    expected -= 0.5 * ((centred - centred.mean(0)) ** 2).sum() / 0.4**2
+    log_prior = weak_prior(start, varies, 0.7, 0.4)
+    assert log_prior(x)[0] == pytest.approx(expected, rel=1e-12)
+    slope = optimize.approx_fprime(x, lambda at: log_prior(at)[0], 1e-7)
+    np.testing.assert_allclose(log_prior(x)[1], slope, rtol=1e-5, atol=1e-5)
 
 
 def test_fixed_hyperparameters_stay(rows):

@@ -50,7 +50,7 @@ def test_points_without_a_factor_have_no_bound():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_kernels_for_few_points_are_compared_by_their_bound(sign, rng, monkeypatch):
     """And the sum of a rough and a smooth kernel is one of two smooth ones."""
-    monkeypatch.setattr(search, "CANDIDATES", (candidates.matern52, candidates.rough_and_smooth))
+    monkeypatch.setattr(search, "OF_FEW_POINTS", (candidates.matern52, candidates.smooth_sum))
     monkeypatch.setattr(few_points, "bound", lambda kernel, table, n_points: sign * ("RBF" in repr(kernel)) * n_points)
     X = rng.normal(size=(700, 2))
     table = table_of(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=700))

@@ -10,7 +10,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Bernoulli, RobustMax, Softmax
 from skgp_natgrad.prediction import calibration
 from skgp_natgrad.start import search
-from skgp_natgrad.start.candidates import CANDIDATES
+from skgp_natgrad.start.candidates import OF_MEASUREMENTS
 from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from skgp_natgrad.start.view import NOISE_BOUNDS, weak_prior
 from skgp_natgrad.training.batches import Table
@@ -120,7 +120,7 @@ def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):
     table = Table(rng.normal(size=(60, 3)), rng.normal(size=(1, 60)), np.ones(60))
     _, found = search.best_kernels([table], np.random.RandomState(0), 2)
     assert len(found) == 1
-    assert sorted(tried, key=str) == sorted([(make, tie) for make in CANDIDATES for tie in (1.0, 0.3)], key=str)
+    assert sorted(tried, key=str) == sorted([(make, tie) for make in OF_MEASUREMENTS for tie in (1.0, 0.3)], key=str)
 
 
 @pytest.mark.slow
@@ -130,8 +130,7 @@ def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
     spread = []
     for tie in (np.inf, 0.1):
         monkeypatch.setattr(search, "_OF_SMALL", search._Effort((tie,), 15, 40))
-        monkeypatch.setattr(search, "CANDIDATES", CANDIDATES[:1])
-        _, (found,) = search.best_kernels([table], np.random.RandomState(0))
+        _, (found,) = search.best_kernels([table], np.random.RandomState(0), makes=OF_MEASUREMENTS[:1])
         spread.append(np.ptp(np.log(found.kernel.k2.length_scale)))
     assert spread[0] > 2.0
     assert spread[1] < 0.7

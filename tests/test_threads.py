@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import device, threads
-from skgp_natgrad.start import choice, search
-from skgp_natgrad.start.candidates import CANDIDATES
+from skgp_natgrad.start import choice
+from skgp_natgrad.start.candidates import OF_LABELS
 
 
 def test_threads_compute_in_the_scope_of_the_caller():
@@ -143,8 +143,8 @@ def test_an_outer_loop_over_threads_has_the_cores():
 @pytest.mark.parametrize("of_labels", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng, monkeypatch):
     # Of small tables there is one finalist.
-    n, candidates = (500, CANDIDATES[:2]) if of_labels else (60, CANDIDATES)
-    monkeypatch.setattr(search, "CANDIDATES", candidates)
+    n = 500 if of_labels else 60
+    monkeypatch.setattr(choice, "OF_LABELS", OF_LABELS[:2])
     X = rng.normal(size=(n, 3))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
     compared, tried = [], choice._tried

@@ -191,5 +191,5 @@ def maximise(start, bounds, table, judges, n_neighbours, max_iter, log_prior, st
     x0, at_start = next(possible, (None, None))
     if x0 is None:
         return Best(start, -np.inf)
-    x, value = minimised(loss, x0, low, high, max_iter, at_start)
+    x, value, _ = minimised(loss, x0, low, high, max_iter, at_start)
     return Best(rebuilt(x, start), -log_prior(x)[0] - value)

@@ -6,6 +6,8 @@ at longer lengthscales, so that their samples vary about as much.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +19,9 @@ from .view import FEW_COLUMNS
 
 # Bounds of the constant factors, in units of the targets' variance.
 _BOUNDS = (1e-5, 1e5)
-# Share of the variance with which the second term of a sum starts; then factors of lengthscales of other kernels.
-_SECOND = 0.3
+# Share of the variance with which the second term of a sum starts, and a linear one beside three others; then factors
+# of lengthscales of other kernels.
+_SECOND, _LINEAR = 0.3, 0.1
 _ROUGH, _SMOOTH = 2.0, 0.7
 
 
@@ -60,11 +63,22 @@ def laplacian(length_scale, bounds):
     return ConstantKernel(1.0, _BOUNDS) * Laplacian(_within(_ROUGH * ratio * length_scale, bounds), bounds)
 
 
-# The first one is fitted first: the others start from its lengthscales.
-CANDIDATES = (matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian)
+def rough_to_linear(length_scale, bounds):
+    """Matern 1/2 plus Matern 3/2 plus RBF plus a linear function: one sum in place of a menu of kernels."""
+    rough = Matern(_within(_ROUGH * length_scale, bounds), bounds, nu=0.5)
+    smooth = RBF(_within(_SMOOTH * length_scale, bounds), bounds)
+    terms = (_SECOND, rough), (_SECOND, Matern(length_scale, bounds, nu=1.5)), (_SECOND, smooth)
+    linear = ConstantKernel(_LINEAR, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
+    return functools.reduce(operator.add, [ConstantKernel(share, _BOUNDS) * term for share, term in terms]) + linear
+
+
+# Of each tuple the first kernel is fitted first: the others start from its lengthscales. A sum can be as rough and as
+# smooth as measurements ask for. Labels, which are regressed here, prefer one term or another.
+OF_MEASUREMENTS = matern52, rough_to_linear
+OF_LABELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
 # With few inducing points the rough term of a sum acts as noise: it takes the residuals of the smooth term and learns
-# nothing, so another sum replaces it.
-OF_FEW_POINTS = {rough_and_smooth: smooth_sum}
+# nothing.
+OF_FEW_POINTS = matern52, matern12, smooth_sum, matern52_and_linear, laplacian
 # Fewest and most columns. With one column Laplacian equals Matern 1/2. Its sums of absolute differences are no matrix
 # product, and with many columns they would take longer than everything else.
 COLUMNS = {laplacian: (2, 64)}
@@ -74,7 +88,7 @@ def _within(length_scale, bounds):
     return np.clip(length_scale, *bounds)
 
 
-# Kernels for tables of few columns whose targets have a season; they are compared with those in `CANDIDATES`.
+# Kernels for tables of few columns whose targets have a season; they are compared with the others.
 #
 # Held-out rows lie between the others: they test a season, but not how the function goes on after the last row. So the
 # kernel adds a linear trend and a smooth function that starts at the longest lengthscale. These extrapolate, and say

@@ -20,6 +20,7 @@ from ..solve import class_labels, closed_form
 from ..solve.held_out_labels import Densities
 from ..training.shares import agreed, gathered
 from . import by_bound, dense, evidence, few_labels, few_rows, places, search, sizes, targets, view
+from .candidates import OF_LABELS, OF_MEASUREMENTS
 from .evidence import Hyperparameters
 from .plan import Plan, sized
 from .restarts import Starts, is_periodic
@@ -140,6 +141,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             by_neighbours=route.compares_by_neighbours(plan, tables[0]),
             n_points=route.n_points(plan),
             blocks=plan.blocks,
+            makes=OF_LABELS if plan.n_classes else OF_MEASUREMENTS,
         )
     table = tables[index]
     if plain is not None:

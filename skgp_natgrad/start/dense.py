@@ -2,8 +2,8 @@
 
 Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is trained by the
 density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours, before and
-after. The best kernels are trained further: by more rows, or by the evidence of a thousand; so is the plain kernel that
-a user would give. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
+after. The best kernels are trained further: by more rows, or by the evidence of a thousand. The judges choose kernel,
+scaling and hyperparameters together, without a solution on many rows.
 
 A given kernel is trained in the same way from the maximum of the evidence, at which it stays if judges prefer it there.
 """
@@ -30,23 +30,21 @@ MOST_LABELS_BY_EVIDENCE, MOST_BY_EVIDENCE = 2000, 6000
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-_ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 30
-# Noise variance of the plain kernel's start, as a share of the targets' variance.
-_NOISE = 0.1
-# Kernels that are trained further, for measurements and for labels; and neighbours from which judges are predicted.
-_BEST, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
+_ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 15
+# Kernels of labels that are trained further; and neighbours from which judges are predicted.
+_BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
 # kernel must be worse than the best to be excluded by few judges.
 _CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
-# few for smooth functions; and those of them that are close, at most so many, with all judges: by five hundred,
-# protein's best two kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on
-# pol the one at the evidence predicts better than the one that neighbours trained, which few judges prefer.
-_FEW_JUDGES, _OF_FINALISTS, _CLOSE = 500, 200, 6
+# few for smooth functions; and those of them that are close with all judges: by five hundred, protein's best two
+# kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on pol the one at the
+# evidence predicts better than the one that neighbours trained, which few judges prefer.
+_FEW_JUDGES, _OF_FINALISTS = 500, 200
 # The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
 # forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
 # .0004.
-_GROSS = 1.5
+_GROSS = 1.25
 # The same for a given kernel. Its judges may prefer errors that a mean on all rows does not have: on naval they gained
 # .64 nats with an error of 1.35 times that before, and the model lost .06.
 _WORSE = 1.1
@@ -99,10 +97,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     of_view = {key: weighted(view, of_labels) for key, view in of_view.items()}
     candidates = [(index, of_view[id(view)], each) for index, view, each in candidates]
     contest = _Contest(views[0].table.X, rows, n_evidence, views[0].width, of_labels)
-    if of_labels:
-        best = contest.best_for_labels(candidates)
-    else:
-        best = contest.best_for_measurements(candidates, _plain(of_view[id(views[0])]))
+    best = (contest.best_for_labels if of_labels else contest.best_for_measurements)(candidates)
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(contest.judged(*best[:3], each)) for each in others]
     return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]
@@ -152,15 +147,20 @@ class _Contest:
         more = threads.for_each(lambda each: self.judged(*each[:3], self._on_more_rows(each)), kept)
         return _best_first([*more, *kept])[0]
 
-    def best_for_measurements(self, candidates, plain):
-        """The best of all (int, View, Candidate), and of a plain kernel."""
-        before = _best_first(threads.for_each(self._before_training, candidates))
-        after = _best_first(threads.for_each(self._after_training, candidates))
-        kept = _with_smooth(after, _BEST)
-        ways = [(self._on_more_rows, each) for each in kept]
-        ways += [(self._on_evidence, each) for each in [*before[:_BEST], after[0], plain]]
-        found = threads.for_each(lambda pair: _settled(*pair[1][:3], pair[0](pair[1])), ways)
-        return _best_of_close([*found, *kept], self.judges)
+    def best_for_measurements(self, candidates):
+        """The best of all (int, View, Candidate): each kernel goes on to more rows where few rows train it best.
+
+        There are two ways to more: rows given their neighbours, and the evidence of a thousand. The first suits rough
+        functions, the second functions that are known almost exactly.
+        """
+        trained = threads.for_each(self._after_training, candidates)
+        best = {}
+        for after, before in sorted(zip(trained, candidates, strict=True), key=lambda pair: -pair[0].densities.mean):
+            best.setdefault(after.candidate.make, (after, Tried(*before)))
+        both = self._on_more_rows, self._on_evidence
+        ways = [way for pair in best.values() for way in zip(both, pair, strict=True)]
+        found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
+        return _best_of_close(found, self.judges)
 
     def judged(self, index, view, candidate, hyperparameters):
         """The `Tried` of a candidate with these hyperparameters."""
@@ -236,12 +236,6 @@ def _with_smooth(ranked, n_best):
     return [*best, *(each for each in ranked if each.candidate.make is matern52)][: n_best + 1]
 
 
-def _plain(view):
-    """The kernel that a user would give, from common lengthscales, which no small sample of rows has misled."""
-    start = view.start(matern52, view.longest, np.log(_NOISE), np.inf)[0]
-    return Tried(0, view, Candidate(matern52, np.inf, (evidence.Best(start, np.nan),), np.nan))
-
-
 def _some(judges):
     """Fewer judges, evenly spaced among all."""
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEW_JUDGES)])
@@ -258,7 +252,7 @@ def _best_of_close(finalists, judges):
 
     best, *others = compared(finalists, _some(judges))
     close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
-    return compared([best, *close[: _CLOSE - 1]], judges)[0] if close else best
+    return compared([best, *close], judges)[0] if close else best
 
 
 def _without_gross_errors(tried):
@@ -288,8 +282,8 @@ def _trained(view, candidate, judges, n_iterations):
 def _of_evidence(view, candidate, rows):
     """Hyperparameters that maximise the evidence of some rows."""
     start, bounds, prior = _start(view, candidate)
-    n_iterations = iterations(candidate.make, _ITERATIONS_OF_EVIDENCE)
-    return evidence.maximise(start, bounds, rows, n_iterations, prior).hyperparameters
+    n_iterations, spread = iterations(candidate.make, _ITERATIONS_OF_EVIDENCE), candidate.best[0].spread
+    return evidence.maximise(start, bounds, rows, n_iterations, prior, spread).hyperparameters
 
 
 def _start(view, candidate):

@@ -52,10 +52,15 @@ class Hyperparameters(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The hyperparameters of largest evidence, and the evidence without the log prior, in nats."""
+    """The hyperparameters of largest evidence, and the evidence without the log prior, in nats.
+
+    ``spread`` has the posterior deviations of the logarithms (`flat`) that L-BFGS has seen on its way, as if there were
+    one row: the curvature grows with the number of rows, and a search on more rows begins with these.
+    """
 
     hyperparameters: Hyperparameters
     evidence: float
+    spread: np.ndarray | None = None
 
 
 @once_jit
@@ -239,7 +244,7 @@ def no_prior(x):
     return 0.0, np.zeros_like(x)
 
 
-def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
+def maximise(start, bounds, rows, max_iter, log_prior=no_prior, spread=None):
     """The hyperparameters of largest evidence, times their prior density, by L-BFGS.
 
     Parameters
@@ -252,6 +257,8 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
     max_iter : int
     log_prior : callable, optional
         Takes all logarithms as a vector (`flat`); returns the log density of their prior, and its gradient.
+    spread : ndarray, optional
+        See `Best`: of a search on fewer rows that ended at ``start``.
 
     Returns
     -------
@@ -271,8 +278,9 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior):
         x0, at_start = _possible(loss, x0, high[-1])
         if not np.isfinite(at_start[0]):
             return Best(rebuilt(x0, start), -np.inf)
-        x, value = minimised(loss, x0, low, high, max_iter, at_start)
-    return Best(rebuilt(x, start), -log_prior(x)[0] - value)
+        root = np.sqrt(len(rows.X))
+        found = minimised(loss, x0, low, high, max_iter, at_start, None if spread is None else spread / root)
+    return Best(rebuilt(found.x, start), -log_prior(found.x)[0] - found.value, found.spread * root)
 
 
 def _possible(loss, x0, most_noise):
@@ -290,32 +298,49 @@ def _possible(loss, x0, most_noise):
     return min(tried, key=lambda each: each[1][0])
 
 
-def minimised(loss, x0, low, high, max_iter, at_start=None):
-    """The minimum by L-BFGS from ``x0``, and the loss there; ``at_start``: loss and gradient at ``x0``, if known.
+class Minimum(NamedTuple):
+    """Where L-BFGS ends, the loss there, and the roots of the diagonal of its inverse Hessian."""
 
-    The first step of L-BFGS is the gradient itself, which may lead to a corner of the bounds. The loss is scaled so
-    that no logarithm moves by more than one. Fixed logarithms, which may be minus infinity, are left out.
+    x: np.ndarray
+    value: float
+    spread: np.ndarray
+
+
+def minimised(loss, x0, low, high, max_iter, at_start=None, spread=None):
+    """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known.
+
+    The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse
+    Hessian. Where none is known it may lead to a corner of the bounds, and the loss is scaled so that no logarithm
+    moves by more than one. Fixed logarithms, which may be minus infinity, are left out.
     """
     at_start, free = at_start or loss(x0), low < high
     if not np.any(free):
-        return x0, at_start[0]
-    scale = 1.0 / np.clip(np.abs(at_start[1]).max(initial=0.0), 1.0, _STEEPEST)
+        return Minimum(x0, at_start[0], np.zeros_like(x0))
+    # Powers of two, so that the way there and back rounds nothing.
+    unit = np.ones(np.count_nonzero(free)) if spread is None else 2.0 ** np.round(np.log2(spread[free]))
+    steepest = np.abs(at_start[1]).max(initial=0.0) if spread is None else 1.0
+    scale = 1.0 / np.clip(steepest, 1.0, _STEEPEST)
     evaluated = {x0.tobytes(): at_start}
 
     def all_of(variables):
         x = x0.copy()
-        x[free] = variables
+        x[free] = variables * unit
         return x
 
     def scaled(variables):
         x = all_of(variables)
         value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
-        return scale * value, scale * slope[free]
+        return scale * value, scale * slope[free] * unit
 
     options = {"maxiter": max_iter, "maxcor": 20, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
-    how = {"method": "L-BFGS-B", "bounds": optimize.Bounds(low[free], high[free]), "options": options}
-    found = optimize.minimize(turning_back(scaled), x0[free], jac=True, **how)
-    return all_of(found.x), float(found.fun) / scale
+    bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
+    how = {"method": "L-BFGS-B", "bounds": bounds, "options": options}
+    found = optimize.minimize(turning_back(scaled), x0[free] / unit, jac=True, **how)
+    # Each column of the inverse Hessian by a product with a unit vector.
+    own = [each @ found.hess_inv.matvec(each) for each in np.eye(len(unit))]
+    known = np.zeros_like(x0)
+    known[free] = unit * np.sqrt(scale * np.maximum(own, np.finfo(float).tiny))
+    return Minimum(all_of(found.x), float(found.fun) / scale, known)
 
 
 def outer_product_of_slopes(hyperparameters, rows):

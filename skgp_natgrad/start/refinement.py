@@ -13,9 +13,8 @@ from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
 from .view import View
 
-# The noise at which the search begins anew, as a share of the targets' variance, and how many times as many iterations
-# it has then.
-_NOISE, _LONGER = 0.05, 2
+# The noise at which the search begins anew, as a share of the targets' variance.
+_NOISE = 0.05
 # Iterations, and the deviation that ties the lengthscales, of `fitted_kernel`.
 _ITERATIONS, _TIE = 20, 1.0
 
@@ -56,18 +55,22 @@ def refined(view, candidate, rows, n_iterations, anew=True):
     """The `Found` of a candidate at the maximum of the evidence of more rows.
 
     The search goes on from where few rows have led it, and begins ``anew`` from common lengthscales: few rows may have
-    led it to a lower maximum.
+    led it to a lower maximum. The better of the two goes on.
     """
     make, tie, (best, *_), density = candidate
     start, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
-    starts = [(best.hyperparameters, n_iterations), *([(start, _LONGER * n_iterations)] if anew else [])]
     # In a small table some rows are held out while kernels are compared; here all rows may be used.
     rows = view.turn(rows)
-    found = threads.for_each(lambda each: evidence.maximise(each[0], bounds, rows, each[1], prior), starts)
-    found = [each for each in found if np.isfinite(each.evidence)]
-    if found:
-        best = max(found, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
-    kernel, noise = best.hyperparameters
+
+    def maximised(start, n_iterations):
+        return evidence.maximise(start.hyperparameters, bounds, rows, n_iterations, prior, start.spread)
+
+    if anew:
+        starts = (best, n_iterations // 2), (evidence.Best(start, -np.inf), n_iterations)
+        raced = threads.for_each(lambda each: maximised(*each), starts)
+        best = max(raced, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
+    found = maximised(best, n_iterations)
+    kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
 
@@ -84,7 +87,7 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     Parameters
     ----------
     make : callable
-        One of `candidates.CANDIDATES`.
+        One of `candidates`.
     table : Table
         With targets of mean zero and unit variance.
     random_state : numpy.random.RandomState

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._backend import threads
 from . import dense, evidence, few_points, neighbours, turned
-from .candidates import CANDIDATES, COLUMNS, OF_FEW_POINTS, iterations, matern52, seasonal
+from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, iterations, matern52, seasonal
 from .refinement import Candidate, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
@@ -92,6 +92,7 @@ def best_kernels(
     by_neighbours=False,
     n_points=None,
     blocks=(),
+    makes=OF_MEASUREMENTS,
 ):
     """The best scaling of X for some rows, and the best kernels under it.
 
@@ -117,6 +118,8 @@ def best_kernels(
         The model's inducing points: with more rows than these, kernels are compared by its bound.
     blocks : sequence of sequence of int, default=()
         Columns of X that are no numbers: see `Plan`.
+    makes : sequence of callable
+        See `candidates`; the first one is a Matern 5/2.
 
     Returns
     -------
@@ -134,10 +137,10 @@ def best_kernels(
 
     views, firsts, n_rows, effort = _begun(views_of, rows, may_be_noise=not (of_labels or is_dense))
     if is_dense:
-        return _of_dense(views, rows, n_rows, effort, firsts, of_labels)
+        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes)
     is_small = rows.is_small(n_rows)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared = functools.partial(_compared, few=few)
+    compared, makes = functools.partial(_compared, few=few), makes if few is None else OF_FEW_POINTS
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
@@ -145,10 +148,10 @@ def best_kernels(
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, compared, few, effort, further)
+    ranked = _ranked(view, parts, firsts, compared, makes, effort, further)
     ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
     if effort.predicts and not is_small and few is None and not tables[0].per_target:
-        ranked = _with_directions(view, parts, ranked, firsts, compared, effort)
+        ranked = _with_directions(view, parts, ranked, firsts, compared, makes, effort)
     return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations)
 
 
@@ -191,13 +194,13 @@ def _at_more_rows(ranked, samples, n_iterations):
     return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
 
 
-def _with_directions(view, parts, ranked, firsts, compared, effort):
+def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
     """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
     other, parts, first = turned.first(view, parts, best, effort.iterations, compared)
     if other is None:
         return ranked
-    found = _ranked(other, parts, [first], compared, None, effort, [])[0]
+    found = _ranked(other, parts, [first], compared, makes, effort, [])[0]
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
@@ -219,7 +222,7 @@ def _predict_nothing(candidates, parts):
     return max(each.density for each in candidates) < of_noise + _LEAST_GAIN
 
 
-def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
+def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
     """The result of `best_kernels` by `dense`: each kernel under each scaling, or under one if columns are many.
 
     For measurements there are those on directions, too.
@@ -228,8 +231,8 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels):
     few_columns = min(views[0].n_columns, views[0].n_features) < MANY_COLUMNS
 
     def of_view(view, parts, firsts):
-        makes = [make for make in CANDIDATES[1:] if _suits(make, view.n_columns)]
-        return [*firsts, *(_like(view, parts, make, firsts[0], effort.iterations) for make in makes)]
+        others = [make for make in makes[1:] if _suits(make, view.n_columns)]
+        return [*firsts, *(_like(view, parts, make, firsts[0], effort.iterations) for make in others)]
 
     def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
@@ -267,12 +270,11 @@ def _best_view(firsts, further):
     return index, further if index == 0 else []
 
 
-def _ranked(view, parts, firsts, compared, few, effort, further):
+def _ranked(view, parts, firsts, compared, makes, effort, further):
     """The candidates of all kernels, best first; only of the first kernel, in ``firsts``, if it predicts nothing."""
     if not effort.predicts:
         return sorted([*firsts, *further], key=lambda each: -each.density)
-    makes = CANDIDATES[1:] if few is None else [OF_FEW_POINTS.get(make, make) for make in CANDIDATES[1:]]
-    pairs = [(make, first) for first in firsts for make in makes if _suits(make, view.n_columns)]
+    pairs = [(make, first) for first in firsts for make in makes[1:] if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair, effort.iterations), pairs)
     others = [*further, *(compared(view, each) for each in others)]
     return sorted([*firsts, *others], key=lambda each: -each.density)

@@ -49,7 +49,8 @@ class TurnedView(View):
     """
 
     def __init__(self, base, outer):
-        self.base, self.noises, varies = base, base.noises, np.flatnonzero(base.varies)
+        self.base, self.noises, self.apart = base, base.noises, base.apart
+        varies = np.flatnonzero(base.varies)
         vectors = np.linalg.eigh(outer[np.ix_(varies, varies)])[1][:, ::-1]
         self.matrix = np.zeros((len(base.longest), len(varies)))
         # Their signs are arbitrary: the largest loading is positive.

@@ -22,6 +22,9 @@ from .scale import fit_common_scale, fit_scale, in_blocks
 _CENTRE = 0.03
 # Bounds of the kernel's lengthscales, as multiples of sqrt(D) standard deviations.
 _SHORTEST, _LONGEST = 1e-5, 1e5
+# Prior deviation of the log lengthscales of a sum's terms from one another, relative to each term's mean; and for a
+# table of few rows, which cannot tell so many apart, and up to how many these are.
+_APART, _APART_OF_FEW, _FEW = 1.0, 0.3, 600
 # The upper bound in the search, where a column has no effect; the kernel's bound lets training go further. Then the
 # lower bounds of a coarse search, for many and for few columns.
 _TRIED_LONGEST = 1e3
@@ -60,6 +63,8 @@ class View:
         sqrt(D) times the columns' deviations, the lengthscales of the first start.
     limits : pair of floats
         The smallest and the largest lengthscale in the search.
+    apart : float
+        See `weak_prior`.
     """
 
     # In the order of the view; and the group of each column, None if all have lengthscales of their own.
@@ -82,6 +87,7 @@ class View:
         # Columns that fill up hardly contribute to sums over columns.
         self.longest = filled_up(longest, n_columns, value=self.limits[1])
         self.table, self.noises = table._replace(X=X), noises
+        self.apart = _APART if len(X) > _FEW else _APART_OF_FEW
         # Constant columns, among them those that fill up, do not contribute to distances.
         self.varies = np.ptp(X, axis=0) > 0.0
         categories = [block for block in self.blocks if len(block) > 1]
@@ -128,7 +134,7 @@ class View:
         kernel = self._logarithms(make, np.clip(length_scale, *self.limits))[0]
         centre, *bounds = self._centre_and_bounds(make)
         varies = self.varies if self._owner is None else np.bincount(self._owner, self.varies) > 0.0
-        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, varies, tie)
+        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, varies, tie, self.apart)
 
     def length_scale(self, log_kernel):
         """The lengthscales of a kernel of logarithms in the search, one for each column: those of its first term."""
@@ -192,7 +198,7 @@ def _order_of_columns(X):
 _DEVIATION = 3.0
 
 
-def weak_prior(centre, varies, tie=np.inf):
+def weak_prior(centre, varies, tie=np.inf, apart=np.inf):
     """A normal prior on the logarithms around ``centre``.
 
     Parameters
@@ -202,21 +208,27 @@ def weak_prior(centre, varies, tie=np.inf):
         Whether a column of X varies: only the lengthscales of such columns are tied.
     tie : float, default=inf
         Standard deviation of a kernel's log lengthscales around their mean, both relative to ``centre``.
+    apart : float, default=inf
+        That of a column's log lengthscales in the terms of a sum around their mean over the terms, each relative to the
+        mean of its term: a column that matters in one term matters in the others.
 
     Returns
     -------
     log_prior : callable
         Takes all logarithms as a vector (`flat`); returns their log density up to a constant, and its gradient.
     """
-    middle, groups = flat(centre), _lengthscales(centre, varies)
+    middle, groups = flat(centre), np.array(_lengthscales(centre, varies))
 
     def log_prior(x):
         far = x - middle
-        apart = np.zeros_like(far)
+        within, between = np.zeros((2, len(far)))
         for group in groups:
-            apart[group] = far[group] - far[group].mean()
-        value = -0.5 * (float(far @ far) / _DEVIATION**2 + float(apart @ apart) / tie**2)
-        return value, -far / _DEVIATION**2 - apart / tie**2
+            within[group] = far[group] - far[group].mean()
+        if len(groups) > 1:
+            between[groups] = within[groups] - within[groups].mean(0)
+        parts = (far, _DEVIATION), (within, tie), (between, apart)
+        value = -0.5 * sum(float(part @ part) / deviation**2 for part, deviation in parts)
+        return value, -sum(part / deviation**2 for part, deviation in parts)
 
     return log_prior
 

@@ -49,11 +49,14 @@ class Model:
         "softmax" and "robust_max"; for a likelihood with two latent functions f
         and g, first those of f and then those of g.
         None chooses one from the data, with one lengthscale per column: Matern
-        5/2, Matern 1/2, Matern 1/2 plus RBF, Matern 5/2 plus a linear function
-        (plus a periodic one, of up to three columns and a y with a season), or
-        (with 2 to 64 columns) :class:`~skgp_natgrad.kernels.Laplacian`, each at
-        the maximum of the log marginal likelihood of some hundreds of rows, or
-        of the density of rows given their neighbours in a large table, and
+        5/2, or the sum of Matern 1/2, Matern 3/2, RBF and a linear function (or
+        Matern 5/2 plus a linear and a periodic function, of up to three columns
+        and a y with a season). For class labels, and for few inducing points,
+        there are more: Matern 1/2, a sum of two kernels, Matern 5/2 plus a linear
+        function, or (with 2 to 64 columns)
+        :class:`~skgp_natgrad.kernels.Laplacian`. Each is at the maximum of the log
+        marginal likelihood of some hundreds of rows, or of the density of rows
+        given their neighbours in a large table, and
         compared by the density of other rows.
     objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
         What training maximises. "elbo": the evidence lower bound. "tightened": a
