@@ -12,7 +12,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import OneHotEncoder
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
 from skgp_natgrad.estimators.rows import encoding
 from skgp_natgrad.kernels.tied import Tied
 from skgp_natgrad.neighbours.rates import rates
@@ -192,6 +192,19 @@ def test_tied_columns_have_the_sum_of_the_slopes(rng):
     slopes = [jax.grad(lambda kernel: kernel(X, X[:3]).sum())(each) for each in (tied, of_columns)]
     expected = np.bincount(owner, slopes[1].k2.length_scale)
     assert_allclose(slopes[0].kernel.k2.length_scale, expected, rtol=1e-5)
+
+
+def test_left_out_rows_of_known_levels_do_not_scale_the_kernel(rng):
+    table, blocks = table_of(rng)
+    kernel, noise = 3.0 * Matern(np.ones(7), nu=2.5), likelihoods.Gaussian(variance=0.5)
+    algorithm = svgp.Algorithm(solver="evidence")
+    plan = svgp.Plan(kernels=(kernel,), likelihood=noise, n_inducing=None, settings=svgp.Settings(algorithm=algorithm))
+    found = []
+    for each in (plan, plan._replace(blocks=blocks)):
+        result = svgp.train(*svgp.init(each, table, random_state=0), table, each, random_state=0)
+        found.append(float(np.exp(result.state.parameters.log_kernels[0].k1.constant_value)))
+    assert found[0] < 2.0
+    assert_allclose(found[1], 3.0)
 
 
 # -- with nothing set ---------------------------------------------------------------------------

@@ -82,7 +82,9 @@ class Optimum(NamedTuple):
     sums: Sums | None = None
 
 
-def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True, sums=None):
+def solve(
+    parameters, constants, table, random_state, n_left_out=0, on_all_rows=False, searches=True, scales=True, sums=None
+):
     """The best q of all rows; leave-one-out densities choose noise and scale within their bounds.
 
     Parameters
@@ -99,6 +101,8 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         Whether the mean may use all rows, if that predicts them better: under one kernel, in one process (`row_means`).
     searches : bool, default=True
         If False, noise and scale are kept.
+    scales : bool, default=True
+        If False, the scale of the kernel is kept: left-out rows of known levels do not tell how much levels differ.
     sums : Sums, optional
         Of all rows under these parameters.
 
@@ -117,7 +121,10 @@ def solve(parameters, constants, table, random_state, n_left_out=0, on_all_rows=
         # Known variances fix the scale, and so does the scatter within places; the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
-    log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges)
+    log_scales = np.zeros(len(parameters.log_kernels))
+    log_noise, density = np.full((2, len(start)), np.nan)
+    if scales:
+        log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges)
     factor, whitened_by = np.exp(log_scales), parameters
     sums, held = of_rows.multiplied(factor), held.multiplied(factor)
     for k in np.flatnonzero(np.isnan(log_noise)):

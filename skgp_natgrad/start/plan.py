@@ -115,6 +115,11 @@ class Plan(NamedTuple):
         """How q is found, and everything that depends on it."""
         return routes.route_of(self.settings.algorithm.solver, self.likelihood)
 
+    @property
+    def has_categories(self) -> bool:
+        """Whether some columns are the levels of a category."""
+        return any(len(block) > 1 for block in self.blocks)
+
     def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
         return self.likelihood.n_latent(table.n_targets, self.n_classes)

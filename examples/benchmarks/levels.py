@@ -1,0 +1,87 @@
+"""Levels that the fit has not seen: coverage of new groups, and the error on known ones, with nothing set.
+
+    python examples/benchmarks/levels.py --draws 10
+
+y is a wave in x, an effect of the row's group, and noise .3. Contenders are ours and, on known groups, ridge regression
+on one-hot columns with the wave among them. A line shows the means over the draws: the share of rows of new groups
+inside their 90 % interval, the mean standard deviation there, and the two errors on known groups.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+from _common import parser
+from defaults import keep, key_of, provenance, records_of
+from sklearn.linear_model import RidgeCV
+from sklearn.preprocessing import OneHotEncoder
+
+from skgp_natgrad import NGDSVGPRegressor
+
+# Groups, rows of each, and the standard deviation of their effects.
+CASES = [(8, 10, 1.0), (20, 10, 0.5), (20, 10, 2.0), (80, 8, 1.0), (200, 8, 2.0)]
+_NEW, _NOISE = 20, 0.3
+
+
+def draw(seed, n_groups, n_rows, sd):
+    """Pairs of a frame and its target: rows of the fit, others of the same groups, and rows of new groups."""
+    rng = np.random.default_rng(seed)
+    effects = sd * rng.normal(size=n_groups + _NEW)
+
+    def rows(group):
+        x = rng.uniform(-2.0, 2.0, len(group))
+        y = np.sin(2.0 * x) + effects[group] + _NOISE * rng.normal(size=len(group))
+        return pd.DataFrame({"x": x, "group": [f"g{each}" for each in group]}), y
+
+    known = np.arange(n_groups)
+    return rows(np.repeat(known, n_rows)), rows(np.repeat(known, 5)), rows(n_groups + np.repeat(np.arange(_NEW), 5))
+
+
+def _by_ridge(X, y, X_new):
+    encoder = OneHotEncoder(sparse_output=False).fit(X[["group"]])
+
+    def columns(X):
+        return np.column_stack([encoder.transform(X[["group"]]), np.sin(2.0 * X.x), X.x, X.x**2, X.x**3])
+
+    return RidgeCV(np.logspace(-4, 2, 13)).fit(columns(X), y).predict(columns(X_new))
+
+
+def run(seed, n_groups, n_rows, sd):
+    """The record of one draw."""
+    fit, (X, y), (X_new, y_new) = draw(seed, n_groups, n_rows, sd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        model = NGDSVGPRegressor(random_state=0).fit(*fit)
+        seconds = time.process_time() - start
+        lower, upper = model.predict_interval(X_new, 0.9)
+        deviation = model.predict(X_new, return_std=True)[1].mean()
+        errors = model.predict(X) - y, _by_ridge(*fit, X) - y
+    found = {"covered": np.mean((lower <= y_new) & (y_new <= upper)), "std": deviation}
+    found |= {name: np.sqrt(np.mean(each**2)) for name, each in zip(("error", "ridge"), errors, strict=True)}
+    return {name: float(value) for name, value in found.items()} | {"seconds": seconds}
+
+
+def main(argv=None):
+    p = parser(__doc__, "levels.jsonl")
+    p.add_argument("--draws", type=int, default=10)
+    args = p.parse_args(argv)
+    names = [f"{groups} groups of {rows}, sd {sd:g}" for groups, rows, sd in CASES]
+    done = {key_of(record) for record in records_of(args.output)}
+    for name, case in [] if args.only_print else zip(names, CASES, strict=True):
+        for seed in range(args.draws):
+            if (name, "ours", seed) not in done:
+                record = {"dataset": name, "contender": "ours", "split": seed, **run(seed, *case)}
+                keep(record | provenance(), args.output)
+    for name in names:
+        records = [record for record in records_of(args.output) if record["dataset"] == name]
+        shown = ("covered", "std", "error", "ridge", "seconds")
+        means = [f"{key} {np.mean([record[key] for record in records]):.3f}" for key in shown if records]
+        print(f"{name} ({len(records)} draws): {', '.join(means)}")
+
+
+if __name__ == "__main__":
+    main()
