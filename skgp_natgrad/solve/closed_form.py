@@ -143,12 +143,19 @@ def solve(
     optimum = optimum._replace(left_out=left_out_rows(sums, held, log_noise, widths(some)))
     if not on_all_rows:
         return optimum
+    return _on_all_rows(optimum, prior.multiplied(factor[0]), sums, held, table, constants, random_state)
+
+
+def _on_all_rows(optimum, prior, sums, held, table, constants, random_state):
+    """The optimum with a mean on all rows, if that predicts the held-out ones better."""
+    parameters, n_rows = optimum.parameters, len(held.index)
     y, _, weight = weights_of(table, parameters, table.per_target)
     y, weight = y - table.prior_mean(constants), np.broadcast_to(weight, y.shape)
-    noise, n_rows = np.exp(log_noise), len(held.index)
+    noise = np.exp(np.ravel(parameters.raw_likelihood.variance))
     rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, np.asarray(held.left_out)[:, :n_rows]
-    problem = row_means.Problem(parameters.log_kernels[0], prior.multiplied(factor[0]), noise, *rows)
-    quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, q.mean)) / noise
+    problem = row_means.Problem(parameters.log_kernels[0], prior, noise, *rows)
+    quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, optimum.q.mean)) / noise
+    share = np.broadcast_to(sums.weight / constants.weight, len(noise))
     return row_means.improved(optimum, problem, quadratic, share, random_state)
 
 

@@ -134,6 +134,9 @@ def _may_have(plan, table):
         return False
     if plan.n_neighbours not in ("auto", 0) or not isinstance(plan.inducing_init, str):
         return False
+    # Of a few copies the variance between places would be that of any function which one plain kernel does not explain.
+    if 2 * table.n_distinct > table.n_rows:
+        return False
     given = plan.kernels or ()
     if any(map(nugget.in_sklearn, given)) or (given and not any(len(each.theta) for each in given)):
         return False
