@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, turning_back
-from skgp_natgrad.start import evidence
+from skgp_natgrad.start import evidence, minimum
 from skgp_natgrad.start.candidates import OF_LABELS, laplacian, rough_and_smooth, rough_to_linear
 from skgp_natgrad.start.evidence import Hyperparameters
 from skgp_natgrad.start.view import weak_prior
@@ -160,7 +160,7 @@ def test_the_spread_is_that_of_the_inverse_hessian(rng):
     low, high = np.full(4, -50.0), np.array([50.0, 50.0, 50.0, -50.0])
     start = np.array([1.0, -3.0, 4.0, -50.0])
     for spread in (None, np.array([0.5, 1.0, 9.0, 1.0])):
-        found = evidence.minimised(loss, start, low, high, 100, None, spread)
+        found = minimum.minimised(loss, start, low, high, 100, None, spread)
         np.testing.assert_allclose(found.x[:3], 0.0, atol=1e-4)
         assert found.x[3] == start[3]
         assert found.spread[3] == 0.0

@@ -16,8 +16,9 @@ from .. import priors
 from .._backend import threads
 from .._backend.flat import flat, rebuilt
 from ..solve import newton
-from . import evidence, sizes
+from . import sizes
 from .candidates import matern52
+from .minimum import minimised
 from .state import init, specification
 from .targets import multiplied
 from .view import View
@@ -83,7 +84,7 @@ class _Problem:
             return -bound, np.where(low < high, -slope, 0.0)
 
         low, high = map(flat, self._constants.log_bounds)
-        x, *_ = evidence.minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high, _ITERATIONS)
+        x, *_ = minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high, _ITERATIONS)
         found = parameters_at(x)
         kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernels[0]))
         likelihood = found.raw_likelihood.from_raw(np)

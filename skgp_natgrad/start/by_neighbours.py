@@ -25,7 +25,8 @@ from .._backend.device import wide_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
-from .evidence import LOG_2PI, Best, Hyperparameters, minimised
+from .evidence import LOG_2PI, Best, Hyperparameters
+from .minimum import minimised
 from .neighbours import covariances, nearest, of_neighbours
 from .restarts import distinct, places
 

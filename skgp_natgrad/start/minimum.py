@@ -1,0 +1,60 @@
+"""The minimum of a loss of logarithms of hyperparameters, by L-BFGS, and the curvature that it has seen on its way."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from .._backend.flat import turning_back
+
+# L-BFGS ends where no slope is larger than the first number, or the loss changes by less than the second.
+_GRADIENT, _CHANGE = 1e-5, 2e-9
+# The loss is divided by its largest slope, at most by this.
+_STEEPEST = 1e100
+
+
+class Minimum(NamedTuple):
+    """Where L-BFGS ends, the loss there, and the roots of the diagonal of its inverse Hessian."""
+
+    x: np.ndarray
+    value: float
+    spread: np.ndarray
+
+
+def minimised(loss, x0, low, high, max_iter, at_start=None, spread=None):
+    """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known.
+
+    The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse
+    Hessian. Where none is known it may lead to a corner of the bounds, and the loss is scaled so that no logarithm
+    moves by more than one. Fixed logarithms, which may be minus infinity, are left out.
+    """
+    at_start, free = at_start or loss(x0), low < high
+    if not np.any(free):
+        return Minimum(x0, at_start[0], np.zeros_like(x0))
+    # Powers of two, so that the way there and back rounds nothing.
+    unit = np.ones(np.count_nonzero(free)) if spread is None else 2.0 ** np.round(np.log2(spread[free]))
+    steepest = np.abs(at_start[1]).max(initial=0.0) if spread is None else 1.0
+    scale = 1.0 / np.clip(steepest, 1.0, _STEEPEST)
+    evaluated = {x0.tobytes(): at_start}
+
+    def all_of(variables):
+        x = x0.copy()
+        x[free] = variables * unit
+        return x
+
+    def scaled(variables):
+        x = all_of(variables)
+        value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
+        return scale * value, scale * slope[free] * unit
+
+    options = {"maxiter": max_iter, "maxcor": 20, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
+    bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
+    how = {"method": "L-BFGS-B", "bounds": bounds, "options": options}
+    found = optimize.minimize(turning_back(scaled), x0[free] / unit, jac=True, **how)
+    # Each column of the inverse Hessian by a product with a unit vector.
+    own = [each @ found.hess_inv.matvec(each) for each in np.eye(len(unit))]
+    known = np.zeros_like(x0)
+    known[free] = unit * np.sqrt(scale * np.maximum(own, np.finfo(float).tiny))
+    return Minimum(all_of(found.x), float(found.fun) / scale, known)
