@@ -18,9 +18,10 @@ default:
   classes, each against the rest.
 
 Log density is in nats per held-out row, the calibration error the expected one in fifteen bins of the largest
-probability, and coverage that of 95 % intervals. Seconds are those of the fit, with the other fit that sets the noise.
-Shown are means over the splits; a contender that lacks one has a dash. One whose library is missing is left out, with a
-message, and so is one that takes longer than ``--most-seconds``.
+probability, and coverage that of 95 % intervals. Seconds are those of the fit, with the other fit that sets the
+noise; processor seconds are those of all its threads. Shown are means over the splits; a contender that lacks one
+has a dash. One whose library is missing is left out, with a message, and so is one that takes longer than
+``--most-seconds``.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ _NAMES = ("ours", "with trees", "trees", "catboost", "ngboost", "lightgbm", "xgb
 # What is shown of a record: a title, a key, and the form of the numbers.
 _REGRESSION = (("log density", "density", ".3f"), ("RMSE", "rmse", ".4f"), ("CRPS", "crps", ".4f"))
 _REGRESSION += (("coverage", "coverage", ".3f"), ("seconds", "seconds", ".1f"))
+_PROCESSOR = (("processor seconds", "processor_seconds", ".1f"),)
+_REGRESSION += _PROCESSOR
 _CLASSES = (("log density", "density", ".4f"), ("error rate", "error_rate", ".4f"))
-_CLASSES += (("calibration error", "calibration", ".4f"), ("seconds", "seconds", ".1f"))
+_CLASSES += (("calibration error", "calibration", ".4f"), ("seconds", "seconds", ".1f"), *_PROCESSOR)
 
 
 def parse_arguments(argv=None):
@@ -103,7 +106,8 @@ def show_key(records, key, form, args):
     for dataset in args.datasets:
         of_set = [record for record in records if record["dataset"] == dataset]
         n_splits = len({record["split"] for record in of_set})
-        each = {name: [record[key] for record in of_set if record["contender"] == name] for name in names}
+        # Earlier records have no processor seconds of class labels.
+        each = {name: [r[key] for r in of_set if r["contender"] == name and key in r] for name in names}
         if of_set:
             cells = [format(np.mean(each[name]), form) if len(each[name]) == n_splits else "-" for name in names]
             rows.append((dataset, str(n_splits), *cells))
