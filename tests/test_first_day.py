@@ -81,6 +81,8 @@ def test_defaults_of_the_noise_follow_the_units_of_y():
     assert likelihoods.in_units(Gaussian(25.0, "fixed"), unit).get_params() == {
         "variance": 25.0,
         "variance_bounds": "fixed",
+        "inflation": 1.0,
+        "df": np.inf,
     }
     assert likelihoods.in_units(Gaussian(0.1, "fixed"), unit).variance == 0.1
     assert likelihoods.in_units(Gaussian(25.0, (1.0, 30.0)), unit).variance_bounds == (1.0, 30.0)

@@ -1,17 +1,25 @@
 """Predictions and draws before the fit, of a given kernel: those of scikit-learn's process."""
 
+import functools
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian, Poisson
+from skgp_natgrad.metrics import calibration_scorer, crps_scorer, msll_scorer, nlpd_scorer, width_scorer
 
+SCORERS = nlpd_scorer, msll_scorer, crps_scorer, width_scorer, calibration_scorer
 KERNEL = 2.0 * RBF([0.5, 3.0]) + ConstantKernel(0.3) + WhiteKernel(0.7)
 X = np.random.default_rng(0).normal(size=(12, 2)) * [1.0, 20.0]
 
@@ -36,12 +44,10 @@ def test_a_prediction_leaves_the_estimator_unfitted():
     before = vars(model).copy()
     model.predict(X)
     assert vars(model) == before
-    # Its prediction is no sign of a fit, whatever scikit-learn's tag says of it.
+    # Its prediction is no sign of a fit.
     for method in (model.predict_latent, model.predict_quantiles):
         with pytest.raises(NotFittedError):
             method(X, *([0.5] if method == model.predict_quantiles else []))
-    check_is_fitted(model)
-    check_is_fitted(GaussianProcessRegressor(KERNEL))
 
 
 def test_what_is_known_of_the_rows_counts():
@@ -88,3 +94,20 @@ def test_wrong_values_are_refused():
         NGDSVGPRegressor(RBF()).predict(np.full((2, 2), np.nan))
     with pytest.raises(RuntimeError, match="At most one"):
         NGDSVGPRegressor(RBF()).predict(X, True, True)
+
+
+@pytest.mark.parametrize("kernel", [None, KERNEL])
+def test_an_estimator_without_a_fit_is_not_fitted(kernel):
+    model, y = NGDSVGPRegressor(kernel), X[:, 0]
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+    assert get_tags(model).requires_fit
+    for refused in (model.score, *(functools.partial(each, model) for each in SCORERS)):
+        with pytest.raises(NotFittedError):
+            refused(X, y)
+    with pytest.raises(NotFittedError):
+        StackingRegressor([("prior", model)], cv="prefit").fit(X, y)
+    assert "Not fitted" in model._repr_html_()
+    # A pipeline and the like pass the question on.
+    with pytest.raises(NotFittedError):
+        nlpd_scorer(make_pipeline(StandardScaler(), model), X, y)

@@ -14,7 +14,6 @@ from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.from_rows import LeftOutRows
 from .fitted.summary import BetweenOutputs
-from .predictions import prior
 from .predictions.moments import TargetMoments
 from .rows import numbers
 
@@ -201,6 +200,4 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        # Of GaussianProcessRegressor, too: it predicts from the prior.
-        tags.requires_fit = not prior.is_given(self)
         return tags

@@ -12,6 +12,7 @@ from .coregionalization import Coregionalization
 from .from_sklearn import KernelSpec, from_sklearn, to_sklearn
 from .laplacian import Laplacian
 from .linear_transform import LinearTransform
+from .normalized import Normalized
 from .nugget import Nugget
 from .stationary import scaled_squared_distance, squared_distance
 
@@ -22,6 +23,7 @@ __all__ = [
     "KernelSpec",
     "Laplacian",
     "LinearTransform",
+    "Normalized",
     "Nugget",
     "amplitudes",
     "from_sklearn",
@@ -32,5 +34,5 @@ __all__ = [
 ]
 
 # Saved models name the place from which users import a class, wherever its file lies.
-for _kernel in (Columns, Coregionalization, Laplacian, LinearTransform, Nugget):
+for _kernel in (Columns, Coregionalization, Laplacian, LinearTransform, Normalized, Nugget):
     _kernel.__module__ = __name__

@@ -6,6 +6,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel, Sum, WhiteKernel
 
+from . import normalized
+
 
 def parted(kernel: Kernel) -> tuple[Kernel, WhiteKernel | None]:
     """Return the kernel of the function, and the WhiteKernel that a sum has beside it.
@@ -17,8 +19,8 @@ def parted(kernel: Kernel) -> tuple[Kernel, WhiteKernel | None]:
     Returns
     -------
     latent : sklearn.gaussian_process.kernels.Kernel
-        The sum without its WhiteKernel; the kernel itself if it is no such sum. `from_sklearn` refuses a WhiteKernel
-        in products and powers.
+        The sum without its WhiteKernel and outside of `Normalized`; the kernel itself if it is none of both.
+        `from_sklearn` refuses a WhiteKernel in products and powers.
     white : WhiteKernel or None
 
     Raises
@@ -33,7 +35,7 @@ def parted(kernel: Kernel) -> tuple[Kernel, WhiteKernel | None]:
     >>> parted(2.0 * RBF(3.0) + WhiteKernel(0.1))
     (1.41**2 * RBF(length_scale=3), WhiteKernel(noise_level=0.1))
     """
-    latent, found = _parted(kernel)
+    latent, found = _parted(normalized.parted(kernel)[0])
     if latent is None:
         raise ValueError(
             f"kernel={kernel!r} is noise alone; add the kernel of a function, as in RBF() + WhiteKernel()."
@@ -88,6 +90,7 @@ def joined(given: Kernel, latent: Kernel, noise_level: float) -> Kernel:
 
 def place(kernel: Kernel) -> int | None:
     """Return the position in ``kernel.theta`` of the noise in a sum; None without a WhiteKernel."""
+    kernel, _ = normalized.parted(kernel)
     if isinstance(kernel, WhiteKernel):
         return 0
     if not _parted(kernel)[1]:

@@ -24,6 +24,12 @@ class Gaussian(LocationLikelihood):
     variance_bounds : pair of floats or "fixed", default=(1e-8, 1e3)
         Bounds of the variance while training. With less noise, rounding errors would be fitted as signal. If y is only
         centred, both defaults are multiplied by its variance.
+    inflation : float or array of shape (n_outputs,), default=1.0
+        What ``likelihood_`` of a fit to few rows holds beside the variance: the factor of all predicted variances that
+        allows for hyperparameters which so few rows do not determine. Read only where hyperparameters are kept
+        (``optimizer=None``) and rows are few again.
+    df : float, default=inf
+        The degrees of freedom of the Student-t errors that belong to it.
 
     Examples
     --------
@@ -38,9 +44,17 @@ class Gaussian(LocationLikelihood):
     parameters = ("variance",)
     known = ("alpha",)
 
-    def __init__(self, variance: ArrayLike = 0.1, variance_bounds: Bounds = (1e-8, 1e3)) -> None:
+    def __init__(
+        self,
+        variance: ArrayLike = 0.1,
+        variance_bounds: Bounds = (1e-8, 1e3),
+        inflation: ArrayLike = 1.0,
+        df: float = np.inf,
+    ) -> None:
         self.variance = variance
         self.variance_bounds = variance_bounds
+        self.inflation = inflation
+        self.df = df
 
     def best_constant(self, y, weight, lower, upper):
         spread = np.average((y - np.average(y, axis=1, weights=weight)[:, None]) ** 2, axis=1, weights=weight)

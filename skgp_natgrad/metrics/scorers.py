@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike
 from ..estimators.arguments import checks
@@ -230,6 +231,9 @@ class DistributionScorer(BaseEstimator):
         """
         checks.choice("metric", self.metric, tuple(_OF_REGRESSORS))
         probability("coverage", self.coverage)
+        if hasattr(estimator, "__sklearn_is_fitted__"):
+            # A regressor with a kernel predicts from its prior before it is fitted.
+            check_is_fitted(estimator)
         found = predictions_of(estimator, X, offset=offset, alpha=alpha, trials=trials)
         if not isinstance(found, tuple):
             y = found._targets(y, may_lack=found._may_lack)

@@ -28,7 +28,7 @@ from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
 from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
-from ..variational.points import factorise_in_place
+from ..variational.points import Factor, factorise_in_place
 from . import noise_search, row_means
 from .held_out_labels import Gain
 from .left_out import held_out_rows, left_out_rows, widths
@@ -67,6 +67,8 @@ class Optimum(NamedTuple):
         Why q may not be the best one: "turns" if Newton's method reached its largest number of turns.
     sums : Sums, optional
         Of all rows under the parameters that were given, for another solution on these points.
+    factors : tuple of Factor, optional
+        That whiten ``q``. Other ones, equal up to rounding, would lose the digits that the condition of K costs.
     """
 
     q: gaussian.Gaussian
@@ -80,6 +82,7 @@ class Optimum(NamedTuple):
     neighbours: Neighbours | None = None
     status: str | None = None
     sums: Sums | None = None
+    factors: tuple[Factor, ...] | None = None
 
 
 def solve(
@@ -136,7 +139,8 @@ def solve(
     )
     q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
-    optimum = Optimum(q, parameters, np.array([float(elbo)]), _average(held, share, density), sums=of_rows)
+    found = q, parameters, np.array([float(elbo)]), _average(held, share, density)
+    optimum = Optimum(*found, sums=of_rows, factors=_factors(prior, factor))
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out).multiplied(factor)
@@ -157,6 +161,14 @@ def _on_all_rows(optimum, prior, sums, held, table, constants, random_state):
     quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, optimum.q.mean)) / noise
     share = np.broadcast_to(sums.weight / constants.weight, len(noise))
     return row_means.improved(optimum, problem, quadratic, share, random_state)
+
+
+def _factors(prior, factor):
+    """The factors of the kernels times ``factor`` (J,), without L, which a posterior does not need."""
+    if prior.jitter is None:
+        return None
+    pairs = zip(prior.whiten, prior.jitter, factor, strict=True)
+    return tuple(Factor(None, np.asarray(whiten) / each**0.5, jitter * each) for whiten, jitter, each in pairs)
 
 
 def best_q(parameters, constants, table):

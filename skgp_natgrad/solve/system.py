@@ -45,21 +45,27 @@ class Prior(NamedTuple):
         L_a.
     whiten : array of shape (J, P, P)
         Its inverse.
+    jitter : array of shape (J,), optional
+        The values added to the diagonals; None with further points.
     """
 
     points: jax.Array
     mask: jax.Array
     root: jax.Array
     whiten: jax.Array
+    jitter: jax.Array | None = None
 
     @classmethod
     def of(cls, points, mask, factors):
         """The prior of points with a `Factor` for each kernel."""
-        return cls(points, mask, *(np.stack([getattr(each, name) for each in factors]) for name in ("L", "inverse")))
+        return cls(
+            points, mask, *(np.stack([getattr(each, name) for each in factors]) for name in ("L", "inverse", "jitter"))
+        )
 
     def multiplied(self, factor):
         """The prior under kernels multiplied by ``factor``."""
-        return self._replace(root=self.root * factor**0.5, whiten=self.whiten / factor**0.5)
+        scaled = {} if self.jitter is None else {"jitter": self.jitter * factor}
+        return self._replace(root=self.root * factor**0.5, whiten=self.whiten / factor**0.5, **scaled)
 
     def first(self, n_points):
         """The prior of only the first points."""

@@ -51,10 +51,12 @@ def complete(plan, table, random_state):
 def _complete(plan, table, random_state):
     """The plan with everything that it leaves open chosen from the data."""
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
-    is_given = plan.kernels is not None
+    is_given, is_pinned = plan.kernels is not None, plan.is_pinned
     if not is_given:
         plan = choose_kernel(plan, [some_rows(table, random_state)], random_state)[1]
     plan = with_priors(plan, table)
+    if is_pinned:
+        return sized(few_rows.kept(plan, table) if plan.route.averages else plan, table)
     effect = places.effect(plan, _with_weight(table.sample)) if is_given else None
     if effect is not None:
         rows = places.of_places(_with_weight(table.sample), effect.variance)
@@ -270,7 +272,7 @@ def maximise_evidence(plan, table, random_state):
 def _started_elsewhere(plan, table, random_state):
     """The plan with its kernels, periodic ones above all, at starts of larger evidence: steps hardly move a period."""
     chosen = [k for k, each in enumerate(plan.kernels) if plan.n_restarts != "auto" or is_periodic(each)]
-    if plan.n_restarts == 0 or plan.settings.algorithm.optimizer is None or not chosen:
+    if plan.n_restarts == 0 or not chosen:
         return plan
     if len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != table.n_targets):
         # The kernels and the targets do not correspond one to one.

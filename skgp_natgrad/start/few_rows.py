@@ -28,6 +28,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.repeated import at_most_one, contradicted, n_observations
 from ..kernels.algebra import multiplied, room
 from ..kernels.base import Kernel
+from ..likelihoods import Gaussian
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
 from . import covariances, targets
@@ -105,6 +106,22 @@ def _are_few(plan, table):
         return False
     # A row may stand for many observations.
     return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
+
+
+def kept(plan, table):
+    """The plan with the averages that its likelihood holds, from a fit to few rows; as it is without, or if unsuited.
+
+    Parameters
+    ----------
+    plan : Plan
+        With hyperparameters that are kept.
+    table : Table
+    """
+    likelihood = plan.likelihood
+    if type(likelihood) is not Gaussian or np.isinf(likelihood.df) or not _are_few(plan, table):
+        return plan
+    inflation = np.broadcast_to(np.asarray(likelihood.inflation, float), table.n_targets)
+    return plan._replace(averages=Open(inflation, float(likelihood.df)))
 
 
 def plain(plan, table):

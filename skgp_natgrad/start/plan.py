@@ -120,6 +120,11 @@ class Plan(NamedTuple):
         """Whether some columns are the levels of a category."""
         return any(len(block) > 1 for block in self.blocks)
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the hyperparameters of given kernels, and the noise, stay as they are."""
+        return self.kernels is not None and self.settings.algorithm.optimizer is None
+
     def n_latent(self, table: AnyTable) -> int:
         """Number of latent functions."""
         return self.likelihood.n_latent(table.n_targets, self.n_classes)

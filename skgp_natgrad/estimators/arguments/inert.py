@@ -79,11 +79,12 @@ def natural_steps(fit, _):
     return None if _solver(fit).natural else f"{_here(fit)} takes no natural gradient steps"
 
 
-def optimizer(fit, _):
-    """A solver that updates something by an optimizer."""
-    algorithm = fit.plan.settings.algorithm
-    own = not _solver(fit).optimizes and algorithm.optimizer is not None
-    return f"{_here(fit)} has steps of its own" if own else None
+def optimizer(fit, estimator):
+    """A solver that updates something by an optimizer; None needs hyperparameters that can be kept."""
+    if fit.plan.settings.algorithm.optimizer is None:
+        is_chosen = estimator.kernel is None and not fit.plan.route.trains
+        return "kernel=None is chosen from the data, and has no hyperparameters to keep" if is_chosen else None
+    return steps(fit, estimator) or (None if _solver(fit).optimizes else f"{_here(fit)} has steps of its own")
 
 
 def rate(fit, _):
@@ -156,10 +157,10 @@ def kernel_search(fit, estimator):
     if plan.n_restarts == 0:
         # No search needs further starts.
         return None
+    if plan.settings.algorithm.optimizer is None:
+        return "optimizer=None keeps the kernel's hyperparameters"
     if search == "bound":
         return "for counts the search starts at the given values alone"
-    if search == "restarts" and plan.settings.algorithm.optimizer is None:
-        return "optimizer=None keeps the kernel's hyperparameters"
     several = len(plan.kernels) > 1 and (plan.n_classes or len(plan.kernels) != fit.table.n_targets)
     if search == "restarts" and several:
         return "no target belongs to a single kernel of the list"

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..._backend import memory, processes, rows
-from ...kernels import columns, white
+from ...kernels import columns, normalized, white
 from ...likelihoods import Gaussian
 from ...svgp import NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, Plan, Settings, is_transformation, route_of
 from ...training.schedules import Auto, Constant, Cosine, LineSearch
@@ -91,6 +91,20 @@ def kernel_on_numbers(estimator):
     if isinstance(kernel, list):
         return [columns.on_blocks(each, encoding.blocks) for each in kernel]
     return columns.on_blocks(kernel, encoding.blocks)
+
+
+def normalize_X(estimator):
+    """The argument of this name, or what a `Normalized` kernel says in place of "auto"."""
+    given, how = estimator.normalize_X, normalized.parted(estimator.kernel)[1]
+    if how is None:
+        return given
+    checks.choice("how, of kernel", how, ("quantile", "common"))
+    if given not in ("auto", how):
+        raise ValueError(
+            f"normalize_X={given!r}, but kernel={estimator.kernel!r} is for normalize_X={how!r}; leave normalize_X at "
+            "its default, or give the kernel inside."
+        )
+    return how
 
 
 def noise_of(estimator):
@@ -277,8 +291,9 @@ def solver_of(estimator, likelihood, by_parts, n_rows):
     asked = (has_prior, route.takes_prior), (several, route.takes_several), (is_long, route.takes_long)
     if any(is_asked and not taken for is_asked, taken in asked):
         return "ngd"
-    # With these at their defaults nothing says how to take many steps.
+    # With these at their defaults nothing says how to take many steps. Without an optimizer there are none.
     of_steps = {name for name, row in estimator._arguments.items() if row.asks_for_steps or inert.steps in row.needs}
+    of_steps |= {"optimizer"} if estimator.optimizer is not None else set()
     # One step takes as many inducing points as are asked for, and no further ones are none with every solver. For those
     # of labels it solves, where steps of an optimizer end far from the best means; those of a regression are trained.
     has_sizes = route.takes_further or estimator.n_mean_inducing in (0, "auto")

@@ -80,13 +80,15 @@ class Model:
         shows along the columns of a periodic kernel; training by steps tries them
         for such a kernel alone. A number adds this many random starts, as in
         scikit-learn; 0 adds none.
-    normalize_X : bool, "quantile" or "auto", default="auto"
+    normalize_X : bool, "quantile", "common" or "auto", default="auto"
         True standardises the columns of X; a constant column is left as it is.
         "quantile" maps each column to normal scores by a monotone function, linear
-        beyond the training data, which suits columns with long tails. "auto" chooses
-        between the two together with the kernel, and with 48 columns or more also
-        tries one number for all of them, which suits the pixels of images; it is
-        True if ``kernel`` is given. A column
+        beyond the training data, which suits columns with long tails. "common"
+        centres the columns and divides all of them by one number, which suits the
+        pixels of images. "auto" chooses between True and "quantile" together with the
+        kernel, and with 48 columns or more also tries "common"; it is True if
+        ``kernel`` is given, or what :class:`~skgp_natgrad.kernels.Normalized` says,
+        which ``kernel_`` is where another scaling than True was chosen. A column
         whose values span at most four units of rounding of its type counts as
         constant, whether X is standardised or not.
     categorical_features : "from_dtype", array-like of str, int or bool, or None, default="from_dtype"
@@ -114,7 +116,7 @@ class Model:
     )
     n_restarts_optimizer: int | Literal["auto"] = argument(default="auto", least=0, needs=(inert.kernel_search,))
     calibrate: bool | Literal["auto"] = argument(default="auto")
-    normalize_X: bool | Literal["auto", "quantile"] = argument(default="auto")
+    normalize_X: bool | Literal["auto", "quantile", "common"] = argument(default="auto")
     normalize_y: bool | Literal["center"] = argument(default=True)
     categorical_features: ArrayLike | Literal["from_dtype"] | None = argument(default="from_dtype", check=None)
     max_categories: int | None = argument(default=500, least=2)
@@ -205,8 +207,8 @@ class Training:
         the hyperparameters have the largest bound of up to 2000 random rows. "auto"
         is "evidence" for these likelihoods as long as no argument of the points or of
         iterative training is set (``objective``, ``n_inducing`` to
-        ``n_iter_no_change``, ``warm_start``, ``dtype``; except ``n_inducing``
-        itself, ``n_mean_inducing=0``, ``train_inducing_points`` and, for class
+        ``n_iter_no_change``, ``warm_start``, ``dtype``; except ``optimizer=None``,
+        ``n_inducing`` itself, ``n_mean_inducing=0``, ``train_inducing_points`` and, for class
         labels, any ``n_mean_inducing``), and "ngd" otherwise, for
         a list of kernels for classes, and for ``partial_fit``. "ngd": natural
         gradient steps on the variational distribution q, and steps of ``optimizer``
@@ -228,9 +230,13 @@ class Training:
         with its defaults; :class:`~skgp_natgrad.LineSearch` needs the full batch.
     optimizer : {"adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"}, optax object or None, default="adam"
         Optimizer of the hyperparameters, the positions of all points and the
-        mean-only weights, and with ``solver="adam"`` of q. None keeps
-        hyperparameters and positions at their initial values, and trains only q
-        and the mean-only weights. An ``optax.GradientTransformation``, such as
+        mean-only weights, and with ``solver="adam"`` of q. None means, as in
+        scikit-learn, that the hyperparameters of a given ``kernel`` and of
+        ``likelihood`` are kept: the solution in one step is found for them without
+        a search, where ``solver`` "auto" chooses one step. With ``kernel_`` and
+        ``likelihood_`` of an earlier fit, and its other arguments, the same data
+        give the same predictions. A solver of steps then trains only q and the
+        mean-only weights, and keeps the positions of points. An ``optax.GradientTransformation``, such as
         ``optax.adamw(0.01)``, has its own step sizes; it updates one flat vector
         of all these.
     learning_rate : float, schedule, callable or name, default=0.02
@@ -289,7 +295,7 @@ class Training:
     )
     optimizer: (
         Literal["adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"] | optax.GradientTransformation | None
-    ) = argument(default="adam", needs=(inert.steps, inert.optimizer))
+    ) = argument(default="adam", needs=(inert.optimizer,))
     learning_rate: Steps = argument(default=0.02, check=None, needs=(inert.steps, inert.rate))
     mean_solver: Literal["auto", "adam", "natural", "diagonal", "exact"] = argument(
         default="auto", needs=(inert.steps, inert.mean_steps)

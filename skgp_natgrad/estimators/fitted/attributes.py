@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
-from ...kernels import LinearTransform, from_sklearn, nugget, to_sklearn, white
+from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
 from ...start.scale import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
@@ -70,7 +70,10 @@ def store(estimator, fit, result, calibrate=None):
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
     likelihood = likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters])
-    kernels = _as_given(estimator, in_units_of_X(model.kernels, scales.x), likelihood)
+    if fit.plan.averages is not None:
+        inflation, df = fit.plan.averages
+        likelihood.set_params(inflation=inflation if len(inflation) > 1 else float(inflation[0]), df=df)
+    kernels = _as_given(estimator, in_units_of_X(model.kernels, scales.x), likelihood, scales.x)
     # All in one call: an interrupt comes before or after it, so that half a fit is never stored.
     vars(estimator).update(
         fit.attributes,
@@ -117,6 +120,9 @@ def _kept_rows(fit):
 def _kept_record(fit, result):
     """The record for a later fit, without a q that follows from the rows that are kept."""
     plan, previous = fit.plan, result.previous
+    if not (plan.route.trains or plan.untrained):
+        # They take as much memory as all else, and are made again when they are needed.
+        previous = previous._replace(factors=None)
     one_step = not plan.route.trains and plan.likelihood.conjugate and not len(previous.parameters.points.Z_mean)
     return previous._replace(q=None) if one_step and _kept_rows(fit) is not None else previous
 
@@ -229,19 +235,29 @@ def _form(kernel):
     return f"{type(kernel).__name__}{nu}"
 
 
-def _as_given(estimator, trained, likelihood):
+def _chosen_scaling(estimator, x_scale):
+    """What `Normalized` says of the scaling that was chosen with the default kernel; None of standardised columns."""
+    if estimator.normalize_X != "auto":
+        return None
+    return "quantile" if isinstance(x_scale, NormalScores) else "common" if x_scale.in_common_unit else None
+
+
+def _as_given(estimator, trained, likelihood, x_scale):
     """The trained kernels, with column names where the user gave names, and with a WhiteKernel where one was given.
 
     The fit may have added an effect of the place to those that were given.
     """
     if estimator.kernel is None:
-        return trained
+        how = _chosen_scaling(estimator, x_scale)
+        return [normalized.joined(each, how) for each in trained]
     pairs = [
         (each, None) if nugget.in_sklearn(given) else nugget.parted(each)
         for given, each in zip(one_or_each(estimator.kernel), trained, strict=True)
     ]
     found = _with_given_parts(estimator, [each for each, _ in pairs], likelihood)
-    return [each if effect is None else each + effect for each, (_, effect) in zip(found, pairs, strict=True)]
+    found = [each if effect is None else each + effect for each, (_, effect) in zip(found, pairs, strict=True)]
+    how = normalized.parted(estimator.kernel)[1]
+    return [normalized.joined(each, how) for each in found]
 
 
 def _with_given_parts(estimator, trained, likelihood):
@@ -249,7 +265,7 @@ def _with_given_parts(estimator, trained, likelihood):
     found = trained if changing(estimator) is not None else _with_names(estimator, trained)
     # A WhiteKernel has one number, also for several outputs.
     noise = None if noise_of(estimator) is None else np.mean(likelihood.variance)
-    return found if noise is None else [white.joined(estimator.kernel, found[0], noise)]
+    return found if noise is None else [white.joined(normalized.parted(estimator.kernel)[0], found[0], noise)]
 
 
 def _with_names(estimator, trained):

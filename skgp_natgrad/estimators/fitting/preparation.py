@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import jax
@@ -109,6 +110,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         random_state = checkpoint.rewind(random_state)
     if n_processes > 1:
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
+    of_solution = random_state if plan.route.trains else _of_solution(random_state)
     plan = plan._replace(likelihood=_prepared(plan, targets, table, some))
     _check(estimator, plan, targets, table)
     normalize_y = plan.likelihood.standardises and targets.scale
@@ -117,7 +119,7 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     in_units_of_y = _asks_for_units(estimator, normalize_y)
     plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
-        given = estimator.normalize_X, plan.likelihood, normalize_y
+        given = reading.normalize_X(estimator), plan.likelihood, normalize_y
         choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts, plan.blocks)
         scales, plan = _chosen(plan, some, choice, random_state)
         # Where no noise was found with the kernel; a fit that continues has a trained one.
@@ -136,8 +138,13 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         told, plan = [], _complete(estimator, plan, some, scales.x, random_state)
     plan, posterior = plan if n_processes == 1 else agreed(plan), estimator._posterior if streams else None
     plan, neighbours, lost = _of_stream(estimator, plan, table, previous, scales.y) if streams else (plan, None, [])
-    found = plan, table, some, weight, scales, random_state, checkpoint, previous, posterior
+    found = plan, table, some, weight, scales, of_solution, checkpoint, previous, posterior
     return Fit(*found, trained_with, targets.attributes | of_classes | of_rows, told + lost, neighbours)
+
+
+def _of_solution(random_state):
+    """A generator for the points of a solution: the same with or without a search, which draws from the one given."""
+    return np.random.RandomState(copy.deepcopy(random_state).randint(np.iinfo(np.int32).max))
 
 
 def _leaves_out(likelihood):

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
@@ -288,6 +289,8 @@ class TargetMoments(TargetDistribution):
         >>> bool(reg.score(X, y) > 0.95)
         True
         """
+        # The prior may be predicted, but is no model of y.
+        check_is_fitted(self, "_posterior")
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
         return _r2(self._possible_targets(y, trials=trials), mean, sample_weight, self.missing_targets == "ignore")
 

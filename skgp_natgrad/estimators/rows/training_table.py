@@ -73,6 +73,8 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
         ends = table.extremes.y if isinstance(table, LongTable) else table.y
         y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
     found = [x] if affine else []
+    if normalize_X == "common":
+        return [Scales(scaling.fit_common_scale(x), y)]
     if normalize_X == "quantile" or (normalize_X == "auto" and choice):
         # The quantiles of a long table are those of its sample.
         scores = scaling.fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans)

@@ -176,7 +176,7 @@ class Measurements(OneStep):
         n_left_out = 0
         if on_all_rows or n_alone is not None or compares or self.disperses(plan, table):
             n_left_out = sizes.n_left_out(n_points)
-        how = n_left_out, on_all_rows, plan.averages is None, not plan.has_categories
+        how = n_left_out, on_all_rows, plan.averages is None and not plan.is_pinned, not plan.has_categories
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
         # Nothing but neighbours may be better.
         is_last = optimum.means is not None or plan.n_inducing == n_alone is not None
