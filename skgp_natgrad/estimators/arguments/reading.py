@@ -118,6 +118,10 @@ def likelihood_with_noise(estimator, default):
     likelihood, noise = likelihood_of(estimator._task, estimator.likelihood, default), noise_of(estimator)
     if noise is None:
         return likelihood
+    agree = type(likelihood) is Gaussian and np.mean(likelihood.variance) == noise.noise_level
+    if agree and not isinstance(estimator.likelihood, str):
+        # Of an earlier fit, whose kernel_ and likelihood_ say the same.
+        return likelihood
     if type(likelihood) is not Gaussian or not isinstance(estimator.likelihood, str):
         says = "has no Gaussian noise" if type(likelihood) is not Gaussian else "states the noise as well"
         raise ValueError(
