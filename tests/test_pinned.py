@@ -218,3 +218,23 @@ def test_a_tag_of_the_scaling_is_a_kernel_of_scikit_learn():
 def test_the_density_of_student_t_is_that_of_scipy(df):
     x = np.linspace(-9.0, 9.0, 50)
     assert_allclose(errors._log_student_t(x, df), stats.t.logpdf(x, df), rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_frame_of_categories_is_encoded_anew():
+    pandas = pytest.importorskip("pandas")
+    groups = pandas.Categorical(RNG.integers(0, 4, 120).astype(str))
+    table = pandas.DataFrame({"a": X[:, 0], "g": groups})
+    model = NGDSVGPRegressor(random_state=0).fit(table, Y)
+    found = again(model, Y, table)
+    query = table.iloc[::4]
+    one, other = (np.array(each.predict(query, return_std=True)) for each in (found, model))
+    assert_allclose(one, other, rtol=0.0, atol=1e-8)
+
+
+def test_an_effect_of_the_place_is_kept():
+    place = np.repeat(np.arange(30), 4)
+    y = np.sin(2.0 * X[place, 0]) + 0.6 * RNG.normal(size=120)[place] + 0.2 * RNG.normal(size=120)
+    model = NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X[place], y)
+    assert "Nugget" in repr(model.kernel_)
+    assert_kept(again(model, y, X[place]), model)

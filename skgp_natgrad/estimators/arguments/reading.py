@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..._backend import memory, processes, rows
-from ...kernels import columns, normalized, white
+from ...kernels import columns, from_sklearn, normalized, white
 from ...likelihoods import Gaussian
 from ...svgp import NATURAL_MEAN_SOLVERS, SOLVERS, Algorithm, Plan, Settings, is_transformation, route_of
 from ...training.schedules import Auto, Constant, Cosine, LineSearch
@@ -88,9 +88,23 @@ def kernel_on_numbers(estimator):
     kernel, encoding = latent(estimator.kernel, estimator), getattr(estimator, "encoding_", None)
     if kernel is None or encoding is None or encoding.is_identity:
         return kernel
+    numbers_of_columns = len(encoding.blocks), sum(map(len, encoding.blocks))
+    as_given, on_numbers = ([_is_for(each, n) for each in one_or_each(kernel)] for n in numbers_of_columns)
+    if all(on_numbers) and not any(as_given):
+        # That of an earlier fit, which is on the columns of numbers already.
+        return kernel
     if isinstance(kernel, list):
         return [columns.on_blocks(each, encoding.blocks) for each in kernel]
     return columns.on_blocks(kernel, encoding.blocks)
+
+
+def _is_for(kernel, n_columns):
+    """Whether a kernel can be one of so many columns."""
+    try:
+        from_sklearn(kernel, n_columns)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def normalize_X(estimator):
