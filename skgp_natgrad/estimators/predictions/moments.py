@@ -289,7 +289,6 @@ class TargetMoments(TargetDistribution):
         >>> bool(reg.score(X, y) > 0.95)
         True
         """
-        # The prior may be predicted, but is no model of y.
         check_is_fitted(self, "_posterior")
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
         return _r2(self._possible_targets(y, trials=trials), mean, sample_weight, self.missing_targets == "ignore")
