@@ -289,9 +289,10 @@ def _solved(state, optimum, bounds):
 
 def _in_one_step(state, constants, table, plan, random_state, before=None):
     """The result of natural gradient steps of size one on all rows: one for a Gaussian likelihood, else few."""
+    judges = np.random.RandomState(0)  # Calibrates alike after a search and for hyperparameters that are kept.
     with threads.single_threaded(len(constants.masks.Z)):
         pinned = constants.pinned(state.parameters)
-        optimum, other = plan.route.solve(state.parameters, pinned, table, plan, _judges(), before)
+        optimum, other = plan.route.solve(state.parameters, pinned, table, plan, judges, before)
         optimum = optimum._replace(sums=None)
         if other.n_inducing != plan.n_inducing:
             state, constants = init(other, table, random_state)
@@ -301,22 +302,13 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
     found = found._replace(previous=found.previous._replace(factors=optimum.factors))
     few, dispersed = plan.averages is not None, None
     if plan.route.disperses(plan, table):
-        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, _judges())
+        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, judges)
     if optimum.means is not None:
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
     error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
     return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
-
-
-def _judges():
-    """What draws the rows that are left out to judge and to calibrate a solution.
-
-    Not the generator of the fit: a search draws from it as well, and a fit that keeps the hyperparameters of another
-    one is to be calibrated as that was.
-    """
-    return np.random.RandomState(0)
 
 
 def _with_mean(result, table, plan, random_state):

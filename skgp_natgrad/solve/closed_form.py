@@ -117,30 +117,26 @@ def solve(
     some = gathered(table, n_processes)
     of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
     held = held_out_rows(parameters, prior, constants, some, random_state)
-    variance = parameters.raw_likelihood.variance
-    start = np.ravel(variance)
+    start = np.ravel(parameters.raw_likelihood.variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
     if table.has_known or not searches or any(map(nugget.in_kernel, parameters.log_kernels)):
         # Known variances fix the scale, and so does the scatter within places; the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
     ranges = _ranges(start, bounds, some.sample.weight)
-    log_scales = np.zeros(len(parameters.log_kernels))
-    log_noise, density = np.full((2, len(start)), np.nan)
-    if scales:
-        log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges)
-    factor, whitened_by = np.exp(log_scales), parameters
+    log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges, scales)
+    factor, whitened_by, like = np.exp(log_scales), parameters, parameters.raw_likelihood
     sums, held = of_rows.multiplied(factor), held.multiplied(factor)
     for k in np.flatnonzero(np.isnan(log_noise)):
         # The noise for the scale in use, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
     parameters = parameters._replace(
         log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
-        raw_likelihood=parameters.raw_likelihood.with_leaves([np.reshape(log_noise, variance.shape)]),
+        raw_likelihood=parameters.raw_likelihood.with_leaves([log_noise.reshape(np.shape(like.variance))]),
     )
     q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
-    found = q, parameters, np.array([float(elbo)]), _average(held, share, density)
-    optimum = Optimum(*found, sums=of_rows, factors=_factors(prior, factor))
+    of_held_out, factors = _average(held, share, density), _factors(prior, factor)
+    optimum = Optimum(q, parameters, np.array([float(elbo)]), of_held_out, sums=of_rows, factors=factors)
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out).multiplied(factor)
@@ -214,15 +210,15 @@ def _ranges(start, bounds, weight):
     return [np.clip([each + least, each + most], *ends) for each, ends in zip(start, bounds, strict=True)]
 
 
-def _scales(parameters, constants, sums, held, start, bounds, ranges):
+def _scales(parameters, constants, sums, held, start, bounds, ranges, scales):
     """Log factors of the kernels (J,), and the log noise and the density of each target (K,).
 
     The factor maximises the density of the kernel's targets, within its bounds. The noise is NaN if it
-    must be searched for under this factor.
+    must be searched for under this factor: for all of them if the kernels are not to have other ``scales``.
     """
     n_kernels = len(parameters.log_kernels)
     found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
-    for j, kernel in enumerate(parameters.log_kernels):
+    for j, kernel in enumerate(parameters.log_kernels if scales else ()):
         targets = range(len(start)) if n_kernels == 1 else [j]
         limits = room(kernel, *(each[j] for each, _ in constants.log_bounds))
         free = all(bounds[k][0] < bounds[k][1] for k in targets)

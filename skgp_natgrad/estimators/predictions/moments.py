@@ -168,8 +168,7 @@ class TargetMoments(TargetDistribution):
     def _covariance(self, X, var):
         """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
         covariance = self._latent_covariance(X, of_targets=True)
-        diagonal = np.arange(len(X))
-        covariance[diagonal, diagonal] = var
+        covariance[np.diag_indices(len(X))] = var
         covariance *= self._y_scale.scale**2
         return covariance
 
