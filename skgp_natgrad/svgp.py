@@ -32,7 +32,7 @@ from .start import choice, dispersion, few_rows
 from .start.choice import some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
-from .start.following import forgotten, is_contradicted, is_surprised, rescaled
+from .start.following import contradicted, forgotten, is_surprised, rescaled
 from .start.from_rows import (
     MarginalLikelihood,
     has_marginal_likelihood,
@@ -102,6 +102,7 @@ __all__ = [
     "choose_kernel",
     "complete",
     "condition",
+    "contradicted",
     "correlated",
     "covariance",
     "cumulative",
@@ -113,7 +114,6 @@ __all__ = [
     "init",
     "interim",
     "is_collapsed",
-    "is_contradicted",
     "is_solved_at_once",
     "is_surprised",
     "is_transformation",

@@ -23,7 +23,7 @@ from .fitted import attributes, persistence
 from .fitted.from_rows import Evidence
 from .fitted.outcome import judge
 from .fitted.summary import Interpretation
-from .fitting import between_chunks, coregionalized
+from .fitting import between_chunks, coregionalized, few_at_a_time
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
 from .predictions import selection
@@ -160,8 +160,10 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         with processes.telling(processes.sharing(self.n_devices)):
             rows = learner._rows_of(X, y, sample_weight, streams, **known)
             independent = checks.is_one_of(getattr(self, "output_kernel", "independent"), ["independent"])
+            rows, reported = few_at_a_time.joined(learner, *rows, streams and independent)
             outcome = (type(self)._fit if independent else coregionalized.fit)(learner, *rows, streams, hooks)
         selection.of_fit(learner, self._previous(streams), X, y, sample_weight, known)
+        learner.elbo_ -= reported
         hooks.finish(learner)
         self.__dict__ = vars(learner) | hooks.while_fitting()  # At once: an interrupt comes before or after it.
         if outcome.fit.checkpoint is not None:

@@ -132,9 +132,10 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         the new rows (if ``inducing_init`` is an array, they stay where they are), and hyperparameters continue to be
         trained. With Gaussian noise, a part that weighs at most a tenth of all before is added in closed form instead,
         unless it has 20 rows or more, and either errors of another size than predicted or, with the parts since the
-        last training, a larger weight than all before these. The scale of X stays that of the first call, whose rows
-        should therefore be typical. The scale of y is changed if the new rows are more than twice as large, or less
-        than a third. If they contradict the earlier rows, the earlier posterior is discarded, with a warning.
+        last training, a larger weight than all before these. Smaller parts add up: 20 rows are learned again as one
+        part. The scale of X stays that of the first call, whose rows should therefore be typical. That of y changes if
+        rows are more than twice as large. If 20 rows or more contradict the earlier ones, as after a change of the unit
+        or the sign of y, the earlier posterior is discarded, with a warning.
 
         Parameters
         ----------

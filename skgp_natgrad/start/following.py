@@ -6,29 +6,23 @@ units exactly. The hyperparameters keep their numbers, now in the new units, and
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 from scipy import special
+from scipy.linalg import solve_triangular
+from sklearn.utils import check_random_state
 
-from .._backend import device as _device
-from .._backend import threads
-from .._backend.device import quick_jit
-from .._backend.types import Device
-from ..prediction.model import Model, distribution
+from .._backend.types import Device, NDArray, Seed
+from ..prediction.joint import covariance
+from ..prediction.model import Model, distribution, predict
 from ..prediction.quantiles import cumulative
-from ..step.algorithm import Algorithm
-from ..training import loop
-from ..training.batches import Table, batch
-from ..training.loop import Settings
-from ..training.schedules import Auto, Constant
-from ..variational import bound, gaussian, streaming
-from .state import init, prior_mean_of
+from ..training.batches import Table
+from ..variational import gaussian, streaming
+from .state import prior_mean_of
 
-# Rows that test for a contradiction, and training steps for a likelihood that is not Gaussian.
-_ROWS, _STEPS = 1000, 50
-# New rows contradict the earlier ones if these make their fit worse by so many nats per unit of weight, and in all. New
-# rows elsewhere in X are still fitted well, even if they are unlikely under the prior.
+# Rows at most that test for a contradiction, and the least variance of their noise.
+_ROWS, _LEAST_NOISE = 500, 1e-8
+# New rows contradict the earlier ones, or surprise the hyperparameters, if something else makes them more likely by so
+# many nats a row, and in all.
 _EACH, _ALL = 0.25, 10.0
 # A normal score of a target is no larger; and the share of the largest that are left out, as gross errors.
 _FURTHEST, _OUTLIERS = 10.0, 0.01
@@ -54,46 +48,53 @@ def forgotten(plan, table, previous, latents):
     return previous._replace(q=q, prior_mean=prior_mean, weight=weight)
 
 
-def is_contradicted(plan, table, previous, posterior, latents, random_state):
-    """Whether rows are fitted clearly worse with what earlier rows say of some latent functions than without it.
+def contradicted(model: Model, table: Table, seed: Seed = None, device: Device = "auto") -> NDArray[np.bool_]:
+    """Which targets are clearly more likely as another function under the same kernel than after the earlier rows.
+
+    Both are normal, and each has the scale that suits it best: rows with another noise, or elsewhere in X, where
+    the earlier ones tell nothing, are no contradiction.
 
     Parameters
     ----------
-    plan : Plan
+    model : Model
     table : Table
-    previous : Previous
-        In the units of the table.
-    posterior : Posterior
-    latents : ndarray of bool of shape (K,)
-    random_state : numpy.random.RandomState
-        Not changed.
+        Rows that it has not seen, in its units.
+    seed : int, RandomState instance or None
+        Draws some of many rows.
+    device : str
 
     Returns
     -------
-    found : bool
+    found : ndarray of bool of shape (T,)
     """
-    draws, rows = copy.deepcopy(random_state), table.sample
-    if rows.n_rows > _ROWS:
-        rows = rows.rows(np.sort(draws.choice(rows.n_rows, _ROWS, replace=False)))
-    one = plan.likelihood.conjugate and plan.objective.closed_form
-    plan = plan._replace(
-        n_devices=None,
-        settings=Settings(
-            algorithm=Algorithm(optimizer=None, adaptive=not one),
-            gamma_schedule=Constant(1.0) if one else Auto(),
-            batch_size=max(rows.n_rows, 2),
-            max_iter=2 if one else _STEPS,
-        ),
-    )
+    if table.n_rows > _ROWS:
+        table = table.rows(np.sort(check_random_state(seed).choice(table.n_rows, _ROWS, replace=False)))
+    cov = covariance(model.undispersed, table.X, device)
+    # Of the latent functions the first ones are the means.
+    mean, var = predict(model, table.X, "target_moments", device=device, offset=table.offset, known=table.known)
+    noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE) / table.weight
+    found = np.zeros(len(mean), bool)
+    for k, kernel in enumerate(np.resize(np.array(model.kernels, dtype=object), len(mean))):
+        far = np.abs(table.y[k] - mean[k]) / np.sqrt(var[k])
+        # Heavy tails may have no variance.
+        rows = np.flatnonzero(np.isfinite(far) & np.isfinite(var[k]))
+        # One row may be a gross error.
+        rows = rows[np.argsort(far[rows], kind="stable")[: len(rows) - max(1, int(_OUTLIERS * len(rows)))]]
+        prior = model.posterior.prior_mean[k] + (0.0 if table.offset is None else table.offset[k, rows])
+        alone = _at_best_scale(table.y[k, rows] - prior, kernel(table.X[rows]), noise[k, rows])
+        after = _at_best_scale((table.y - mean)[k, rows], cov[k][np.ix_(rows, rows)], noise[k, rows])
+        found[k] = alone - after > max(_ALL, _EACH * len(rows))
+    return found
 
-    def fit_of(record):
-        state, constants = init(plan, rows, copy.deepcopy(draws), record, posterior)
-        best = loop.run(state, constants, rows, plan.settings, copy.deepcopy(draws)).state
-        return float(_data_term(best.q, best.parameters, constants._replace(past=None), batch(rows)))
 
-    with _device.computation(plan.device), threads.single_threaded(len(previous.parameters.points.Z)):
-        lost = fit_of(forgotten(plan, rows, previous, latents)) - fit_of(previous)
-    return bool(lost > max(_ALL, _EACH * rows.total_weight))
+def _at_best_scale(residual, cov, noise):
+    """The largest log density of residuals under a multiple of their covariance, up to a constant."""
+    n_rows = len(residual)
+    if n_rows == 0:
+        return 0.0
+    L = np.linalg.cholesky(cov + np.diag(noise))
+    mean_square = np.square(solve_triangular(L, residual, lower=True)).mean()
+    return -0.5 * n_rows * np.log(max(mean_square, np.finfo(float).tiny)) - np.log(np.diag(L)).sum()
 
 
 def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
@@ -128,8 +129,3 @@ def _gain(score):
         return 0.0
     ratio = max(square.mean(), np.finfo(float).tiny)
     return 0.5 * len(square) * (ratio - 1.0 - np.log(ratio))
-
-
-@quick_jit
-def _data_term(q, parameters, constants, rows):
-    return bound.bound_given_q("orthogonal", parameters, q.mean, q.cov, rows, constants)

@@ -25,6 +25,7 @@ from ...training.schedules import Schedule
 from ..arguments.reading import one_or_each
 from ..rows.encoding import Encoding
 from .attributes import calibration_of
+from .few_rows import Few
 
 # Raise it with every change of the attributes that a fitted estimator holds.
 FORMAT = 15
@@ -56,6 +57,9 @@ def plain(state):
         state |= {name: dict(state[name]._asdict()) for name in _scales(state)}
         if state["encoding_"] is not None:
             state["encoding_"] = dict(state["encoding_"]._asdict())
+        if state.get("_few") is not None:
+            fields = state["_few"]._asdict()
+            state["_few"] = dict(fields) | {"before": plain(fields["before"])}
     return state
 
 
@@ -98,6 +102,9 @@ def restored(cls, state):
         state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
     if state["encoding_"] is not None:
         state["encoding_"] = Encoding(**state["encoding_"])
+    if state.get("_few") is not None:
+        fields = state["_few"]
+        state["_few"] = Few(**fields | {"before": restored(cls, fields["before"])})
     state["_rows"] = None if state["_rows"] is None else svgp.Table(**state["_rows"])
     state["_warm_state"] = _restored_previous(state["_warm_state"], state)
     state |= {name: (NormalScores if "knots" in state[name] else Scale)(**state[name]) for name in _scales(state)}

@@ -5,9 +5,9 @@ error that names it. A hyperparameter that is fixed, or whose initial value has 
 previous fit, starts at the argument's value; the others start at their trained values. Arguments that
 define the structure of the model cannot change; all others apply from now on.
 
-The units of a stream's targets follow y if it grows or shrinks. If y grows, the model is converted to larger units.
-This changes no prediction: only the hyperparameters keep their numbers, and training continues from these. If the new
-rows contradict what the model predicts at their places, y has become another function. Then the model forgets the
+The units of a stream's targets follow y if it grows. The model is then converted to larger units, which changes no
+prediction: only the hyperparameters keep their numbers, and training continues from these. If the new rows contradict
+what the model predicts at their places, y has become another function. Then the model forgets the
 earlier rows, and training starts anew in the units of the new ones.
 
 X has no such remedy. A column that leaves the range of the earlier rows may have changed its unit, or may reach places
@@ -210,7 +210,7 @@ _FEW = 0.1
 _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
 # Fewer rows do not show that y has shrunk or become another function, or how far X reaches; and the share of rows that
 # may be outliers, at least one row.
-_FEWEST, _OUTLIERS = 20, 0.01
+FEWEST, _OUTLIERS = 20, 0.01
 # A warning is given if a column of X reaches this many times as far as in the earlier rows, of which this many are
 # compared.
 _FAR, _MANY = 10.0, 10_000
@@ -241,30 +241,32 @@ def followed(plan, table, scales, previous, estimator, random_state):
     """
     rows = table.sample
     names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else None
-    told = [] if previous.weight < _FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
+    told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
     normalize_y = estimator._trained_with["normalize_y"]
     if normalize_y and not isinstance(normalize_y, str):
-        scales, previous, others = _with_units(plan, rows, scales, previous, estimator._posterior, random_state)
+        scales, previous, others = _with_units(plan, rows, scales, previous, estimator, random_state)
         told += others
     return scales, previous, told
 
 
-def _with_units(plan, rows, scales, previous, posterior, random_state):
+def _with_units(plan, rows, scales, previous, estimator, random_state):
     """The same as `followed`, for the targets alone."""
     sizes = _sizes(rows, plan.likelihood, scales.y)
-    if not sizes.changed.any():
+    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
+    forgets = sizes.tells
+    if forgets.any():
+        trial = training_table.scaled(rows, scales, *units)
+        forgets = forgets & svgp.contradicted(model_of(estimator), trial, copy.deepcopy(random_state), plan.device)
+    if not (sizes.changed | forgets).any():
         return scales, previous, []
     # If y has grown, larger units make the prior wide enough for the new rows, wherever they lie.
     larger = scales._replace(y=scales.y._replace(scale=scales.y.scale * sizes.ratio))
-    units = plan.settings.dtype, plan.likelihood, plan.n_latent(rows)
     rescaled = _in_units(plan.likelihood, previous, scales.y, larger.y) if sizes.grown.any() else previous
-    forgets = sizes.changed & sizes.tells
-    latents = np.resize(forgets, plan.n_latent(rows))
-    trial = training_table.scaled(rows, larger, *units)
-    if not (forgets.any() and svgp.is_contradicted(plan, trial, rescaled, posterior, latents, random_state)):
+    if not forgets.any():
         return larger, rescaled, []
     y = Scale(np.where(forgets, sizes.mean, larger.y.offset), np.where(forgets, sizes.deviation, larger.y.scale))
     before, scales = scales.y, scales._replace(y=y)
+    latents = np.resize(forgets, plan.n_latent(rows))
     previous = svgp.forgotten(plan, training_table.scaled(rows, scales, *units), rescaled, latents)
     return scales, previous, [_of_forgetting(sizes, before, forgets)]
 
@@ -295,7 +297,7 @@ def untrained(plan, table, previous, estimator):
     if not (few and same and in_closed_form and is_default):
         return 0.0
     is_old = weight > previous.weight - previous.untrained
-    trains = table.n_rows >= _FEWEST and (is_old or svgp.is_surprised(model_of(estimator), table, plan.device))
+    trains = table.n_rows >= FEWEST and (is_old or svgp.is_surprised(model_of(estimator), table, plan.device))
     return 0.0 if trains else weight
 
 
@@ -335,7 +337,7 @@ class _Size(NamedTuple):
         distance = (
             unit * np.sqrt(np.average((away[most] / unit) ** 2, weights=weight[most])) if len(most) and unit else 0.0
         )
-        grown, tells = distance > _GROWN * scale, len(y) >= _FEWEST and deviation > 0.0
+        grown, tells = distance > _GROWN * scale, len(y) >= FEWEST and deviation > 0.0
         shrunk = not grown and tells and deviation < _SHRUNK * scale
         return cls(distance / scale if grown else 1.0, grown, grown or shrunk, tells, mean, deviation)
 
@@ -363,8 +365,9 @@ def _of_forgetting(sizes, before, forgets):
         f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g}"
         for k in np.flatnonzero(forgets)
     ]
+    what = "The scale of y has changed" if np.any(sizes.changed & forgets) else "y has become another function of X"
     return (
-        "The scale of y has changed: in standard deviations of the earlier rows, the standard deviation of the new "
+        f"{what}: in standard deviations of the earlier rows, the standard deviation of the new "
         f"rows and the shift of their mean are {'; '.join(each)}. The new rows contradict the earlier ones, which the "
         "model forgets; it takes the scale of the new rows. If the unit of y has changed, give all rows in one unit."
     )
