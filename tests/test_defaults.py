@@ -19,7 +19,7 @@ from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, St
 from skgp_natgrad.prediction import calibration, posterior
 from skgp_natgrad.start import search, sizes, targets
 from skgp_natgrad.start.candidates import OF_LABELS, laplacian, seasonal
-from skgp_natgrad.start.periods import season
+from skgp_natgrad.start.periods import season, seasons
 from skgp_natgrad.start.scale import NormalScores
 from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.training.batches import Table
@@ -581,6 +581,36 @@ def test_smooth_functions_noise_and_few_rows_have_no_season(seed):
     assert season(x, np.sin(9.0 * x[None]), np.ones(300)) == pytest.approx(2.0 * np.pi / 9.0, rel=0.02)
 
 
+@pytest.mark.parametrize(("year", "week"), [(3.0, 2.0), (5.0, 1.0), (2.0, 3.0)])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_second_season_is_found_in_what_the_first_leaves(year, week, seed):
+    """A year and a week of 1500 days; and a season whose harmonics are no season of their own."""
+    rng, t = np.random.default_rng(seed), np.arange(1500.0)
+    slow, fast = (np.sin(2.0 * np.pi * (t / period + rng.uniform())) for period in (365.25, 7.0))
+    noise = rng.normal(size=1500)
+    found = seasons(t, (year * slow + week * fast + noise)[None], np.ones(1500))
+    assert sorted(found) == pytest.approx([7.0, 365.25], rel=0.01)
+    assert (found[0] > 100.0) == (year > week)
+    (found,) = seasons(t, (3.0 * np.sign(fast) + noise)[None], np.ones(1500))
+    assert found == pytest.approx(7.0, rel=0.01)
+    assert seasons(t, noise[None], np.ones(1500)) == []
+    # One that grows is one.
+    month = np.arange(180.0)
+    grown = (10.0 + 0.1 * month) * (1.0 + 0.3 * np.sin(2.0 * np.pi * month / 12.0)) + noise[:180]
+    assert seasons(month, grown[None], np.ones(180)) == pytest.approx([12.0], rel=0.01)
+
+
+def test_kernels_of_seasons_have_one_or_all_of_them_and_may_be_rough_or_grow():
+    t = np.arange(400.0)
+    y = np.sin(2.0 * np.pi * t / 50.0) + np.sin(2.0 * np.pi * t / 7.0)
+    view = View(svgp.Table(t[:, None], (y / y.std())[None], np.ones(400)))
+    made = [view.to_sklearn(each, view.start(each, view.longest, -3.0, np.inf)[0].kernel) for each in seasonal(view)]
+    shown = [str(each) for each in made]
+    assert [each.count("ExpSineSquared") for each in shown] == [1, 2, 2, 2]
+    assert [each.count("nu=0.5") for each in shown] == [0, 0, 1, 0]
+    assert [each.count("DotProduct") for each in shown] == [1, 1, 1, 3]
+
+
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_a_season_is_on_its_own_column(order, rng):
     """Whatever the order in which a view has the columns."""
@@ -588,6 +618,6 @@ def test_a_season_is_on_its_own_column(order, rng):
     y = np.sin(2.0 * np.pi * X[:, 0]) + 0.1 * rng.normal(size=300)
     for sign in (1.0, -1.0):
         view = View(svgp.Table(sign * X[:, order], (y / y.std())[None], np.ones(300)))
-        (make,) = seasonal(view)
+        make = seasonal(view)[0]
         kernel = view.to_sklearn(make, view.start(make, view.longest, -3.0, np.inf)[0].kernel)
         assert np.ravel(kernel.k2.k2.columns).tolist() == [order.index(0)]

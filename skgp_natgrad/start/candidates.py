@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern
 
 from ..kernels import Columns, Laplacian
-from .periods import season
+from .periods import seasons
 from .view import FEW_COLUMNS
 
 # Bounds of the constant factors, in units of the targets' variance.
@@ -88,6 +88,12 @@ def _within(length_scale, bounds):
     return np.clip(length_scale, *bounds)
 
 
+def rough_trend(length_scale, bounds):
+    """Matern 1/2 plus a linear function of the columns."""
+    linear = ConstantKernel(_SECOND, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
+    return matern12(length_scale, bounds) + linear
+
+
 # Kernels for tables of few columns whose targets have a season; they are compared with the others.
 #
 # Held-out rows lie between the others: they test a season, but not how the function goes on after the last row. So the
@@ -102,17 +108,31 @@ _ITERATIONS_OF_SEASONS = 100
 
 
 class WithSeason(NamedTuple):
-    """Matern 5/2, a linear function, and a periodic function of one column, by its position."""
+    """A trend, and periodic functions of one column, by its position.
 
-    period: float
+    Attributes
+    ----------
+    periods : tuple of float
+    column, n_columns : int
+    trend : callable
+        Makes the kernel of the rest.
+    grows : bool
+        Whether the seasons change in proportion to a linear function of the column.
+    """
+
+    periods: tuple
     column: int
     n_columns: int
+    trend: object = matern52_and_linear
+    grows: bool = False
 
     def __call__(self, length_scale, bounds):
-        periods = tuple(self.period * np.asarray(_WITHIN))
-        periodic = ExpSineSquared(1.0, self.period, _LENGTHS, periods)
-        periodic = periodic if self.n_columns == 1 else Columns(periodic, self.column)
-        return matern52_and_linear(length_scale, bounds) + ConstantKernel(1.0, _BOUNDS) * periodic
+        return functools.reduce(operator.add, map(self._season, self.periods), self.trend(length_scale, bounds))
+
+    def _season(self, period):
+        kernel = ExpSineSquared(1.0, period, _LENGTHS, tuple(period * np.asarray(_WITHIN)))
+        kernel = kernel * DotProduct(1.0, (1e-3, 1e3)) if self.grows else kernel
+        return ConstantKernel(1.0, _BOUNDS) * (kernel if self.n_columns == 1 else Columns(kernel, self.column))
 
     def given(self, order):
         """The same kernel for the user's order of columns; a `View` reorders them."""
@@ -125,12 +145,17 @@ def iterations(make, usual):
 
 
 def seasonal(view):
-    """One kernel with a season for each column of a `View` along which the targets show one."""
+    """Kernels with seasons for each column of a `View` along which the targets show one: with one, and with all.
+
+    The trend may be rough as well, as a random walk is, and seasons may grow with it.
+    """
     if view.n_numbers > FEW_COLUMNS:
         return []
     table, found = view.table, []
     for column in view.of_numbers:
-        period = season(table.X[:, column], table.y, table.weight)
-        if period is not None:
-            found.append(WithSeason(period, int(column), view.width))
+        periods = seasons(table.X[:, column], table.y, table.weight)
+        made = [WithSeason(tuple(periods[: k + 1]), int(column), view.width) for k in range(len(periods))]
+        found += made + [
+            each for one in made[-1:] for each in (one._replace(trend=rough_trend), one._replace(grows=True))
+        ]
     return found

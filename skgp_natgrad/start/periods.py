@@ -17,11 +17,11 @@ _OF_IMAGES = 0.8
 _PEAKS, _MULTIPLES = 4, (1.0, 2.0, 3.0, 0.5, 4.0)
 # A season's least number of turns, share of the variance, and agreement of four parts (1/4 with random phases).
 _TURNS_OF_SEASON, _SHARE, _AGREEMENT = 4.0, 0.05, 0.6
-# Degree of the polynomial trend that is removed first.
-_DEGREE = 3
+# Seasons of a column at most. Degree of the polynomial trend that is removed first, and waves of a season.
+_SEASONS, _DEGREE, _HARMONICS = 2, 3, 5
 
 
-def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
+def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES, others=()):
     """Periods at which targets vary along a column, the most likely first.
 
     The residuals from a smooth trend are summed in bins of the column, and Fourier transformed. This finds a thousand
@@ -38,6 +38,8 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
         Number of peaks of the periodogram.
     multiples : sequence of float
         Multiples of the peaks' periods; all are returned.
+    others : sequence of float
+        Periods of seasons that are removed first.
 
     Returns
     -------
@@ -49,15 +51,32 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES):
     if not (np.isfinite(span) and span > 0.0) or n_values <= 2 * (_DEGREE + 1):
         return np.zeros(0)
     at = 2.0 * (x - x.min()) / span - 1.0
-    power = sum(_power(at, *_residuals(at, each, weight)) for each in y)
+    power = sum(_power(at, *_residuals(at, each, weight, span / np.asarray(others))) for each in y)
     turns = np.arange(len(power)) / _OVERSAMPLED
     power = np.where(turns > 0.5 * n_values, _OF_IMAGES, 1.0) * power
     peaks = _highest(power, turns >= _FEWEST_TURNS, n_peaks)
     return (span / turns[peaks][None, :] * np.asarray(multiples)[:, None]).ravel()
 
 
-def season(x, y, weight):
-    """The period of a season along a column; None if there is none.
+def seasons(x, y, weight):
+    """The periods of seasons along a column, the clearest first; each further one in what the others leave.
+
+    Parameters
+    ----------
+    x, y, weight : ndarray of shape (N,), (T, N) and (N,)
+        As in `likely_periods`.
+    """
+    found = []
+    while len(found) < _SEASONS:
+        period = season(x, y, weight, found)
+        if period is None:
+            break
+        found.append(period)
+    return found
+
+
+def season(x, y, weight, others=()):
+    """The period of a season along a column, beside those of ``others``; None if there is none.
 
     A season has enough turns, a clear part of the targets' variance, and the same phase in all parts of the column. The
     periodogram of a smooth function has peaks, too, but its phase changes.
@@ -66,19 +85,24 @@ def season(x, y, weight):
     ----------
     x, y, weight : ndarray of shape (N,), (T, N) and (N,)
         As in `likely_periods`.
+    others : sequence of float
+        Periods of seasons that are removed first.
     """
-    periods = likely_periods(x, y, weight, n_peaks=1, multiples=(1.0,))
+    periods = likely_periods(x, y, weight, 1, (1.0,), others)
     if not len(periods):
         return None
-    turns = np.ptp(x) / periods[0]
+    turns, of_others = np.ptp(x) / periods[0], np.ptp(x) / np.asarray(others)
     if not _TURNS_OF_SEASON <= turns <= 0.5 * len(np.unique(x)):
+        return None
+    # Two seasons that beat more slowly are one that changes, as one that grows does.
+    if np.any(np.abs(turns - of_others) < _TURNS_OF_SEASON):
         return None
     at = 2.0 * (x - x.min()) / np.ptp(x) - 1.0
     part = np.minimum((2.0 * (at + 1.0)).astype(int), 3)
     rotated = np.exp(1j * np.pi * turns * at)
     sums = np.zeros((len(y), 4), dtype=complex)
     for k, each in enumerate(y):
-        residual, own = _residuals(at, each, weight)
+        residual, own = _residuals(at, each, weight, of_others)
         np.add.at(sums[k], part, own * residual * rotated)
     share = 2.0 * np.mean(np.abs(sums.sum(1)) ** 2) / len(x)
     agreement = np.sum(np.abs(sums.sum(1)) ** 2) / (4.0 * np.sum(np.abs(sums) ** 2))
@@ -87,11 +111,13 @@ def season(x, y, weight):
     return float(periods[0]) if share > max(_SHARE, of_noise) and agreement > _AGREEMENT else None
 
 
-def _residuals(at, y, weight):
-    """The targets without a trend, divided by their norm, and zero where missing; and the weights."""
+def _residuals(at, y, weight, turns=()):
+    """The targets without a trend and seasons of so many turns, divided by their norm, zero where missing; and the
+    weights."""
     weight = np.where(np.isfinite(y), np.minimum(weight, 1.0), 0.0)
     y, root = np.where(weight > 0.0, y, 0.0), np.sqrt(weight)
-    trend = np.polynomial.legendre.legvander(at, _DEGREE)
+    waves = np.pi * at[:, None] * np.outer(turns, np.arange(1, _HARMONICS + 1)).ravel()
+    trend = np.hstack([np.polynomial.legendre.legvander(at, _DEGREE), np.cos(waves), np.sin(waves)])
     y = y - trend @ np.linalg.lstsq(root[:, None] * trend, root * y, rcond=None)[0]
     size = np.sqrt((weight * y * y).sum())
     return y / size if size > 0.0 else np.zeros_like(y), weight
