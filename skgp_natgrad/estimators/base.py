@@ -27,7 +27,7 @@ from .fitting import between_chunks, coregionalized, few_at_a_time
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
 from .predictions import selection
-from .rows import encoding, inputs
+from .rows import encoding, far_rows, inputs
 
 
 class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, BaseEstimator):
@@ -221,6 +221,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         """Validate X for prediction, and return it in standardised units."""
         check_is_fitted(self, "_posterior")
         X = encoding.further_rows(self, X)
+        far_rows.tell(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
         checks.refuse_overflow(X, inputs.first_row())

@@ -21,7 +21,7 @@ from .candidates import matern52
 from .minimum import minimised
 from .state import init, specification
 from .targets import multiplied
-from .view import View
+from .wide import viewed
 
 # Rows that the search uses, and its iterations of L-BFGS.
 _ROWS, _ITERATIONS = 2000, 60
@@ -105,7 +105,7 @@ def maximised(plan, table, random_state):
 
 def plain(plan, table, random_state):
     """The plan with a Matern 5/2 that maximises the bound, or a wide one that predicts held-out rows better."""
-    view = View(table, blocks=plan.blocks)
+    view = viewed(table, blocks=plan.blocks)
 
     def of_length(factor):
         kernel = view.to_sklearn(matern52, view.start(matern52, factor * view.longest, 0.0, np.inf)[0].kernel)

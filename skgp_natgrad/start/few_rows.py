@@ -35,7 +35,7 @@ from . import covariances, targets
 from .candidates import matern52
 from .plan import Plan
 from .restarts import places
-from .view import View
+from .wide import viewed
 
 # Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
 MOST, FEWEST_OF_KERNELS = 100, 20
@@ -136,7 +136,7 @@ def plain(plan, table):
     -------
     plain : Plain
     """
-    view = View(table, blocks=plan.blocks)
+    view = viewed(table, blocks=plan.blocks)
     start = view.start(matern52, view.longest, 0.0, np.inf)[0]
     kernel = targets.multiplied(view.to_sklearn(matern52, start.kernel), float(np.mean(targets.variances(plan, table))))
     return _with_averages(plan, kernel, table)
@@ -187,6 +187,12 @@ def averaged(log_kernel, table):
     averaged : Averaged
     """
     lengths = jax.tree.map(lambda each: np.full(np.shape(each), np.ndim(each) > 0), log_kernel)
+    if not any(np.any(each) for each in jax.tree.leaves(lengths)):
+        # All columns have one.
+        bounds = (
+            jax.tree.map(lambda each, sign=sign: np.full_like(each, sign * np.inf), log_kernel) for sign in (-1, 1)
+        )
+        lengths = _free_lengthscales(log_kernel, *bounds, table.n_columns)
     return _over(_FACTORS, lambda factor: _moved(log_kernel, lengths, factor), _RATIOS, lambda *_: None, table)
 
 

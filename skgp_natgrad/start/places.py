@@ -28,7 +28,7 @@ from ..kernels import nugget
 from . import evidence, sizes, targets
 from .candidates import matern52
 from .splits import Shuffled, in_random_order, merged
-from .view import View
+from .wide import viewed
 
 # Different X whose evidence is compared, and iterations.
 _PLACES, _ITERATIONS = 400, 30
@@ -147,7 +147,7 @@ def _may_have(plan, table):
 
 def _gain(table, found, blocks):
     """The evidence at its maximum with an effect of the place, minus that without one."""
-    view, variance = View(table, blocks=blocks), found.variance
+    view, variance = viewed(table, blocks=blocks), found.variance
     start, bounds, prior = view.start(matern52, view.longest, np.log(_NOISE), np.inf)
 
     without = start._replace(noise=np.log(variance[0]))

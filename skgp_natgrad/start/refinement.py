@@ -11,7 +11,7 @@ from .._backend.flat import flat
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
-from .view import View
+from .wide import viewed
 
 # The noise at which the search begins anew, as a share of the targets' variance.
 _NOISE = 0.05
@@ -99,7 +99,7 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     -------
     found : Found
     """
-    rows, view = Shuffled(*in_random_order(table, random_state)), View(table)
+    rows, view = Shuffled(*in_random_order(table, random_state)), viewed(table)
     start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
     candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
     return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS, anew=False)

@@ -127,6 +127,11 @@ def fit_common_scale(scale):
     return scale._replace(scale=np.full_like(scale.scale, common))
 
 
+def is_wide(n_rows, n_columns, blocks=()):
+    """Whether a table has more columns than rows; those of a block count as one."""
+    return n_columns - sum(len(block) - 1 for block in blocks) > n_rows
+
+
 def in_blocks(scale, table, weight, blocks):
     """The `Scale` with one divisor for the columns of each block, whose variances then sum to one.
 

@@ -24,7 +24,8 @@ from .refinement import Candidate, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
-from .view import FEW_COLUMNS, NOISE_BOUNDS, View
+from .view import FEW_COLUMNS, NOISE_BOUNDS
+from .wide import WideView, viewed
 
 # Rows whose evidence selects the kernel: for small tables, and for tables with many times as many rows.
 _FEW, _MORE = 250, 400
@@ -133,14 +134,14 @@ def best_kernels(
     is_dense = by_neighbours and rows.n_groups > most
 
     def views_of(shortest=None):
-        return [View(*pair, coarse, noises, shortest, blocks) for pair in _with_units(tables, in_common_unit)]
+        return [viewed(*pair, coarse, noises, shortest, blocks) for pair in _with_units(tables, in_common_unit)]
 
     views, firsts, n_rows, effort = _begun(views_of, rows, may_be_noise=not (of_labels or is_dense))
     if is_dense:
-        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes)
+        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, _makes(views[0], makes))
     is_small = rows.is_small(n_rows)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared, makes = functools.partial(_compared, few=few), makes if few is None else OF_FEW_POINTS
+    compared, makes = functools.partial(_compared, few=few), _makes(views[0], makes if few is None else OF_FEW_POINTS)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
@@ -169,6 +170,9 @@ def _begun(views_of, rows, may_be_noise):
     n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
+    if isinstance(views[0], WideView):
+        # There is nothing to tie.
+        effort = effort._replace(ties=_USUAL.ties)
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if is_small or max(first.density for first in firsts) >= _NOTHING:
         return views, firsts, n_rows, effort
@@ -299,6 +303,11 @@ def _samples(view, rows, of_labels):
     if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
         samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
     return samples
+
+
+def _makes(view, makes):
+    """The kernels that are compared in a view: those given, or those of a wide table."""
+    return view.makes if isinstance(view, WideView) else makes
 
 
 def _suits(make, n_columns):

@@ -78,8 +78,8 @@ class View:
         scale = in_blocks(fit_scale("X", X, weight, active=True), X, weight, self.blocks)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
-        n_columns = -(-self.width // _COLUMNS) * _COLUMNS
-        X = filled_up(X, n_columns, 1, value=0.0)
+        X = with_columns_of_zeros(X)
+        n_columns = X.shape[1]
         longest = np.sqrt(self.n_features) * deviation
         if shortest is None:
             shortest = _SHORTEST if not coarse else _COARSE if self.n_numbers > FEW_COLUMNS else _COARSE_OF_FEW
@@ -167,14 +167,14 @@ class View:
 
     def to_sklearn(self, make, log_kernel):
         """The kernel of scikit-learn with these logarithms, without the columns that fill up."""
-        longest = self.longest[: self.width]
-        limits = _SHORTEST * longest.min(), _LONGEST * longest.max()
+        longest = self._own_columns(self.longest)
+        limits = _SHORTEST * np.min(longest), _LONGEST * np.max(longest)
         log_kernel = log_kernel.spread() if isinstance(log_kernel, Tied) else log_kernel
         values = jax.tree.map(lambda logs: self._own_columns(np.exp(logs)), log_kernel)
         make = self._with_effects(make)
         # A kernel on single columns has their positions.
         make = make.given(self._order) if hasattr(make, "given") else make
-        return kernels.to_sklearn(make(self._own_columns(longest), limits), values)
+        return kernels.to_sklearn(make(longest, limits), values)
 
     def _own_columns(self, values):
         """The values (at least D,) of the columns in the order given."""
@@ -183,6 +183,11 @@ class View:
         found = np.empty(self.width)
         found[self._order] = values[: self.width]
         return found
+
+
+def with_columns_of_zeros(X):
+    """X (N, D), filled up with columns of zeros to a multiple of some columns."""
+    return filled_up(X, -(-X.shape[1] // _COLUMNS) * _COLUMNS, 1, value=0.0)
 
 
 def _order_of_columns(X):

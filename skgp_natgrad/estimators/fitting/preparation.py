@@ -23,7 +23,7 @@ from ..arguments import constructor, reading
 from ..arguments.reading import one_or_each
 from ..arguments.table import Monitoring
 from ..fitted.hyperparameters import checked_lengths, common_where_needed, in_units_of_model
-from ..rows import class_labels, encoding, long_tables, numbers, training_table
+from ..rows import class_labels, encoding, far_rows, long_tables, numbers, training_table
 from ..rows.training_table import with_points
 from . import continuing
 
@@ -129,8 +129,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
-    ends = continuing.ends_of_X(some, estimator._ends_of_X if streams else None)
-    of_rows = {"_ends_of_X": ends, "_places": places if _leaves_out(plan.likelihood) else None}
+    of_rows = {"_places": places if _leaves_out(plan.likelihood) else None}
+    of_rows |= _reach(some, estimator if streams else None)
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -145,6 +145,12 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
 def _of_solution(random_state):
     """A generator for the points of a solution: the same with or without a search, which draws from the one given."""
     return np.random.RandomState(copy.deepcopy(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _reach(table, before):
+    """The fitted attributes that tell how far X reaches, also in the earlier rows of a stream."""
+    ends, seen = (None, None) if before is None else (before._ends_of_X, before._range_of_X)
+    return {"_ends_of_X": continuing.ends_of_X(table, ends), "_range_of_X": far_rows.range_of(table, seen)}
 
 
 def _leaves_out(likelihood):

@@ -336,7 +336,7 @@ def _tell(encoding, columns, values, levels):
         warnings.warn(
             f"X differs from the rows of the fit: {'; '.join(texts)}. This is said once.",
             UserWarning,
-            stacklevel=_levels_to_caller(),
+            stacklevel=levels_to_caller(),
         )
 
 
@@ -354,11 +354,11 @@ def _tell_merged(encoding, columns, most):
         warnings.warn(
             f"X: column {'; '.join(texts)}. Set max_categories={most} to another number, or to None for all of them.",
             UserWarning,
-            stacklevel=_levels_to_caller(),
+            stacklevel=levels_to_caller(),
         )
 
 
-def _levels_to_caller():
+def levels_to_caller():
     """The ``stacklevel`` of the line outside the package that called it, from the function that warns."""
     package, frame, level = __name__.partition(".")[0] + ".", sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):

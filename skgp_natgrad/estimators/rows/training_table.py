@@ -75,12 +75,13 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
     found = [x] if affine else []
     if normalize_X == "common":
         return [Scales(scaling.fit_common_scale(x), y)]
-    if normalize_X == "quantile" or (normalize_X == "auto" and choice):
+    wide = scaling.is_wide(table.n_rows, table.n_columns, blocks)
+    if normalize_X == "quantile" or (normalize_X == "auto" and choice and not wide):
         # The quantiles of a long table are those of its sample.
         scores = scaling.fit_normal_scores(table.sample.X, at_most_one(table.sample.weight), spans)
         found.append(scaling.affine_in_blocks(scores, x, blocks) if blocks else scores)
     n_features = table.n_columns - sum(len(block) - 1 for block in blocks)
-    if normalize_X == "auto" and choice and n_features >= scaling.MANY_COLUMNS:
+    if normalize_X == "auto" and choice and (wide or n_features >= scaling.MANY_COLUMNS):
         found.append(scaling.fit_common_scale(x))
     return [Scales(x, y) for x in found]
 

@@ -1,0 +1,69 @@
+"""Rows of predictions that lie far outside of those of the fit: told once for each column of a fitted estimator."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+
+import numpy as np
+
+from ...start.scale import is_wide
+from ...svgp import LongTable
+from . import encoding
+
+# A number is far outside if its distance from the range of the fit's rows is so many times the width of this range.
+_RANGES = 1.0
+# Columns that one warning lists.
+_LISTED = 3
+# Of each estimator the range that its fit has seen, and the columns that were told.
+_told = weakref.WeakKeyDictionary()
+
+
+def range_of(table, before=None):
+    """The least and the largest number of each column of a table (2, D), joined with those ``before``.
+
+    In a wide table every number is inside: a single column hardly matters, and rare words are in few rows.
+    """
+    X = table.extremes.X if isinstance(table, LongTable) else table.X
+    if is_wide(table.n_rows, table.n_columns):
+        return np.array([[-np.inf], [np.inf]]) * np.ones(table.n_columns)
+    ends = np.stack([X.min(axis=0), X.max(axis=0)])
+    return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
+
+
+def tell(estimator, X):
+    """Warn of numbers (N, E) that lie far outside of the range that the fit has seen.
+
+    A column that was constant has no range, and what encodes a category is no number.
+    """
+    ends = estimator._range_of_X
+    low, high = ends
+    with np.errstate(over="ignore", invalid="ignore"):
+        beyond = np.maximum(low - X, X - high)
+        far = (beyond > _RANGES * (high - low)) & (low < high)
+    far[:, [column for block in encoding.blocks(estimator) for column in block]] = False
+    columns = np.flatnonzero(far.any(axis=0))
+    if not len(columns):
+        return
+    seen, told = _told.get(estimator, (None, None))
+    if seen is not ends:
+        told = set()
+        _told[estimator] = ends, told
+    new = [column for column in columns.tolist() if column not in told]
+    if not new:
+        return
+    told.update(new)
+    names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else range(X.shape[1])
+    texts = []
+    for k in new[:_LISTED]:
+        value = X[np.nanargmax(beyond[:, k]), k]
+        texts.append(f"column {names[k]!r} holds {value:.4g}, in the fit it was {low[k]:.4g} to {high[k]:.4g}")
+    if len(new) > _LISTED:
+        texts.append(f"and so do {len(new) - _LISTED} other columns")
+    warnings.warn(
+        f"X lies far outside of the rows of the fit: {'; '.join(texts)}. The data say nothing of what y is there: "
+        "predictions follow from the kernel alone, and their intervals may be far too narrow. Fit rows of this kind as "
+        "well, or numbers that stay in their range, such as differences or ratios. This is said once.",
+        UserWarning,
+        stacklevel=encoding.levels_to_caller(),
+    )
