@@ -268,7 +268,7 @@ def train(
         if not plan.route.trains:
             return _in_one_step(state, constants, table, plan, random_state)
         trained = loop.run(state, constants, table, plan.settings, random_state, callbacks)
-        result = of_training(trained, constants)
+        result = exact_mean.with_rise(of_training(trained, constants), table, plan)
         return _with_mean(result, table, plan, random_state) if plan.settings.algorithm.solves_mean else result
 
 

@@ -1,5 +1,7 @@
 """The exact solve of the mean: appendix D, Newton's method, leave-one-out predictions."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -256,3 +258,47 @@ def test_two_ordered_classes(rng):
     X = rng.normal(size=(100, 1))
     model = NGDSVGPClassifier(likelihood="ordinal", n_inducing=8, n_mean_inducing=20, mean_solver="exact", max_iter=60)
     assert model.fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.9
+
+
+# -- means that steps have not found ------------------------------------------------------------
+
+
+def stepped(noise, max_iter, **options):
+    """A regressor with fixed hyperparameters, fitted by natural steps, and its warnings about the mean."""
+    X = np.random.RandomState(0).uniform(0.0, 10.0, (200, 1))
+    options = {"mean_solver": "natural", "n_inducing": 6, "n_mean_inducing": 20, "max_iter": max_iter} | options
+    model = NGDSVGPRegressor(
+        sk.ConstantKernel(4.0, "fixed") * sk.RBF(1.0, "fixed"),
+        likelihood=Gaussian(noise, "fixed"),
+        solver="ngd",
+        optimizer=None,
+        gamma_schedule=0.5,
+        n_iter_no_change=2,
+        random_state=0,
+        **options,
+    )
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model.fit(X, 3.0 * np.sin(X[:, 0]))
+    return model, [str(each.message) for each in found if "mean has not converged" in str(each.message)]
+
+
+def test_the_rise_of_the_best_mean_is_that_of_many_more_steps(monkeypatch):
+    rises, rise = [], exact_mean.rise
+    monkeypatch.setattr(exact_mean, "rise", lambda *given: rises.append(rise(*given)) or rises[-1])
+    few, many = (stepped(0.5, n, tol=0.0)[0] for n in (15, 600))
+    assert_allclose(many.elbo_ - few.elbo_, 200 * (rises[0] - rises[1]), rtol=1e-5)
+    assert rises[0] > 5e-4
+    assert abs(rises[1]) < 0.01 * rises[0]
+
+
+def test_natural_steps_at_little_noise_say_that_the_mean_has_not_converged():
+    few, (text,) = stepped(1e-4, 30)
+    assert "mean_solver='exact'" in text
+    assert "nats per row" in text
+    # The advice helps, and then nothing is said.
+    solved, nothing = stepped(1e-4, 30, mean_solver="exact")
+    assert not nothing
+    assert solved.elbo_ > few.elbo_ + 1.0
+    assert not stepped(1e-4, 30, n_mean_inducing=0)[1]
+    assert not stepped(0.5, 600, tol=1e-2)[1]

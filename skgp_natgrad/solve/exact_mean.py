@@ -17,10 +17,11 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from scipy import optimize
 
-from .._backend import placement
+from .._backend import placement, threads
 from .._backend.flat import flat, rebuilt
 from .._backend.linalg import one_by_one
 from ..likelihoods import positive
+from ..step.algorithm import NATURAL_MEAN_SOLVERS
 from ..training.batches import bucket, padded
 from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
@@ -108,6 +109,39 @@ def solve(q, parameters, constants, rows, tol, random_state, trains_likelihood=T
     elif not np.isfinite(elbo):
         parameters, position, elbo, lost = trained, solved, after, "likelihood"
     return Solution(*_as_basis(position, parameters, prior), elbo, lost)
+
+
+def with_rise(result, table, plan):
+    """The result of steps with the `rise` of the best mean."""
+    return result._replace(rise=rise(result, table, plan))
+
+
+def rise(result, table, plan):
+    """Nats per unit of weight by which the best mean has a larger bound than that of natural gradient steps.
+
+    It is zero for other steps, and unless the likelihood has a closed form: then one system gives the best mean. The
+    system reads each row twice, so it must not take longer than the steps: they have read as many rows.
+
+    Parameters
+    ----------
+    result : Result
+        Of steps.
+    table : Table or LongTable
+    plan : Plan
+    """
+    (parameters, constants), settings = (result.state.parameters, result.constants), plan.settings
+    is_stepped = settings.algorithm.mean_solver in NATURAL_MEAN_SOLVERS and len(parameters.points.Z_mean) > 0
+    closed_form = plan.objective.closed_form and model.has_closed_form(parameters, constants)
+    read = len(result.trained.report.elbo) * settings.batch_size
+    if not (is_stepped and closed_form) or plan.n_devices is not None or table.n_rows > read:
+        return 0.0
+    with threads.single_threaded(len(constants.masks.Z)):
+        prior = prior_of(parameters, constants.masks, constants.jitter)
+        start = _first_position(result.state.q, parameters, prior)
+        best = start._replace(w=optimum(parameters, prior, start, constants, table, 0.0)[0].w)
+        pairs = [(parameters.raw_likelihood, at) for at in (start, best)]
+        before, after = bounds(pairs, parameters, prior, constants, table)
+    return (after - before) / table.total_weight
 
 
 def optimum(parameters, prior, position, constants, rows, tol):

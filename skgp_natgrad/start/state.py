@@ -355,6 +355,8 @@ class Result(NamedTuple):
         The log density of the hyperparameters under their priors, which ``elbo`` includes.
     neighbours : Neighbours, optional
         The rows from which others are predicted, if they predict better than the inducing points.
+    rise : float
+        Nats per unit of weight by which the best mean has a larger bound than that which natural gradient steps found.
     """
 
     state: State
@@ -370,6 +372,7 @@ class Result(NamedTuple):
     gain: Gain | None = None
     error_of_mean: Floats | None = None
     neighbours: Neighbours | None = None
+    rise: float = 0.0
 
 
 def of_training(trained: loop.Result, constants: Constants) -> Result:

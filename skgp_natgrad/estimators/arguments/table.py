@@ -250,7 +250,8 @@ class Training:
         coordinates scaled by their conditional prior variance. "natural": by
         natural gradient steps (eq. 15a of [2]_) of at most size
         ``gamma_schedule``. "diagonal": the same with the diagonal of the metric
-        (eq. 16). "exact": training uses the inducing points alone; then the
+        (eq. 16). With little noise the steps of both are short, and a warning says if
+        the mean has not converged. "exact": training uses the inducing points alone; then the
         mean-only points are placed at random rows, and a linear system gives the
         mean on all points. The likelihood's parameters are estimated anew from
         leave-one-out predictions. The last three need

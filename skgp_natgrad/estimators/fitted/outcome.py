@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ... import svgp
 from ..arguments import constructor, reading
 from ..rows import encoding, numbers
-from . import attributes, hyperparameters
+from . import attributes, hyperparameters, mean_only
 from .hyperparameters import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
     def warn(self, stacklevel):
         """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
         fit, result, level = self.fit, self.result, stacklevel + 1
-        _warn_of_mean(result.lost, level)
+        mean_only.warn_of_lost(result.lost, level)
         for message in fit.warnings:
             warnings.warn(message, UserWarning, stacklevel=level)
         of_kinds, found = numbers.told_of_kinds(self.estimator, fit), _of_training(self)
@@ -226,6 +226,7 @@ def _of_training(outcome):
         "no better": _no_better(outcome),
         "worse mean": _worse_mean(outcome),
         "worse labels": _worse_labels(outcome),
+        "slow mean": mean_only.slow(outcome.result.rise, settings),
     }
     return {kind: message for kind, message in found.items() if message}
 
@@ -384,15 +385,3 @@ def _largest_share(table):
     """The share of the weight that the most frequent class has."""
     table = table.sample
     return np.bincount(table.y[0].astype(int), weights=table.weight).max() / table.weight.sum()
-
-
-def _warn_of_mean(lost, stacklevel):
-    """Warn of what ``mean_solver="exact"`` discarded, or did not finish: see `exact_mean.Solution`."""
-    useless = "rounding errors make the {} useless; {} is kept. Lower n_mean_inducing, or raise jitter."
-    text = {
-        "solution": useless.format("solution", "the trained mean, without mean-only points,"),
-        "likelihood": useless.format("likelihood", "the trained likelihood"),
-        "passes": "its passes over the rows ended before the mean converged. Raise tol.",
-    }.get(lost)
-    if text is not None:
-        warnings.warn(f'mean_solver="exact": {text}', ConvergenceWarning, stacklevel=stacklevel + 1)
