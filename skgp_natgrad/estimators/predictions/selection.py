@@ -24,8 +24,8 @@ _KEPT_ROWS = 300
 # others together.
 _VARIANCES = [(constant, varying) for constant in (0.0, 1.0, 100.0) for varying in (0.0, 0.1, 1.0, 10.0)]
 _PRIOR = np.log(np.r_[0.5, np.full(len(_VARIANCES) - 1, 0.5 / (len(_VARIANCES) - 1))])
-# The prior of c^2 counts as two rows that are spread as the mixture says.
-_SHAPE = 1.0
+# The prior of c^2 counts as four rows that are spread as the mixture says.
+_SHAPE = 2.0
 _OF_PROCESS = "weight", "slope", "root"
 _LEAST_P = 1e-6
 _NEWTON_STEPS, _SMALL = 50, 1e-8
@@ -89,12 +89,15 @@ def _each_pattern(estimator, rows):
             yield each, of_pattern
 
 
-def _features(estimator, each, rows, *beside):
-    """The columns of rows that are there, and others, each as multiples of what they vary by in rows of the fit."""
+def _features(estimator, each, rows, beside, beside_rows):
+    """The columns that are there, and others: of the rows that are kept, and of rows, which stay within their range."""
     others = ~(each["lacks"] | estimator.encoding_.says_where)
     pool = estimator.encoding_.filled(estimator._donors)[:, others]
-    Z = estimator.encoding_.filled(rows)[:, others]
-    return np.hstack([(Z - pool.mean(0)) / _width(pool), *beside])
+    found = []
+    for table, further in ((each["rows"], beside), (rows, beside_rows)):
+        Z = (estimator.encoding_.filled(table)[:, others] - pool.mean(0)) / _width(pool)
+        found.append(np.hstack([Z, further]))
+    return found[0], np.clip(found[1], found[0].min(0), found[0].max(0))
 
 
 def _width(columns):
@@ -123,7 +126,7 @@ def _of_numbers(estimator, rows, y, known):
     offset = inputs.known("offset", known.pop("offset", None), *y.shape)
     found = estimator.predict(rows.view(encoding.Encoded), return_std=True, **known)
     mean, std = (each.reshape(len(each), -1) for each in found)
-    return {"mean": mean, "z": (y - mean - (0.0 if offset is None else offset)) / std}
+    return {"mean": mean, "std": std, "z": (y - mean - (0.0 if offset is None else offset)) / std}
 
 
 def shift(estimator, rows, mean, std):
@@ -131,9 +134,10 @@ def shift(estimator, rows, mean, std):
     added, factor = np.zeros_like(mean), np.ones_like(mean)
     for each, of_pattern in _each_pattern(estimator, rows):
         for t in range(mean.shape[1]):
-            centre, width = each["mean"][:, t].mean(), _width(each["mean"][:, [t]])
-            Z = _features(estimator, each, each["rows"], (each["mean"][:, [t]] - centre) / width)
-            at = _features(estimator, each, rows[of_pattern], (mean[of_pattern, t, None] - centre) / width)
+            # In deviations of the mixture: means that hardly differ tell nothing.
+            centre, width = each["mean"][:, t].mean(), each["std"][:, t].mean()
+            beside = [(values[:, [t]] - centre) / width for values in (each["mean"], mean[of_pattern])]
+            Z, at = _features(estimator, each, rows[of_pattern], *beside)
             g, c = _process(Z, each["z"][:, t], at)
             added[of_pattern, t] = (1.0 - c) * mean[of_pattern, t] + std[of_pattern, t] * g
             factor[of_pattern, t] = c
@@ -168,7 +172,8 @@ def _of_labels(estimator, rows, y, known):
 def _of_pattern(estimator, each):
     """The process of each class (the second of two) on the grid: its weights, gradients and roots of curvatures."""
     classes = range(each["p"].shape[1]) if each["p"].shape[1] > 2 else [1]
-    Z = _features(estimator, each, each["rows"], _beside(each["p"]))
+    beside = _beside(each["p"])
+    Z, _ = _features(estimator, each, each["rows"], beside, beside)
     found = [_laplace(Z, _odds(each["p"][:, c]), each["is"][:, c]) for c in classes]
     return {name: np.stack([one[i] for one in found]) for i, name in enumerate(_OF_PROCESS)}
 
@@ -211,8 +216,7 @@ def recalibrated(estimator, rows, p):
     """Probabilities (N, C) of the mixture as those of rows (N, E)."""
     found = p.copy()
     for each, of_pattern in _each_pattern(estimator, rows):
-        Z = _features(estimator, each, each["rows"], _beside(each["p"]))
-        at = _features(estimator, each, rows[of_pattern], _beside(p[of_pattern]))
+        Z, at = _features(estimator, each, rows[of_pattern], _beside(each["p"]), _beside(p[of_pattern]))
         processes = list(zip(_kernels(Z, Z), _kernels(at, Z), _own_variances(at), strict=True))
         classes = range(p.shape[1]) if p.shape[1] > 2 else [1]
         of_class = np.zeros((len(of_pattern), len(classes)))
