@@ -35,6 +35,11 @@ def read(estimator, targets, by_parts=False):
     """
     given = constructor.read(estimator)
     likelihood = likelihood_with_noise(estimator, targets.default_likelihood)
+    if not getattr(given, "predict_noise", True) and not likelihood.additive_noise:
+        raise ValueError(
+            f"predict_noise=False, but under likelihood {likelihood!r} y is not one latent function plus noise of one "
+            "size; leave predict_noise at its default, and use predict_latent for the latent functions."
+        )
     solver = solver_of(estimator, likelihood, by_parts, len(targets.columns))
     route = route_of(solver, likelihood)
     n_inducing, n_mean_inducing = _sizes(given, route)

@@ -93,6 +93,13 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
     missing_targets : {"error", "ignore"}, default="error"
         What a NaN in y means: "error" refuses it; with "ignore" this target of the row was not observed. The other
         targets of the row are used, and a row without any target is left out.
+    predict_noise : bool, default=True
+        What the deviation of ``predict(X, return_std=True)`` (and the covariance) is of: True of y, noise included;
+        False of the latent function alone, as of scikit-learn's GaussianProcessRegressor with its noise in ``alpha``.
+        Programs that choose the next experiment by this deviation (active learning, Bayesian optimisation) would
+        otherwise go where the noise is large; for the same reason it leaves out the factor of ``calibrate`` if that
+        varies with X, which :meth:`predict_latent` contains. The mean, scores, intervals and quantiles stay those of y.
+        Needs a y that is a latent function plus noise.
     """
 
     likelihood: str | Likelihood = argument(default="gaussian", check=None)
@@ -101,6 +108,7 @@ class RegressorArguments(Model, Points, Training, Numerics, Monitoring):
     n_neighbors: int | Literal["auto"] = argument(default="auto", least=0, needs=(inert.neighbours,))
     output_kernel: Coregionalization | Literal["independent", "coregionalization"] = argument(default="independent")
     missing_targets: Literal["error", "ignore"] = argument(default="error")
+    predict_noise: bool = argument(default=True)
 
 
 @arguments

@@ -108,9 +108,9 @@ class TargetMoments(TargetDistribution):
         X : array-like of shape (n_samples, n_features)
             Inputs.
         return_std : bool, default=False
-            Also return the predictive standard deviation of y, noise included.
+            Also return the predictive standard deviation of y, noise included unless ``predict_noise=False``.
         return_cov : bool, default=False
-            Also return the joint predictive covariance of y, noise included.
+            Also return the joint predictive covariance, of the same.
         offset, alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
             What is known of the rows, as in `fit`.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
@@ -149,28 +149,16 @@ class TargetMoments(TargetDistribution):
         X = self._check_rows(X)
         known = self._known(X, offset, alpha=alpha, trials=trials)
         if return_cov:
-            self._require_additive_noise()
+            _require_additive_noise(self)
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._predict("target_mean", X, **known).T))
         mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
+        if not self.predict_noise:
+            var = _of_latent(self, svgp.predict, X, "latent_moments")[1].T
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return _Pair((y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)))
-        return _Pair((y_mean, self._shaped(self._covariance(X, var))))
-
-    def _require_additive_noise(self):
-        if not self.likelihood_.additive_noise:
-            raise ValueError(
-                f"return_cov=True: with likelihood {self.likelihood_} y is not a latent function plus noise, and "
-                "its joint covariance has no closed form; draw samples with sample_y instead."
-            )
-
-    def _covariance(self, X, var):
-        """The joint covariance of y (N, N, T) at standardised rows, from its variances (N, T)."""
-        covariance = self._latent_covariance(X, of_targets=True)
-        covariance[np.diag_indices(len(X))] = var
-        covariance *= self._y_scale.scale**2
-        return covariance
+        return _Pair((y_mean, self._shaped(_covariance(self, X, var))))
 
     @overload
     def predict_gradient(
@@ -291,6 +279,36 @@ class TargetMoments(TargetDistribution):
         check_is_fitted(self, "_posterior")
         mean = self.predict(X, offset=offset, alpha=alpha, trials=trials)
         return _r2(self._possible_targets(y, trials=trials), mean, sample_weight, self.missing_targets == "ignore")
+
+
+def _require_additive_noise(estimator):
+    if not estimator.likelihood_.additive_noise:
+        raise ValueError(
+            f"return_cov=True: with likelihood {estimator.likelihood_} y is not a latent function plus noise, and "
+            "its joint covariance has no closed form; draw samples with sample_y instead."
+        )
+
+
+def _of_latent(estimator, function, X, *arguments):
+    """A function of the model at standardised rows, without a factor of the deviations that varies with X.
+
+    Where measurements are noisier this factor widens the latent function as well, although more rows help elsewhere.
+    """
+    model = attributes.model_of(estimator)
+    varies = model.dispersion is not None and np.any(model.dispersion.posterior.alpha)
+    found = function(model.undispersed if varies else model, X, *arguments, device=estimator.device)
+    return estimator._defined(found, X)
+
+
+def _covariance(estimator, X, var):
+    """The joint covariance of y or of the latent functions (N, N, T) at standardised rows, with variances (N, T)."""
+    if estimator.predict_noise:
+        covariance = estimator._latent_covariance(X, of_targets=True)
+    else:
+        covariance = np.moveaxis(_of_latent(estimator, svgp.covariance, X), 0, -1)
+    covariance[np.diag_indices(len(X))] = var
+    covariance *= estimator._y_scale.scale**2
+    return covariance
 
 
 def _r2(y, mean, sample_weight, may_lack):
