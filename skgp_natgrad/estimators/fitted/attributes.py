@@ -70,7 +70,7 @@ def store(estimator, fit, result, calibrate=None):
     several = len(model.kernels) > 1 or isinstance(estimator.kernel, (list, tuple))
     likelihood, scales = fit.plan.likelihood, fit.scales
     likelihood = likelihood.fitted([getattr(model.likelihood, name) for name in likelihood.parameters])
-    if fit.plan.averages is not None:
+    if fit.plan.averages is not None and likelihood.conjugate:
         inflation, df = fit.plan.averages
         likelihood.set_params(inflation=inflation if len(inflation) > 1 else float(inflation[0]), df=df)
     kernels = _as_given(estimator, in_units_of_X(model.kernels, scales.x), likelihood, scales.x)
