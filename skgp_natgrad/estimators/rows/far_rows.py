@@ -36,7 +36,10 @@ def tell(estimator, X):
 
     A column that was constant has no range, and what encodes a category is no number.
     """
-    ends = estimator._range_of_X
+    ends = getattr(estimator, "_range_of_X", None)
+    if ends is None:
+        # The prior has seen no rows.
+        return
     low, high = ends
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.maximum(low - X, X - high)
