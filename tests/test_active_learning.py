@@ -42,6 +42,7 @@ def test_nothing_else_changes(y):
     assert latent.get_params()["predict_noise"] is False
 
 
+@pytest.mark.slow
 def test_the_next_row_is_in_the_gap_and_not_in_the_noise():
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.uniform(0.0, 2.0, 30), rng.uniform(3.0, 10.0, 100)])
