@@ -123,6 +123,7 @@ OWN = {
         "calibrate": [True],
         "n_neighbors": [0],
         "output_kernel": ["coregionalization"],
+        "predict_noise": [False],
     },
     NGDSVGPClassifier: {
         "likelihood": [Bernoulli(link="logit"), "softmax"],
@@ -158,6 +159,7 @@ WITHOUT_EFFECT = {
         "n_iter_no_change",
         "missing_targets",
         "n_neighbors",
+        "predict_noise",
     ),
     *((NGDSVGPClassifier, "normalize_y"), (NGDSVGPClassifier, "calibrate"), (NGDSVGPRegressor, "calibrate")),
     # A line may tell the process nothing new.
