@@ -51,8 +51,7 @@ def smooth_sum(length_scale, bounds):
 
 def matern52_and_linear(length_scale, bounds):
     """Matern 5/2 plus a linear function of the columns."""
-    linear = ConstantKernel(_SECOND, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
-    return matern52(length_scale, bounds) + linear
+    return matern52(length_scale, bounds) + _linear(_SECOND)
 
 
 def laplacian(length_scale, bounds):
@@ -68,8 +67,8 @@ def rough_to_linear(length_scale, bounds):
     rough = Matern(_within(_ROUGH * length_scale, bounds), bounds, nu=0.5)
     smooth = RBF(_within(_SMOOTH * length_scale, bounds), bounds)
     terms = (_SECOND, rough), (_SECOND, Matern(length_scale, bounds, nu=1.5)), (_SECOND, smooth)
-    linear = ConstantKernel(_LINEAR, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
-    return functools.reduce(operator.add, [ConstantKernel(share, _BOUNDS) * term for share, term in terms]) + linear
+    terms = [ConstantKernel(share, _BOUNDS) * term for share, term in terms]
+    return functools.reduce(operator.add, [*terms, _linear(_LINEAR)])
 
 
 # Of each tuple the first kernel is fitted first: the others start from its lengthscales. A sum can be as rough and as
@@ -88,10 +87,13 @@ def _within(length_scale, bounds):
     return np.clip(length_scale, *bounds)
 
 
+def _linear(share):
+    return ConstantKernel(share, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
+
+
 def rough_trend(length_scale, bounds):
     """Matern 1/2 plus a linear function of the columns."""
-    linear = ConstantKernel(_SECOND, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
-    return matern12(length_scale, bounds) + linear
+    return matern12(length_scale, bounds) + _linear(_SECOND)
 
 
 # Kernels for tables of few columns whose targets have a season; they are compared with the others.

@@ -1,9 +1,9 @@
 """The default kernel of a larger table: chosen by neighbours.
 
 Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is trained by the
-density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours, before and
-after. The best kernels are trained further: by more rows, or by the evidence of a thousand. The judges choose kernel,
-scaling and hyperparameters together, without a solution on many rows.
+density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours; kernels of
+labels also before. The best kernels are trained further: by more rows, or by the evidence of a thousand. The judges
+choose kernel, scaling and hyperparameters together, without a solution on many rows.
 
 A given kernel is trained in the same way from the maximum of the evidence, at which it stays if judges prefer it there.
 """

@@ -134,15 +134,13 @@ def _may_have(plan, table):
         return False
     if plan.n_neighbours not in ("auto", 0) or not isinstance(plan.inducing_init, str):
         return False
-    # Of a few copies the variance between places would be that of any function which one plain kernel does not explain.
-    if 2 * table.n_distinct > table.n_rows:
-        return False
     given = plan.kernels or ()
     if any(map(nugget.in_sklearn, given)) or (given and not any(len(each.theta) for each in given)):
         return False
     most = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
     most = most if plan.n_inducing == "auto" else table.n_rows if plan.n_inducing is None else plan.n_inducing
-    return table.n_distinct <= most
+    # Of a few copies the variance between places would be that of any function which one plain kernel does not explain.
+    return table.n_distinct <= min(most, table.n_rows // 2)
 
 
 def _gain(table, found, blocks):
