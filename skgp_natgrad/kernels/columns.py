@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -13,12 +13,13 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 from .._backend.types import ArrayLike, Floats
 from .base import Inputs, Kernel
 from .linear_transform import LinearTransform, combinations
+from .of_kernel import OfKernel
 
 # Largest number of column names listed in a message.
 _LISTED_NAMES = 10
 
 
-class Columns(sklearn_kernels.Kernel):
+class Columns(OfKernel):
     r"""A kernel on some of the columns of X.
 
     .. math::
@@ -73,32 +74,6 @@ class Columns(sklearn_kernels.Kernel):
     def __init__(self, kernel: sklearn_kernels.Kernel, columns: int | str | Sequence[int | str]) -> None:
         self.kernel = kernel
         self.columns = columns
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, with ``deep`` those of ``kernel`` as well, as ``kernel__<name>``."""
-        params = {"kernel": self.kernel, "columns": self.columns}
-        if deep and isinstance(self.kernel, sklearn_kernels.Kernel):
-            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
-        return params
-
-    @property
-    def hyperparameters(self) -> list[sklearn_kernels.Hyperparameter]:
-        """The hyperparameters of ``kernel``, as ``kernel__<name>``."""
-        return [each._replace(name=f"kernel__{each.name}") for each in self.kernel.hyperparameters]
-
-    @property
-    def theta(self) -> Floats:
-        """Logarithms of the hyperparameters that are not fixed."""
-        return self.kernel.theta
-
-    @theta.setter
-    def theta(self, theta: Floats) -> None:
-        self.kernel.theta = theta
-
-    @property
-    def bounds(self) -> Floats:
-        """Logarithms of the bounds of ``theta``."""
-        return self.kernel.bounds
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -7,9 +7,10 @@ from typing import Any
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .._backend.types import ArrayLike, Floats
+from .of_kernel import OfKernel
 
 
-class Normalized(sklearn_kernels.Kernel):
+class Normalized(OfKernel):
     """A kernel of X as ``normalize_X`` scales it.
 
     ``kernel_`` is one if the fit has chosen another scaling than standardised columns. As the ``kernel`` of an
@@ -39,32 +40,6 @@ class Normalized(sklearn_kernels.Kernel):
     def __init__(self, kernel: sklearn_kernels.Kernel, how: str) -> None:
         self.kernel = kernel
         self.how = how
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, with ``deep`` those of ``kernel`` as well, as ``kernel__<name>``."""
-        params = {"kernel": self.kernel, "how": self.how}
-        if deep and isinstance(self.kernel, sklearn_kernels.Kernel):
-            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
-        return params
-
-    @property
-    def hyperparameters(self) -> list[sklearn_kernels.Hyperparameter]:
-        """The hyperparameters of ``kernel``, as ``kernel__<name>``."""
-        return [each._replace(name=f"kernel__{each.name}") for each in self.kernel.hyperparameters]
-
-    @property
-    def theta(self) -> Floats:
-        """Logarithms of the hyperparameters that are not fixed."""
-        return self.kernel.theta
-
-    @theta.setter
-    def theta(self, theta: Floats) -> None:
-        self.kernel.theta = theta
-
-    @property
-    def bounds(self) -> Floats:
-        """Logarithms of the bounds of ``theta``."""
-        return self.kernel.bounds
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and (self.how, self.kernel) == (other.how, other.kernel)
