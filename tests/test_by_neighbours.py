@@ -14,7 +14,7 @@ from skgp_natgrad._backend.repeated import groups
 from skgp_natgrad.kernels import LinearTransform, from_sklearn
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
-from skgp_natgrad.start import by_neighbours, dense, evidence, neighbours, refinement, search, sizes, turned
+from skgp_natgrad.start import by_neighbours, candidates, dense, evidence, neighbours, refinement, search, sizes, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
 from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.start.view import View
@@ -414,6 +414,12 @@ def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch):
         dense.best_kernels([view, view], candidates, rows, 80, False, lambda view: [])
     ways = [(way, make, noise) for make in noises for way, noise in (("neighbours", 0.1), ("evidence", 0.05))]
     assert sorted(went, key=str) == sorted(ways, key=str)
+
+
+def test_kernels_with_seasons_go_on_as_one():
+    first, second = (candidates.WithSeason((period,), 0, 1) for period in (1.0, 2.0))
+    assert candidates.form(first) is candidates.form(second._replace(grows=True))
+    assert len({candidates.form(each) for each in (matern52, matern12, first, second)}) == 3
 
 
 def the_best(monkeypatch, densities, errors, makes=(matern52, matern12)):

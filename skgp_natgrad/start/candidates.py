@@ -146,6 +146,11 @@ def iterations(make, usual):
     return _ITERATIONS_OF_SEASONS if isinstance(make, WithSeason) else usual
 
 
+def form(make):
+    """What the variants of a kernel have in common: all kernels with seasons are of one form."""
+    return WithSeason if isinstance(make, WithSeason) else make
+
+
 def seasonal(view):
     """Kernels with seasons for each column of a `View` along which the targets show one: with one, and with all.
 

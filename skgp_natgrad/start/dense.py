@@ -19,7 +19,7 @@ from .._backend import threads
 from .._backend.flat import flat
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
-from .candidates import iterations, matern52
+from .candidates import form, iterations, matern52
 from .refinement import Candidate, Found, verdict_by_neighbours
 from .view import View
 
@@ -156,7 +156,7 @@ class _Contest:
         trained = threads.for_each(self._after_training, candidates)
         best = {}
         for after, before in sorted(zip(trained, candidates, strict=True), key=lambda pair: -pair[0].densities.mean):
-            best.setdefault(after.candidate.make, (after, Tried(*before)))
+            best.setdefault(form(after.candidate.make), (after, Tried(*before)))
         both = self._on_more_rows, self._on_evidence
         ways = [way for pair in best.values() for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
