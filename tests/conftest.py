@@ -39,7 +39,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
-from skgp_natgrad._backend import programs
+from skgp_natgrad._backend import notices, programs
 from skgp_natgrad.start import choice, dense, search, turned
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
@@ -75,6 +75,19 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _first_lines_without_figures(monkeypatch):
+    """So Python's filters know a kind of warning again, whatever was found."""
+    given = notices.warnings.warn_explicit
+
+    def checked(*arguments, **named):
+        if sys._getframe(1).f_code.co_filename == notices.__file__:
+            assert re.match(r"[^\d\n]+\n", arguments[0]), arguments[0]
+        given(*arguments, **named)
+
+    monkeypatch.setattr(notices.warnings, "warn_explicit", checked)
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPRegressor, kernels, likelihoods, svgp
 from skgp_natgrad.estimators.fitted.hyperparameters import (
+    at_bounds,
     in_units_of_model,
     in_units_of_X,
-    warn_at_bounds,
     without_effect,
 )
 from skgp_natgrad.estimators.fitted.summary import terms_of
@@ -224,5 +224,5 @@ def test_other_kernels_may_have_hyperparameters_of_any_sign():
     assert not is_signed(2.0 * Slope(), "k1__constant_value")
     likelihood = likelihoods.Gaussian().value_and_bounds(1)[0].to_raw()
     at, low, high = (((JaxSlope(np.array(slope)),), likelihood) for slope in (-0.5, -0.5, 2.0))
-    with pytest.warns(match=r"kernel__slope at its lower bound -0\.5\."):
-        warn_at_bounds(at, (low, high), 1)
+    (notice,) = at_bounds(at, (low, high))
+    assert "kernel__slope at its lower bound -0.5." in notice.details

@@ -299,7 +299,7 @@ def test_estimators_among_the_candidates_are_cloned():
 
 def test_early_stopping_without_effect_says_so():
     model, grid = NGDSVGPRegressor(random_state=0), {"kernel": [RBF(), RBF(2.0), RBF(0.5)]}
-    with pytest.warns(UserWarning, match="early_stopping=True has no effect: all fits ended"):
+    with pytest.warns(UserWarning, match="early_stopping has no effect.\nearly_stopping=True: all fits ended"):
         NGDGridSearchCV(model, grid, cv=2, refit=False, early_stopping=True).fit(X, Y)
 
 
@@ -353,7 +353,7 @@ def test_fits_that_end_by_themselves_are_not_repeated(counted):
     """All have converged, or need no iterations, before the second rung."""
     grid = [{"tol": [1e9], "n_iter_no_change": [5, 8]}, {"solver": ["evidence", "lbfgs"]}]
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "Without effect here: .*checkpoint")
+        warnings.filterwarnings("error", "Without effect here: .*\n.*checkpoint")
         search = NGDGridSearchCV(regressor(max_iter=120), grid, cv=2, refit=False, early_stopping=True).fit(X, Y)
     assert_array_equal(search.cv_results_["rung"], 4 * [0])
     # One chunk of iterations a fit.

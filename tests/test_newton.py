@@ -170,7 +170,7 @@ def test_turns_that_did_not_suffice_are_told(monkeypatch):
     monkeypatch.setattr(newton, "_TURNS", 2)
     table = counts(12)
     reg = NGDSVGPRegressor(ConstantKernel(3.0, "fixed") * RBF(0.7, "fixed"), likelihood="poisson", random_state=0)
-    with pytest.warns(ConvergenceWarning, match="had not converged after 2 turns.*solver='ngd'"):
+    with pytest.warns(ConvergenceWarning, match="It had not converged after 2 turns.*solver='ngd'"):
         reg.fit(table.X, table.y[0], offset=table.offset[0])
     assert reg.n_iter_ == 2
 

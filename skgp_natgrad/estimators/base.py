@@ -16,9 +16,9 @@ from .. import svgp
 from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
-from .arguments import checks, constructor
+from .arguments import checks, constructor, inert
 from .arguments.constructor import ClonesMixin
-from .arguments.inert import warn_of_inert, warn_of_units
+from .arguments.telling import tell
 from .fitted import attributes, persistence
 from .fitted.from_rows import Evidence
 from .fitted.outcome import judge
@@ -168,7 +168,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         self.__dict__ = vars(learner) | hooks.while_fitting()  # At once: an interrupt comes before or after it.
         if outcome.fit.checkpoint is not None:
             outcome.fit.checkpoint.remove()
-        outcome.warn(stacklevel=4)
+        outcome.warn()
         return self
 
     def _fit(self, X, types, targets, streams, hooks):
@@ -178,8 +178,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         """
         previous, clock = self._previous(streams), between_chunks.Clock()
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        warn_of_inert(self, fit, stacklevel=5)
-        warn_of_units(self, fit, stacklevel=5)
+        tell(self, inert.of_inert(self, fit) + inert.of_units(self, fit))
         clock.lap("the choice of kernel and sizes")
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
@@ -196,11 +195,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
-
-    def __deepcopy__(self, memo):
-        found = memo[id(self)] = type(self).__new__(type(self))
-        vars(found).update(copy.deepcopy(vars(self), memo))
-        return found
 
     def __getstate__(self):
         return persistence.plain(super().__getstate__())

@@ -11,13 +11,13 @@ import functools
 import itertools
 import math
 import tempfile
-import warnings
 from pathlib import Path
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 
+from .._backend.notices import Notice
 from ..estimators.base import BaseNGDSVGP
 from ..svgp import SOLVERS, is_transformation
 from ..training.checkpoint import Rung
@@ -113,17 +113,16 @@ def _evaluated(run, goes_on):
     except ValueError as error:
         if not goes_on or "fits failed" not in str(error):
             raise
-        warnings.warn(str(error).strip(), FitFailedWarning, stacklevel=2)
+        Notice("All fits of some candidates failed.", str(error).strip(), FitFailedWarning).give()
         return None
 
 
 def _warn_of_one_rung(search):
-    warnings.warn(
-        f"early_stopping={search.early_stopping!r} has no effect: all fits ended before the first comparison. With "
-        "solver='auto' they may have taken one step; solver='ngd' takes many.",
-        UserWarning,
-        stacklevel=2,
+    details = (
+        f"early_stopping={search.early_stopping!r}: all fits ended before the first comparison. With solver='auto' "
+        "they may have taken one step; solver='ngd' takes many."
     )
+    Notice("early_stopping has no effect.", details).give()
 
 
 def shares(n_candidates, factor):

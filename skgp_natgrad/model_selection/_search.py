@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 import numbers
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
@@ -18,6 +17,7 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, check_cv
 from sklearn.utils._param_validation import Interval
 
 from .._backend import threads
+from .._backend.notices import Notice
 from .._backend.types import ArrayLike, Seed
 from . import _halving
 
@@ -83,13 +83,12 @@ class _Searches:
         """
         unseen = [name for name in _OF_PREDICTIONS if params.get(name) is not None]
         if unseen and not get_config()["enable_metadata_routing"]:
-            warnings.warn(
+            Notice(
+                "Held-out rows are scored without what is known of the rows of the fit.",
                 f"{unseen[0]} is passed to fit alone: held-out rows are scored without it. Call "
                 "sklearn.set_config(enable_metadata_routing=True), and request it by set_fit_request and "
                 "set_score_request of the estimator, or set_score_request of the scorer.",
-                UserWarning,
-                stacklevel=2,
-            )
+            ).give()
         self._y, cv = y, self.cv
         if isinstance(cv, Iterator):
             # Before version 1.9 of scikit-learn it would be used up before `_splitter` sees it.

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import time
-import warnings
 from pathlib import Path
 
 import jax
@@ -19,6 +18,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._backend import __version__, processes
+from .._backend.notices import Notice
 from ..step.chunk import STEPS_PER_CALL
 from . import checkpoint_file
 from .checkpoint_file import Header
@@ -123,7 +123,7 @@ class Checkpoint:
         try:
             checkpoint_file.write(self.path, Header(self.identity, self._start, values), _named_leaves(tree)[0])
         except OSError as error:
-            self._warn(f"cannot be written; the fit continues without it: {error}")
+            self._warn("The checkpoint cannot be written; the fit continues without it.", error)
         ended = time.monotonic()
         self._next_write = ended + max(self.seconds_between, _TIMES_LAST_WRITE * (ended - began))
 
@@ -132,12 +132,12 @@ class Checkpoint:
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
-            self._warn(f"cannot be deleted after the fit: {error}")
+            self._warn("The checkpoint cannot be deleted after the fit.", error)
 
-    def _warn(self, what):
+    def _warn(self, kind, error):
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(f"checkpoint={str(self.path)!r} {what}", UserWarning, stacklevel=2)
+            Notice(kind, f"checkpoint={str(self.path)!r}: {error}").give()
 
     def _check_identity(self):
         if self._header is None:

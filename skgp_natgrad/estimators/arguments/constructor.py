@@ -7,6 +7,7 @@ others: by scikit-learn's conventions it calls the constructor of its base, whic
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import operator
@@ -250,9 +251,17 @@ class ClonesMixin:
     """An estimator whose clones are known to be clones of it."""
 
     def __sklearn_clone__(self):
-        found = super().__sklearn_clone__()
+        return self._joined_by(super().__sklearn_clone__())
+
+    def _joined_by(self, found):
         _families[found] = _families.get(self) or _of_clones.setdefault(self, uuid.uuid4().hex)
         return found
+
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update(copy.deepcopy(vars(self), memo))
+        # Others copy what holds an estimator, in place of cloning it. A fitted model is copied for itself.
+        return found if self.__sklearn_is_fitted__() else self._joined_by(found)
 
     def __copy__(self):
         found = type(self).__new__(type(self))

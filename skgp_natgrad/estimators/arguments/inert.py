@@ -5,24 +5,21 @@ A row of the table names its needs; each is a function that returns why the argu
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
+from ..._backend.notices import Notice
 from ...svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 from ...training.checkpoint import Rung
 from . import constructor
 
 
-def warn_of_inert(estimator, fit, stacklevel):
-    """Give one UserWarning for the arguments that were set and have no effect, with the reason for each.
+def of_inert(estimator, fit):
+    """One warning of the arguments that were set and have no effect, with the reason for each: a list.
 
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : preparation.Fit
-    stacklevel : int
-        Of the warning, counted from the caller.
     """
     found = []
     for name, row in estimator._arguments.items():
@@ -31,29 +28,27 @@ def warn_of_inert(estimator, fit, stacklevel):
         # The search sets a rung, not the user.
         if reason and not constructor.is_default(estimator, name) and not isinstance(value, Rung):
             found.append(f"{name}={value!r} ({reason})")
-    if found:
-        warnings.warn(
-            f"Without effect here: {'; '.join(found)}. Leave each at its default, or change what it depends on.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
-        )
+    if not found:
+        return []
+    details = f"{'; '.join(found)}. Leave each at its default, or change what it depends on."
+    return [Notice("Without effect here: some arguments that were set.", details)]
 
 
-def warn_of_units(estimator, fit, stacklevel):
-    """Warn of a fixed noise that is larger than the deviation of y: it may have been given in the units of y."""
+def of_units(estimator, fit):
+    """A warning of a fixed noise larger than the deviation of y, which may have been given in its units: a list."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
     fixed = [name for name in likelihood.fixed if name in likelihood.powers]
     if not fixed or estimator.normalize_y is not True:
-        return
+        return []
     deviation = max(np.max(getattr(likelihood, name)) ** (1.0 / likelihood.powers[name]) for name in fixed)
-    if deviation > 1.0:
-        warnings.warn(
-            f"{likelihood!r} is on the scale of the standardised y: its deviation is {deviation * scale.max():.4g} in "
-            f"the units of y, and that of y itself only {scale.max():.4g}. Divide it by the deviation of y (a variance "
-            "by its square), or set normalize_y='center' to give it in the units of y.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
-        )
+    if not deviation > 1.0:
+        return []
+    details = (
+        f"{likelihood!r} is on the scale of the standardised y: its deviation is {deviation * scale.max():.4g} in "
+        f"the units of y, and that of y itself only {scale.max():.4g}. Divide it by the deviation of y (a variance "
+        "by its square), or set normalize_y='center' to give it in the units of y."
+    )
+    return [Notice("The fixed noise is larger than the deviation of y.", details)]
 
 
 def _solver(fit):

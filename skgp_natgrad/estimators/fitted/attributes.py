@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
-import warnings
 
 import jax
 import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
+from ..._backend.notices import Notice
 from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
 from ...start.scale import NormalScores
 from ..arguments import constructor
@@ -302,14 +302,14 @@ def _refuse_no_covariance(kernels, Z):
             )
 
 
-def warn_fewer_points(estimator, plan, masks, stacklevel):
-    """Warn that X has too few distinct rows for the requested number of points.
+def of_fewer_points(estimator, plan, masks):
+    """Warnings that X has too few distinct rows for the requested number of points.
 
     There is no warning where a number is at its default, which is an upper limit
     and not a request: small tables, and their folds, would warn for nothing.
     """
     if not isinstance(plan.inducing_init, str):
-        return
+        return []
     asks = not constructor.is_default(estimator, "n_inducing")
     n_inducing = plan.n_inducing if asks and plan.n_inducing is not None else 0
     # With "auto" the number is an upper limit.
@@ -321,14 +321,12 @@ def warn_fewer_points(estimator, plan, masks, stacklevel):
         "n_inducing": (n_inducing, used, ""),
         "n_mean_inducing": (n_mean, used_for_mean - copied, " or n_inducing"),
     }
-    for name, (asked, found, other) in wanted.items():
-        if found < asked:
-            warnings.warn(
-                f"{name}={asked}, but {found} are used: X has too few distinct rows of positive weight; "
-                f"lower it{other}.",
-                UserWarning,
-                stacklevel=stacklevel + 1,
-            )
+    kind, why = "There are fewer points than asked for.", "X has too few distinct rows of positive weight"
+    return [
+        Notice(kind, f"{name}={asked}, but {found} are used: {why}; lower it{other}.")
+        for name, (asked, found, other) in wanted.items()
+        if found < asked
+    ]
 
 
 def model_of(estimator):

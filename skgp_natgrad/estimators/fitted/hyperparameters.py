@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import jax
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
+from ..._backend.notices import Notice
 from ...kernels import Columns, Coregionalization, Laplacian, LinearTransform, from_sklearn
 from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
@@ -175,8 +175,8 @@ _NOISE = "likelihood__variance"
 _NEXT_TO_NOTHING = 0.03
 
 
-def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_may_vanish=False, without_effect=None):
-    """Give one ConvergenceWarning that names all hyperparameters left at a bound by training.
+def at_bounds(trained, log_bounds, kernel_is_given=True, noise_may_vanish=False, without_effect=None):
+    """A ConvergenceWarning that names all hyperparameters left at a bound by training: a list.
 
     Parameters
     ----------
@@ -184,8 +184,6 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_
         Logarithms of the kernels' hyperparameters and raw values of the likelihood's.
     log_bounds : pair of the same
         Where both are equal the hyperparameter is fixed, and does not count as being at a bound.
-    stacklevel : int
-        Of the warning, counted from the caller.
     kernel_is_given : bool, default=True
         Whether the user has a kernel whose bounds could be widened.
     noise_may_vanish : bool, default=False
@@ -203,13 +201,13 @@ def warn_at_bounds(trained, log_bounds, stacklevel, kernel_is_given=True, noise_
             name, transform, noise_may_vanish and name == _NOISE, passed.get(name, {}), value, lower, upper
         )
     ]
-    if found:
-        warnings.warn(
-            f"Training ended with {'; '.join(found)}. A better value may lie beyond: widen the bounds "
-            '(<name>_bounds of the kernel or the likelihood), or set them to "fixed" if the value is intended.',
-            ConvergenceWarning,
-            stacklevel=stacklevel + 1,
-        )
+    if not found:
+        return []
+    details = (
+        f"Training ended with {'; '.join(found)}. A better value may lie beyond: widen the bounds (<name>_bounds of "
+        'the kernel or the likelihood), or set them to "fixed" if the value is intended.'
+    )
+    return [Notice("Training has reached a bound of a hyperparameter.", details, ConvergenceWarning)]
 
 
 def without_noise(trained, log_bounds):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -12,7 +10,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ... import svgp
-from ..arguments import constructor, reading
+from ..._backend.notices import Notice
+from ..arguments import reading
+from ..arguments.telling import tell
 from ..rows import encoding, numbers
 from . import attributes, hyperparameters, mean_only
 from .hyperparameters import logarithms_of_units
@@ -24,9 +24,6 @@ _LAST = 50
 # Fraction of the steps that may be rejected or shortened without a warning; an adaptive step size is too large now
 # and then.
 _FEW, _FEW_WHILE_FOUND = 0.05, 0.15
-# The kinds of warnings given in each of the last searches; since version 1.9 scikit-learn tells a fit its search.
-_told, _MOST_SEARCHES = {}, 100
-_telling = threading.Lock()
 # A forecast further ahead, in windows of the test of convergence, is not given.
 _MOST_WINDOWS = 40
 # A root mean square error of the prediction, in deviations of y, that is worse than a constant.
@@ -36,6 +33,9 @@ _COARSE = 5e-3
 # Standard errors by which the ranking of held-out labels, or a mean that is worse than a constant, must be ahead of
 # chance; and the nats of the whole table by which a bound must be larger than that of a constant.
 _SURE, _NOTHING = 2.0, 1.0
+_NO_BETTER = "The model predicts no better than a constant."
+# Fewer rows may look like noise by chance, and no other solver would find more in them.
+_FEW_ROWS = 20
 # Rows from which the variance of the prior is computed.
 _SOME_ROWS = 1000
 
@@ -76,25 +76,18 @@ class Outcome(NamedTuple):
         model = attributes.model_of(self.estimator)
         return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.fit.plan.device))
 
-    def warn(self, stacklevel):
-        """Give the warnings that a user should see; their ``stacklevel`` is counted from the caller."""
-        fit, result, level = self.fit, self.result, stacklevel + 1
-        mean_only.warn_of_lost(result.lost, level)
-        for message in fit.warnings:
-            warnings.warn(message, UserWarning, stacklevel=level)
-        of_kinds, found = numbers.told_of_kinds(self.estimator, fit), _of_training(self)
-        for kind in self._new(of_kinds, constructor.family_of(self.estimator)):
-            warnings.warn(of_kinds[kind], UserWarning, stacklevel=level)
-        for kind in self._new(found):
-            warnings.warn(found[kind], ConvergenceWarning, stacklevel=level)
-        if fit.plan.settings.algorithm.optimizer is not None:
-            self._warn_at_bounds(level)
-        if fit.previous is None:
-            attributes.warn_fewer_points(self.estimator, fit.plan, result.constants.masks, level)
+    def warn(self):
+        """Give the warnings that a user should see."""
+        fit, result = self.fit, self.result
+        at_bounds, irrelevant = self._at_bounds() if fit.plan.settings.algorithm.optimizer is not None else ([], [])
+        tell(self.estimator, numbers.of_table(self.estimator, fit) + irrelevant, of_table=True)
+        of_points = [] if fit.previous else attributes.of_fewer_points(self.estimator, fit.plan, result.constants.masks)
+        of_training = mean_only.of_lost(result.lost) + _of_training(self)
+        tell(self.estimator, [*fit.warnings, *of_training, *at_bounds, *of_points])
 
-    def _warn_at_bounds(self, stacklevel):
-        """Name the hyperparameters at a bound, and the columns without effect (only once for the fits of a search)."""
-        fit, result, level = self.fit, self.result, stacklevel + 1
+    def _at_bounds(self):
+        """Warnings of the hyperparameters at a bound, and of the columns without effect."""
+        fit, result = self.fit, self.result
         at = result.state.parameters[:2], result.constants.log_bounds
         given, idle = self.estimator.kernel is not None, {}
         if given:
@@ -105,49 +98,15 @@ class Outcome(NamedTuple):
             idle = hyperparameters.without_effect(*at, variances, some.X, deviation)
         may_vanish = attributes.noise_may_vanish(self.estimator, fit)
         value, *bounds = _in_units_of_X(fit, at[0], *at[1])
-        hyperparameters.warn_at_bounds(value, bounds, level, given, may_vanish, idle)
         names = encoding.encoded_names(self.estimator)
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
-        new = self._new(pairs, constructor.family_of(self.estimator))
-        if new:
-            warnings.warn(_without_effect(new), ConvergenceWarning, stacklevel=level)
-
-    def _new(self, kinds, family=None):
-        """The kinds of warnings that no other fit of the same search has given in this process.
-
-        With a ``family`` of clones, none of its fits.
-        """
-        around = getattr(self.estimator, "_parent_callback_ctx", None)
-        if around is not None and not _is_refit(around):
-            family = around.root_uuid
-        if family is None:
-            return list(kinds)
-        with _telling:
-            told = _told.setdefault((family, type(self.estimator)), set())
-            new = [kind for kind in kinds if kind not in told]
-            told.update(new)
-            while len(_told) > _MOST_SEARCHES:
-                del _told[next(iter(_told))]
-        return new
+        return hyperparameters.at_bounds(value, bounds, given, may_vanish, idle), _without_effect(pairs)
 
 
 def _in_units_of_X(fit, *trees):
     """Hyperparameters of the model with the logarithms of those that ``kernel_`` shows."""
     units = logarithms_of_units(fit.plan.kernels, fit.scales.x, fit.table.n_columns)
     return [(jax.tree.map(np.add, tuple(kernels), units), likelihood) for kernels, likelihood in trees]
-
-
-def _is_refit(context):
-    """Whether a context of scikit-learn is that of the model which a search returns: its last fit, to all rows.
-
-    Within another search it is the model that this one returns.
-    """
-    names = set()
-    while context is not None:
-        # A pipeline's own context takes the place of the task of the search, and keeps its name.
-        names |= {context.task_name, context.source_task_name or ""}
-        context = context.parent
-    return "search" not in names and any(name.startswith("refit") for name in names)
 
 
 def judge(estimator, fit, result):
@@ -217,46 +176,58 @@ def _now(step_sizes):
 
 
 def _of_training(outcome):
-    """The warnings of the training by their kinds."""
+    """The warnings of the training."""
     settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
-    found = {
-        trained.status: _not_converged(trained, settings, step_sizes),
-        "rejected": _rejections(trained.report, settings, step_sizes),
-        "too coarse": _too_coarse(trained.lost),
-        "no better": _no_better(outcome),
-        "worse mean": _worse_mean(outcome),
-        "worse labels": _worse_labels(outcome),
-        "slow mean": mean_only.slow(outcome.result.rise, settings),
-    }
-    return {kind: message for kind, message in found.items() if message}
+    found = [
+        _not_converged(trained, settings, step_sizes),
+        _rejections(trained.report, settings, step_sizes),
+        _too_coarse(trained.lost),
+        mean_only.slow(outcome.result.rise, settings),
+    ]
+    if max(outcome.fit.some.n_rows, outcome.fit.weight) >= _FEW_ROWS:
+        found += [_no_better(outcome), _worse_mean(outcome), _worse_labels(outcome)]
+    return [each for each in found if each is not None]
 
 
 def _without_effect(found):
-    """That columns have no effect, by pairs of the lengthscale's name and the column's."""
+    """That columns have no effect, by pairs of the lengthscale's name and the column's: a list."""
+    if not found:
+        return []
     columns, hyperparameters = (list(dict.fromkeys(each)) for each in reversed(list(zip(*found, strict=True))))
     these, are, them = ("Columns", "are", "them") if len(columns) > 1 else ("Column", "is", "it")
-    return (
+    details = (
         f"{these} {', '.join(map(str, columns))} of X {are} irrelevant: training ended with "
         f"{', '.join(hyperparameters)} at the upper bound, where the kernel hardly depends on {them}. Wider bounds "
         f"would change nothing. You may leave {them} out; keeping {them} does no harm."
     )
+    return [Notice("Columns of X are irrelevant.", details, ConvergenceWarning)]
+
+
+# What is said of a training by its status.
+_NOT_CONVERGED = {
+    "too few": "There are too few iterations to decide whether the ELBO has converged.",
+    "rising": "The ELBO was still rising at the end.",
+    "falling": "The ELBO was falling at the end; the steps are too large.",
+    "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept.",
+    "turns": "Newton's method has not converged.",
+    "no step": "The line search found no step that raises the ELBO while the hyperparameters change.",
+}
 
 
 def _not_converged(trained, settings, step_sizes):
-    return {
-        None: None,
+    if trained.status is None:
+        return None
+    details = {
         "too few": _too_few(trained, settings),
-        "rising": f"The ELBO was still rising at max_iter={settings.max_iter}: {_change(trained, settings)}. Raise "
-        f"max_iter{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or raise tol to accept this result.",
-        "falling": f"The ELBO was falling at the end: {_change(trained, settings)}; the steps are too large. Lower "
-        f"{_now(step_sizes)}.",
-        "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept. "
-        "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
-        "turns": f"Newton's method had not converged after {len(trained.report.elbo)} turns: the ELBO still rose. "
-        "Look for extreme values in y and offset; otherwise give another kernel, or train it with solver='ngd'.",
-        "no step": "The line search found no step that raises the ELBO while the hyperparameters change; lower "
-        f"{_now(step_sizes[-1:])}.",
-    }[trained.status]
+        "rising": f"At max_iter={settings.max_iter} it changed {_change(trained, settings)}. Raise max_iter"
+        f"{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or raise tol to accept this result.",
+        "falling": f"It changed {_change(trained, settings)}. Lower {_now(step_sizes)}.",
+        "unsound": "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
+        "turns": f"It had not converged after {len(trained.report.elbo)} turns. Look for extreme values in y and "
+        "offset; otherwise give another kernel, or train it with solver='ngd'.",
+        "no step": f"Lower {_now(step_sizes[-1:])}.",
+    }
+    return Notice(_NOT_CONVERGED[trained.status], details[trained.status], ConvergenceWarning)
 
 
 def _change(trained, settings):
@@ -278,9 +249,9 @@ def _too_few(trained, settings):
     enough = -(-2 * window * n_iter // max(n_counted, 1))
     counted = "" if n_counted == n_iter else f" ({n_counted} of them before the learning rate decays)"
     return (
-        f"max_iter={settings.max_iter} is too few iterations to decide whether the ELBO has converged: the averages "
-        f"over two windows of n_iter_no_change={window} iterations are compared, but there are {n_iter}{counted}. "
-        f"Raise max_iter to {enough}, or lower n_iter_no_change."
+        f"max_iter={settings.max_iter} is too few: the averages over two windows of n_iter_no_change={window} "
+        f"iterations are compared, but there are {n_iter}{counted}. Raise max_iter to {enough}, or lower "
+        "n_iter_no_change."
     )
 
 
@@ -289,19 +260,21 @@ def _rejections(report, settings, step_sizes):
     few = _FEW_WHILE_FOUND if settings.algorithm.adaptive else _FEW
     if n_rejected <= max(1, few * n_steps):
         return None
-    return (
+    details = (
         f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or left q "
         f"without a positive definite covariance. {_smaller(step_sizes)}; a larger batch_size may also help."
     )
+    return Notice("Many steps were rejected.", details, ConvergenceWarning)
 
 
 def _too_coarse(lost):
     if not lost > _COARSE:
         return None
-    return (
+    details = (
         f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, "
         "because the noise is small compared with the signal. Use dtype='float64'."
     )
+    return Notice("Single precision is too coarse.", details, ConvergenceWarning)
 
 
 def _value(result, fit):
@@ -332,19 +305,21 @@ def _no_better(outcome):
     if result.gain is not None and what.endswith("held-out rows"):
         return _no_gain(result.gain, _remedy(outcome))
     found = f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}."
-    return f"{found} X may contain no information about y. Otherwise {_remedy(outcome)}."
+    details = f"{found} X may contain no information about y. Otherwise {_remedy(outcome)}."
+    return Notice(_NO_BETTER, details, ConvergenceWarning)
 
 
 def _no_gain(gain, remedy):
     """That held-out labels show no gain over their frequencies: neither their density does, nor their ranking."""
     if gain.mean > 0.0 or gain.ranking > 0.5 + _SURE * gain.chance:
         return None
-    return (
-        "Held-out labels are predicted no better than by their frequencies, a constant: their log density is lower "
+    details = (
+        "Held-out labels are predicted no better than by their frequencies: their log density is lower "
         f"by {-gain.mean:.2g} +- {gain.error:.2g} nats per row, and {gain.ranking:.2g} of all pairs of rows with "
         f"different labels are ranked correctly (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
         f"information about y. Otherwise {remedy}."
     )
+    return Notice(_NO_BETTER, details, ConvergenceWarning)
 
 
 def _worse_mean(outcome):
@@ -355,11 +330,12 @@ def _worse_mean(outcome):
     worse = ratio[(ratio > _WORSE_MEAN) & (ahead > _SURE)]
     if not len(worse):
         return None
-    return (
+    details = (
         f"Training rows, each predicted from all others, have a root mean square error of {worse.max():.3g} standard "
         f"deviations of y: the mean of y predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood "
         "that suits y."
     )
+    return Notice("The predicted mean is worse than the mean of y.", details, ConvergenceWarning)
 
 
 def _worse_labels(outcome):
@@ -367,11 +343,12 @@ def _worse_labels(outcome):
     found = outcome.accuracy
     if found is None or found.model >= found.constant - found.error:
         return None
-    return (
+    details = (
         f"The most frequent class has {found.constant:.3g} of the weight of the training rows, but the predicted class "
         f"is right for only {found.model:.3g}: always predicting that class would be better. To mend it, "
         f"{_remedy(outcome)}."
     )
+    return Notice("The most frequent class is right more often than the predicted one.", details, ConvergenceWarning)
 
 
 def _remedy(outcome):

@@ -26,6 +26,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ... import svgp
+from ..._backend.notices import Notice
 from ...start.scale import Moments, Scale
 from ...svgp import Parameters, specification
 from ..arguments.reading import one_or_each
@@ -237,7 +238,7 @@ def followed(plan, table, scales, previous, estimator, random_state):
     scales : training_table.Scales
     previous : Previous
         In these units.
-    warnings : list of str
+    warnings : list of Notice
     """
     rows = table.sample
     names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else None
@@ -365,11 +366,12 @@ def _of_forgetting(sizes, before, forgets):
         f"{(sizes.mean[k] - before.offset[k]) / before.scale[k]:.3g}"
         for k in np.flatnonzero(forgets)
     ]
-    what = "The scale of y has changed" if np.any(sizes.changed & forgets) else "y has become another function of X"
-    return (
-        f"{what}: in standard deviations of the earlier rows, the standard deviation of the new "
-        f"rows and the shift of their mean are {'; '.join(each)}. The new rows contradict the earlier ones, which the "
-        "model forgets; it takes the scale of the new rows. If the unit of y has changed, give all rows in one unit."
+    changed = np.any(sizes.changed & forgets)
+    return Notice(
+        "The scale of y has changed." if changed else "y has become another function of X.",
+        "In standard deviations of the earlier rows, the standard deviation of the new rows and the shift of their "
+        f"mean are {'; '.join(each)}. The new rows contradict the earlier ones, which the model forgets; it takes the "
+        "scale of the new rows. If the unit of y has changed, give all rows in one unit.",
     )
 
 
@@ -390,8 +392,8 @@ def _of_far_columns(X, ends, names):
     if not len(far):
         return []
     shown = ", ".join(f"{j if names is None else repr(str(names[j]))} ({ratio[j]:.3g} times as far)" for j in far)
-    return [
-        f"Columns of X reach far beyond the earlier rows: {shown}. The model knows nothing there, and its lengthscales "
-        "start at those of the earlier rows. If the unit of a column has changed, give all rows in one unit; otherwise "
-        "call fit with rows of all kinds."
-    ]
+    details = (
+        f"Column {shown}. The model knows nothing there, and its lengthscales start at those of the earlier rows. If "
+        "the unit of a column has changed, give all rows in one unit; otherwise call fit with rows of all kinds."
+    )
+    return [Notice("Columns of X reach far beyond the earlier rows.", details)]

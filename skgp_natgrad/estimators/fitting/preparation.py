@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from ... import svgp
 from ..._backend import processes
+from ..._backend.notices import Notice
 from ..._backend.rows import BLOCK_ROWS
 from ...likelihoods import in_units, in_units_of
 from ...start.scale import Scale
@@ -58,7 +59,7 @@ class Fit(NamedTuple):
         See `continuing.recorded`.
     attributes : dict
         Fitted attributes that the subclass adds.
-    warnings : list of str
+    warnings : list of Notice
         That the rows are unlike those of the previous fit.
     neighbours : Neighbours or None
         Those of a stream's earlier rows, in the present units; the rows of the table join them.
@@ -188,8 +189,9 @@ def _of_stream(estimator, plan, table, previous, y_scale):
     elif not np.array_equal(y_scale.offset, estimator._y_scale.offset):
         reason = "the earlier rows were forgotten"
     if reason is not None:
-        told = f"Rows are no longer predicted from the nearest {before.n_neighbours}, but from the inducing points"
-        return plan, None, [f"{told}: {reason}. To predict from neighbors, fit all rows at once."]
+        kind = "Rows are no longer predicted from the nearest ones, but from the inducing points."
+        details = f"There were {before.n_neighbours}: {reason}. To predict from neighbors, fit all rows at once."
+        return plan, None, [Notice(kind, details)]
     n = before.n_neighbours if estimator.n_neighbors == "auto" else estimator.n_neighbors
     before = before.in_units((y_scale.scale / estimator._y_scale.scale)[:, None])
     settings = plan.settings._replace(algorithm=algorithm._replace(optimizer=None))

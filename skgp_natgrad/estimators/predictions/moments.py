@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
+from ..._backend.notices import Notice
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
 from ..rows import inputs, mean_function, outputs
@@ -326,6 +326,6 @@ def _r2(y, mean, sample_weight, may_lack):
 
 def _of_seen(target, found, seen, weight):
     if not seen.any():
-        warnings.warn("R^2 is not defined: y is missing in every row.", UndefinedMetricWarning, stacklevel=4)
+        Notice("The score is not defined.", "R^2: y is missing in every row.", UndefinedMetricWarning).give()
         return np.nan
     return r2_score(target[seen], found[seen], sample_weight=weight[seen])

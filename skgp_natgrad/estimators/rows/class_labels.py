@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from ... import likelihoods, svgp
 from ..._backend import processes
+from ..._backend.notices import Notice
 from ..arguments import checks
 from . import inputs
-
-# Of a warning, from `of_fit` and `of_stream` to the line that calls the estimator.
-_TO_CALLER = 7
 
 
 def of_fit(estimator, y, previous, levels=None):
@@ -34,7 +31,7 @@ def of_fit(estimator, y, previous, levels=None):
             f"warm_start=True, but y has the classes {classes!r}, and the previous fit had {estimator.classes_!r}; "
             "set warm_start=False to start anew."
         )
-    warn_of_taken(estimator, classes, levels, _TO_CALLER)
+    warn_of_taken(estimator, classes, levels)
     return classes
 
 
@@ -65,7 +62,7 @@ def of_stream(estimator, y, classes, previous, levels=None):
             "first call of partial_fit, or call fit to start anew."
         )
     if previous is None:
-        warn_of_taken(estimator, known, levels, _TO_CALLER)
+        warn_of_taken(estimator, known, levels)
     else:
         check_as_before(levels, known)
     return known
@@ -233,17 +230,15 @@ def in_order(labels, levels):
     return np.array(levels, dtype=object if labels.dtype == object else None)
 
 
-def warn_of_taken(estimator, classes, levels, stacklevel):
+def warn_of_taken(estimator, classes, levels):
     """Give a UserWarning that strings are taken in alphabetical order, if no order is given."""
     if levels is not None or _ordered_likelihood(estimator) is None or not _are_strings(classes.tolist()):
         return
-    warnings.warn(
-        f"The order of the labels is not given, and they are taken in alphabetical order: "
-        f"{' < '.join(map(repr, classes.tolist()))}. Give the order by likelihood=Ordinal(levels=[...]), the lowest "
-        "level first, or give y as an ordered Categorical of pandas or an Enum of Polars.",
-        UserWarning,
-        stacklevel=stacklevel + 1,
+    details = (
+        f"They are {' < '.join(map(repr, classes.tolist()))}. Give the order by likelihood=Ordinal(levels=[...]), the "
+        "lowest level first, or give y as an ordered Categorical of pandas or an Enum of Polars."
     )
+    Notice("The order of the labels is not given, and they are taken in alphabetical order.", details).give()
 
 
 def check_as_before(levels, classes):

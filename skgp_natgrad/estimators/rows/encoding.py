@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-import sys
-import warnings
 import weakref
 from typing import NamedTuple
 
@@ -25,6 +23,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
 from ..._backend import memory, processes
+from ..._backend.notices import Notice
 from ..._backend.rows import Rows
 from . import donors, frames, inputs
 
@@ -333,11 +332,7 @@ def _tell(encoding, columns, values, levels):
         new.add(k)
     if texts:
         told.update(new)
-        warnings.warn(
-            f"X differs from the rows of the fit: {'; '.join(texts)}. This is said once.",
-            UserWarning,
-            stacklevel=levels_to_caller(),
-        )
+        Notice("X differs from the rows of the fit.", f"There {'; '.join(texts)}. This is said once.").give()
 
 
 def _tell_merged(encoding, columns, most):
@@ -351,19 +346,8 @@ def _tell_merged(encoding, columns, most):
         if rare is not None and len(rare) > 1
     ]
     if texts:
-        warnings.warn(
-            f"X: column {'; '.join(texts)}. Set max_categories={most} to another number, or to None for all of them.",
-            UserWarning,
-            stacklevel=levels_to_caller(),
-        )
-
-
-def levels_to_caller():
-    """The ``stacklevel`` of the line outside the package that called it, from the function that warns."""
-    package, frame, level = __name__.partition(".")[0] + ".", sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
-        frame, level = frame.f_back, level + 1
-    return level
+        remedy = f"Set max_categories={most} to another number, or to None for all of them."
+        Notice("The rarest levels of a column are taken as one.", f"X: column {'; '.join(texts)}. {remedy}").give()
 
 
 def _parts(estimator, X, categories, reset):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 
 import numpy as np
 
+from ..._backend.notices import Notice
 from ...start.scale import is_wide
 from ...svgp import LongTable
 from . import encoding
@@ -63,10 +63,9 @@ def tell(estimator, X):
         texts.append(f"column {names[k]!r} holds {value:.4g}, in the fit it was {low[k]:.4g} to {high[k]:.4g}")
     if len(new) > _LISTED:
         texts.append(f"and so do {len(new) - _LISTED} other columns")
-    warnings.warn(
-        f"X lies far outside of the rows of the fit: {'; '.join(texts)}. The data say nothing of what y is there: "
-        "predictions follow from the kernel alone, and their intervals may be far too narrow. Fit rows of this kind as "
-        "well, or numbers that stay in their range, such as differences or ratios. This is said once.",
-        UserWarning,
-        stacklevel=encoding.levels_to_caller(),
+    details = (
+        f"There {'; '.join(texts)}. The data say nothing of what y is there: predictions follow from the kernel alone, "
+        "and their intervals may be far too narrow. Fit rows of this kind as well, or numbers that stay in their "
+        "range, such as differences or ratios. This is said once."
     )
+    Notice("X lies far outside of the rows of the fit.", details).give()

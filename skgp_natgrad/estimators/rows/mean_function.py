@@ -14,6 +14,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 
 from ..._backend import processes
+from ..._backend.notices import Notice
 from ..._backend.rows import Mapped
 from ..arguments.task import likelihood_of
 from . import encoding, inputs, linear_mean, out_of_fold
@@ -92,17 +93,18 @@ def _of_target(given, X, y, weight, random_state):
 
 
 def told(estimator):
-    """The warning, if any, that there were too few rows for a regressor or classifier which was to be fitted."""
+    """A warning, if any, that there were too few rows for a regressor or classifier which was to be fitted."""
     given, found = estimator.mean_function, getattr(estimator, "mean_function_", None)
     fitted = found if isinstance(found, list) else [found]
     lacks = any(each is None or isinstance(each, DummyRegressor) for each in fitted)
     if not (_is_to_be_fitted(given) and lacks) or isinstance(given, DummyRegressor):
-        return {}
-    return {
-        "too few rows": f"mean_function={given!r} was not fitted, and is zero: that needs {out_of_fold.FOLDS} rows of "
+        return []
+    details = (
+        f"mean_function={given!r} was not fitted, and is zero: that needs {out_of_fold.FOLDS} rows of "
         "different X (with several outputs of each, with labels of one label), so that errors at rows which it has not "
         "seen are known. Give more rows, a function of X, or mean_function=None."
-    }
+    )
+    return [Notice("There are too few rows to fit the mean function.", details)]
 
 
 def _predicted(regressor, X):

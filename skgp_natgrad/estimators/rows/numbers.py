@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from ..._backend.notices import Notice
 from ..._backend.rows import Held, Mapped, Rows
 from ..arguments.task import likelihood_of
 from . import donors, encoding, inputs, long_tables, mean_function
@@ -206,8 +207,8 @@ _SMALL_COUNT, _VARIES, _ZEROS = 10.0, 0.85, 0.5
 _NO_DIGIT = 1e-12
 
 
-def told_of_kinds(estimator, fit):
-    """Warnings, by their kinds, of a single row, and of targets that suit another likelihood than the default one.
+def of_table(estimator, fit):
+    """Warnings of a single row, and of targets that suit another likelihood than the default one.
 
     Parameters
     ----------
@@ -215,22 +216,21 @@ def told_of_kinds(estimator, fit):
     fit : preparation.Fit
     """
     if fit.previous is None and fit.some.n_rows == 1:
-        return {
-            "one row": "The fit has a single row (equal rows count as one). One row does not tell how y varies with X, "
-            "or how large the noise is: the predicted deviations mean nothing. Give more rows."
-        }
-    found = mean_function.told(estimator) if fit.previous is None else {}
+        details = "One row does not tell how y varies with X, or how large the noise is: the predicted deviations mean "
+        details += "nothing. Give more rows."
+        return [Notice("The fit has a single row (equal rows count as one).", details)]
+    found = mean_function.told(estimator) if fit.previous is None else []
     if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
         return found
     y = fit.scales.y.backward(fit.some.sample.y.T)
     y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y), axis=0), 0.0, y)
     kinds = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
     which = " (output {})" if len(kinds) > 1 else ""
-    return found | {
-        (k, looks): f"y{which.format(k)} {looks}; Gaussian noise also gives density to values that y cannot take."
-        for k, looks in kinds
-        if looks is not None
-    }
+    told = [f"y{which.format(k)} {looks}" for k, looks in kinds if looks is not None]
+    if not told:
+        return found
+    details = f"{'; '.join(told)}. Gaussian noise also gives density to values that y cannot take."
+    return [*found, Notice("Another likelihood suits y better than Gaussian noise.", details)]
 
 
 def better_likelihood(y):
