@@ -107,6 +107,16 @@ def test_a_small_part_with_another_noise_trains(noise, expected):
     assert iterations([12], noise) == [1]
 
 
+@pytest.mark.parametrize(("noise", "expected"), [(0.2, 1), (1.5, 30)])
+def test_rows_that_share_what_was_not_known_say_it_once(noise, expected):
+    """Those of a new place, two prior deviations from the mean, are one surprise, not each another; their noise is."""
+    rng = np.random.default_rng(0)
+    model = NGDSVGPRegressor(RBF(), n_inducing=40, likelihood=Gaussian(0.04), max_iter=30, **AS_GIVEN)
+    model.fit(*rows_of(300, rng))
+    place = 20.0 + 0.1 * rng.normal(size=(30, 2))
+    assert model.partial_fit(place, 2.0 + noise * rng.normal(size=30)).n_iter_ == expected
+
+
 @pytest.mark.parametrize(("is_known", "expected"), [(True, 1), pytest.param(False, 30, marks=pytest.mark.slow)])
 def test_what_is_known_of_the_rows_counts_in_their_errors(is_known, expected):
     """Offsets, variances of their own, and an output that is missing in some rows."""

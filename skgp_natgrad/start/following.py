@@ -67,12 +67,8 @@ def contradicted(model: Model, table: Table, seed: Seed = None, device: Device =
     -------
     found : ndarray of bool of shape (T,)
     """
-    if table.n_rows > _ROWS:
-        table = table.rows(np.sort(check_random_state(seed).choice(table.n_rows, _ROWS, replace=False)))
-    cov = covariance(model.undispersed, table.X, device)
-    # Of the latent functions the first ones are the means.
-    mean, var = predict(model, table.X, "target_moments", device=device, offset=table.offset, known=table.known)
-    noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE) / table.weight
+    table = _some(table, seed)
+    mean, var, cov, noise = _joint_moments(model, table, device)
     found = np.zeros(len(mean), bool)
     for k, kernel in enumerate(np.resize(np.array(model.kernels, dtype=object), len(mean))):
         far = np.abs(table.y[k] - mean[k]) / np.sqrt(var[k])
@@ -85,6 +81,22 @@ def contradicted(model: Model, table: Table, seed: Seed = None, device: Device =
         after = _at_best_scale((table.y - mean)[k, rows], cov[k][np.ix_(rows, rows)], noise[k, rows])
         found[k] = alone - after > max(_ALL, _EACH * len(rows))
     return found
+
+
+def _some(table, seed):
+    """At most so many rows of a table."""
+    if table.n_rows <= _ROWS:
+        return table
+    return table.rows(np.sort(check_random_state(seed).choice(table.n_rows, _ROWS, replace=False)))
+
+
+def _joint_moments(model, table, device):
+    """Means and variances (T, N) of the targets, covariances (T, N, N) of their means, and variances of their noise."""
+    cov = covariance(model.undispersed, table.X, device)
+    # Of the latent functions the first ones are the means.
+    mean, var = predict(model, table.X, "target_moments", device=device, offset=table.offset, known=table.known)
+    noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE) / table.weight
+    return mean, var, cov, noise
 
 
 def _at_best_scale(residual, cov, noise):
@@ -101,7 +113,9 @@ def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
     """Whether another deviation would raise the density of the targets by as much as a contradiction costs.
 
     With z the normal scores of n targets under their predicted distributions, a factor of the deviation of z gains at
-    most n (s^2 - 1 - log s^2) / 2 nats, where s^2 is the mean of z^2.
+    most n (s^2 - 1 - log s^2) / 2 nats, where s^2 is the mean of z^2. Rows that share what is not known yet, those of a
+    new level of a category or of a part of X without rows, say it once, not each for itself: where z gains as much,
+    the scores count that are left when their correlation is taken away.
 
     Parameters
     ----------
@@ -114,9 +128,34 @@ def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
     -------
     found : bool
     """
+    table = _some(table, 0)
+    score, seen = _scores(model, table, device)
+    return _gains(score, seen) and _gains(_alone(score, seen, model, table, device), seen)
+
+
+def _scores(model, table, device):
+    """The normal scores of the targets (T, N), and where there is one."""
     likelihood, *moments, known = distribution(model, table.X, device, None, table.offset, table.known)
     seen = ~np.isnan(table.y) & (table.weight > 0.0)
-    score = special.ndtri(cumulative(likelihood, *moments, np.where(seen, table.y, 0.0), known))
+    return special.ndtri(cumulative(likelihood, *moments, np.where(seen, table.y, 0.0), known)), seen
+
+
+def _alone(score, seen, model, table, device):
+    """Scores (T, N) without their correlation: each beside what the smaller ones of its target let expect."""
+    _, _, cov, noise = _joint_moments(model, table, device)
+    score = np.clip(score, -_FURTHEST, _FURTHEST)
+    for k, of_target in enumerate(seen):
+        # Gross errors come last, and so change no other score.
+        rows = np.flatnonzero(of_target)
+        rows = rows[np.argsort(np.abs(score[k, rows]), kind="stable")]
+        of_rows = cov[k][np.ix_(rows, rows)] + np.diag(noise[k, rows])
+        deviation = np.sqrt(np.diag(of_rows))
+        score[k, rows] = solve_triangular(np.linalg.cholesky(of_rows), deviation * score[k, rows], lower=True)
+    return score
+
+
+def _gains(score, seen):
+    """Whether another deviation of the scores (T, N) is clearly more likely."""
     gain = sum(_gain(each[rows]) for each, rows in zip(score, seen, strict=True))
     return bool(gain > max(_ALL, _EACH * seen.sum()))
 
