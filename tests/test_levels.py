@@ -7,18 +7,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import OneHotEncoder
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
+from skgp_natgrad._backend.flat import flat
 from skgp_natgrad.estimators.rows import encoding
 from skgp_natgrad.kernels.tied import Tied
 from skgp_natgrad.neighbours.rates import rates
 from skgp_natgrad.start import scale as scaling
 from skgp_natgrad.start import view as views
 from skgp_natgrad.start.candidates import laplacian, matern52, matern52_and_linear, rough_and_smooth
+from skgp_natgrad.start.effects import with_few_levels
 
 KNOWN, NEW = ["a", "b", "c", "d"], ["p", "q", "r", "s", "t"]
 
@@ -160,6 +164,37 @@ def test_a_category_has_one_lengthscale_and_a_random_effect(make, rng):
     effect, same = kernel.k2.k2(np.vstack([new, table.X[:9]])), table.X[:9, 2:].argmax(1)
     assert np.all(effect[0, 1:] < 1e-2)
     assert_allclose(effect[1:, 1:], same[:, None] == same, atol=5e-3)
+
+
+@pytest.mark.parametrize("n_levels", [3, 4, 8, 20, 100])
+def test_the_variance_of_an_effect_allows_for_few_levels(n_levels):
+    # The density of the effects of G levels with a common mean, by the logarithm of their variance.
+    def log_density(x):
+        value = -0.5 * (np.exp(-x[0]) + (n_levels - 1) * x[0])
+        return value, np.r_[0.5 * (np.exp(-x[0]) - (n_levels - 1)), 0.0, 0.0]
+
+    both = with_few_levels(log_density, [n_levels])
+    x = minimize(lambda x: tuple(-each for each in both(x)), np.zeros(3), jac=True, tol=1e-10).x
+    # The mean square of the effects is 1 / (G - 1): normal quantiles with this variance are those of Student's t.
+    of_normal = np.sqrt(np.exp(x[0]) * (n_levels - 1)) * stats.norm.ppf(0.95)
+    assert_allclose(of_normal, stats.t.ppf(0.95, n_levels - 1), rtol=0.03)
+
+
+def test_the_prior_of_each_effect_has_the_number_of_its_levels(rng):
+    table, blocks = table_of(rng)
+    X = np.column_stack([table.X, np.eye(6)[rng.integers(6, size=60)], np.zeros((60, 3))])
+    blocks = (*blocks, tuple(range(7, 16)))
+    view = views.View(table._replace(X=X), blocks=blocks)
+    start, _, prior = view.start(rough_and_smooth, view.longest, np.log(0.1), 1.0)
+    centre, n = flat(view._centre_and_bounds(rough_and_smooth)[0]), len(flat(start))
+    expected = np.zeros(n)
+    # The category with more levels is first; two numbers each, and the noise.
+    expected[[-5, -3]] = 5.0 / 6.0, 3.0 / 4.0
+    assert_allclose(centre[[-5, -3]], np.log(0.1), rtol=1e-6)
+    assert_allclose(prior(centre)[1], expected, atol=1e-12)
+    step = 1e-4 * np.eye(n)
+    slopes = [(prior(centre + each)[0] - prior(centre - each)[0]) / 2e-4 for each in step]
+    assert_allclose(slopes, expected, atol=1e-6)
 
 
 def test_a_search_sees_the_category_as_one_column(rng):

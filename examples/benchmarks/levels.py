@@ -4,7 +4,8 @@
 
 y is a wave in x, an effect of the row's group, and noise .3. Contenders are ours and, on known groups, ridge regression
 on one-hot columns with the wave among them. A line shows the means over the draws: the share of rows of new groups
-inside their 90 % interval, the mean standard deviation there, and the two errors on known groups.
+inside their 90 % interval, the mean standard deviation there, and the two errors on known groups. Of labels, which
+depend on the effect alone, it shows the log loss of new groups, and that of the constant.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ import pandas as pd
 from _common import parser
 from defaults import keep, key_of, provenance, records_of
 from sklearn.linear_model import RidgeCV
+from sklearn.metrics import log_loss
 from sklearn.preprocessing import OneHotEncoder
 
-from skgp_natgrad import NGDSVGPRegressor
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 
 # Groups, rows of each, and the standard deviation of their effects.
-CASES = [(8, 10, 1.0), (20, 10, 0.5), (20, 10, 2.0), (80, 8, 1.0), (200, 8, 2.0)]
+CASES = [(8, 10, 1.0)]
+CASES += [(groups, rows, sd) for groups, rows in ((20, 10), (80, 8), (200, 8)) for sd in (0.5, 1.0, 2.0)]
+# The same of labels.
+LABELS = [(20, 10, 2.0), (80, 8, 2.0)]
 _NEW, _NOISE = 20, 0.3
+_SHOWN = "covered", "std", "error", "ridge", "loss", "constant", "seconds"
 
 
 def draw(seed, n_groups, n_rows, sd):
@@ -38,6 +44,18 @@ def draw(seed, n_groups, n_rows, sd):
 
     known = np.arange(n_groups)
     return rows(np.repeat(known, n_rows)), rows(np.repeat(known, 5)), rows(n_groups + np.repeat(np.arange(_NEW), 5))
+
+
+def draw_of_labels(seed, n_groups, n_rows, sd):
+    """Pairs of a frame and labels: rows of the fit, and rows of new groups."""
+    rng = np.random.default_rng(seed)
+    effects = sd * rng.normal(size=n_groups + _NEW)
+
+    def rows(group):
+        X = pd.DataFrame({"x": rng.uniform(-2.0, 2.0, len(group)), "group": [f"g{each}" for each in group]})
+        return X, rng.random(len(group)) < 1.0 / (1.0 + np.exp(-effects[group]))
+
+    return rows(np.repeat(np.arange(n_groups), n_rows)), rows(n_groups + np.repeat(np.arange(_NEW), 5))
 
 
 def _by_ridge(X, y, X_new):
@@ -65,21 +83,39 @@ def run(seed, n_groups, n_rows, sd):
     return {name: float(value) for name, value in found.items()} | {"seconds": seconds}
 
 
+def run_of_labels(seed, n_groups, n_rows, sd):
+    """The record of one draw of labels."""
+    (X, y), (X_new, y_new) = draw_of_labels(seed, n_groups, n_rows, sd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        model = NGDSVGPClassifier(random_state=0).fit(X, y)
+        seconds = time.process_time() - start
+        found = model.predict_proba(X_new)
+    constant = np.tile([1.0 - y.mean(), y.mean()], (len(y_new), 1))
+    return {"loss": log_loss(y_new, found), "constant": log_loss(y_new, constant), "seconds": seconds}
+
+
+def _name(n_groups, n_rows, sd):
+    return f"{n_groups} groups of {n_rows}, sd {sd:g}"
+
+
 def main(argv=None):
     p = parser(__doc__, "levels.jsonl")
     p.add_argument("--draws", type=int, default=10)
     args = p.parse_args(argv)
-    names = [f"{groups} groups of {rows}, sd {sd:g}" for groups, rows, sd in CASES]
+    cases = {_name(*case): (run, *case) for case in CASES}
+    cases |= {f"labels of {_name(*case)}": (run_of_labels, *case) for case in LABELS}
     done = {key_of(record) for record in records_of(args.output)}
-    for name, case in [] if args.only_print else zip(names, CASES, strict=True):
+    for name, (run_one, *case) in [] if args.only_print else cases.items():
         for seed in range(args.draws):
             if (name, "ours", seed) not in done:
-                record = {"dataset": name, "contender": "ours", "split": seed, **run(seed, *case)}
+                record = {"dataset": name, "contender": "ours", "split": seed, **run_one(seed, *case)}
                 keep(record | provenance(), args.output)
-    for name in names:
+    for name in cases:
         records = [record for record in records_of(args.output) if record["dataset"] == name]
-        shown = ("covered", "std", "error", "ridge", "seconds")
-        means = [f"{key} {np.mean([record[key] for record in records]):.3f}" for key in shown if records]
+        shown = [key for key in _SHOWN if records and key in records[0]]
+        means = [f"{key} {np.mean([record[key] for record in records]):.3f}" for key in shown]
         print(f"{name} ({len(records)} draws): {', '.join(means)}")
 
 

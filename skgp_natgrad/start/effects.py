@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from ..kernels import Columns
@@ -51,3 +52,34 @@ class WithEffects(NamedTuple):
         return self._replace(
             make=make, blocks=tuple(tuple(sorted(int(order[k]) for k in block)) for block in self.blocks)
         )
+
+
+def with_few_levels(log_prior, n_levels):
+    """``log_prior`` times (s^2)^(1 - 1 / G) for the variance s^2 of the effect of each category with G levels.
+
+    A further level's effect has Student's t distribution with G - 1 degrees of freedom, with s^2 averaged over what G
+    levels tell. The variance of largest evidence alone is that of the levels themselves, too small for one more of
+    them; at the largest of this product, the normal quantiles are about those of the t. The prior also avoids a
+    variance of zero (Chung, Rabe-Hesketh, Dorie, Gelman and Liu 2013).
+
+    Parameters
+    ----------
+    log_prior : callable
+        See `view.weak_prior`: of a vector whose last number is the noise, behind variance and lengthscale of effects.
+    n_levels : sequence of int
+        Those of the effects in the order of `WithEffects`.
+
+    Returns
+    -------
+    log_prior : callable
+    """
+    powers = 1.0 - 1.0 / np.maximum(n_levels, 1)
+    places = -1 - 2 * np.arange(len(powers), 0, -1)
+
+    def both(x):
+        value, slope = log_prior(x)
+        slope = np.array(slope)
+        slope[places] += powers
+        return value + float(powers @ x[places]), slope
+
+    return both

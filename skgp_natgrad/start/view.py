@@ -14,7 +14,7 @@ from .._backend.flat import flat
 from .._backend.repeated import at_most_one
 from .._backend.rows import filled_up
 from ..kernels.tied import Tied
-from .effects import MOST, WithEffects
+from .effects import MOST, WithEffects, with_few_levels
 from .evidence import Hyperparameters
 from .scale import fit_common_scale, fit_scale, in_blocks
 
@@ -134,7 +134,11 @@ class View:
         kernel = self._logarithms(make, np.clip(length_scale, *self.limits))[0]
         centre, *bounds = self._centre_and_bounds(make)
         varies = self.varies if self._owner is None else np.bincount(self._owner, self.varies) > 0.0
-        return Hyperparameters(kernel, noise), tuple(bounds), weak_prior(centre, varies, tie, self.apart)
+        prior = weak_prior(centre, varies, tie, self.apart)
+        if self._owner is not None:
+            # Columns for further levels are zero in all rows.
+            prior = with_few_levels(prior, [np.count_nonzero(self.varies[list(block)]) for block in self._effects])
+        return Hyperparameters(kernel, noise), tuple(bounds), prior
 
     def length_scale(self, log_kernel):
         """The lengthscales of a kernel of logarithms in the search, one for each column: those of its first term."""
