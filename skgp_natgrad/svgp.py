@@ -29,7 +29,7 @@ from .prediction.posterior import Posterior
 from .prediction.quantiles import cumulative, quantile_between, quantiles
 from .solve import added_rows, exact_mean
 from .start import choice, dispersion, few_rows
-from .start.choice import some_rows
+from .start.choice import searches, some_rows
 from .start.coregionalization import Correlated, correlated
 from .start.dispersion import dispersed
 from .start.following import contradicted, forgotten, is_surprised, rescaled
@@ -130,6 +130,7 @@ __all__ = [
     "route_of",
     "sample_latent",
     "sample_targets",
+    "searches",
     "sized",
     "some_rows",
     "specification",
@@ -329,7 +330,6 @@ def interim(state: State, constants: Constants, report: Report, plan: Plan) -> R
     state : State
     constants : Constants
     report : Report
-        Reports of all iterations so far.
     plan : Plan
 
     Returns

@@ -3,6 +3,8 @@
 import copy
 import functools
 import pickle
+import time
+import warnings
 from inspect import signature
 
 import jax
@@ -16,6 +18,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.estimators.fitted.attributes import model_of
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
 from skgp_natgrad.priors import LogNormal
+from skgp_natgrad.start import restarts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -431,3 +434,83 @@ def test_a_kernel_that_jumps_leaves_the_mean_where_it_was(rng):
     # Nothing moves.
     model.set_params(gamma_schedule=1e-12, optimizer=None, max_iter=1).fit(X, y)
     assert_allclose(model.predict(model.inducing_points_), before, atol=0.01)
+
+
+# -- fits in one step ---------------------------------------------------------------------
+
+
+def growing(rng, n_rows=60):
+    X = rng.uniform(-2.0, 2.0, size=(n_rows, 2))
+    return X, np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=n_rows)
+
+
+def seconds(call):
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize("kernel", [None, 1.0 * RBF([1.0, 1.0])])
+def test_a_growing_table_is_fitted_in_one_step_from_the_last_hyperparameters(kernel, rng, monkeypatch):
+    X, y = growing(rng)
+    model = NGDSVGPRegressor(kernel, warm_start=True, random_state=0).fit(X[:40], y[:40])
+    before, starts = model.kernel_, []
+    search = restarts.Starts.search
+    monkeypatch.setattr(restarts.Starts, "search", lambda self, n: starts.append(self._start) or search(self, n))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X[:45], y[:45])
+    assert model.n_iter_ == 1
+    assert len(model.inducing_points_) == 45
+    assert "one natural gradient step" in model.plan_
+    (start,) = starts
+    length_scale = np.exp(jax.tree.leaves(start.kernel)[-1])
+    assert_allclose(length_scale, before.k2.length_scale, rtol=1e-8)
+    new = clone(model).fit(X[:45], y[:45])
+    at = rng.uniform(-2.0, 2.0, size=(50, 2))
+    assert_allclose(model.predict(at), new.predict(at), atol=0.3)
+    assert_allclose(*(each.predict(at, return_std=True)[1].mean() for each in (model, new)), rtol=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [None, 1.0 * RBF([1.0, 1.0])])
+def test_a_growing_table_takes_no_longer_than_new_fits(kernel, rng):
+    X, y = growing(rng, 90)
+    warm, new = NGDSVGPRegressor(kernel, warm_start=True, random_state=0), NGDSVGPRegressor(kernel, random_state=0)
+    for model in (warm, new):
+        # Compiles.
+        model.fit(X[:40], y[:40]).fit(X, y)
+    spent = np.sum([[seconds(lambda: m.fit(X[:n], y[:n])) for m in (warm, new)] for n in range(45, 90, 5)], axis=0)
+    assert spent[0] < 1.15 * spent[1]
+    query, truth = X + 0.05, np.sin(2.0 * X[:, 0] + 0.1) + (X[:, 1] + 0.05) ** 2
+    density = [model.predict_log_density(query, truth).mean() for model in (warm, new)]
+    assert density[0] > density[1] - 0.1
+
+
+def test_few_rows_of_a_default_kernel_need_no_start(rng):
+    X, y = growing(rng, 12)
+    model = NGDSVGPRegressor(warm_start=True).fit(X[:8], y[:8]).fit(X, y)
+    assert_array_equal(model.predict(X), NGDSVGPRegressor().fit(X, y).predict(X))
+
+
+@pytest.mark.slow
+def test_what_was_given_holds_in_one_step(rng):
+    """Fixed values, a value that has changed, several outputs, another likelihood, y of another size."""
+    X, y = growing(rng)
+    kernel = 1.0 * RBF([0.7, 1.0], [(0.7, 0.7 + 1e-9), (1e-2, 1e2)])
+    model = NGDSVGPRegressor(kernel, warm_start=True).fit(X[:50], y[:50])
+    model.set_params(likelihood=Gaussian(0.02, "fixed"))
+    model.fit(X, 100.0 * y + 7.0)
+    assert model.likelihood_.variance == 0.02
+    assert model.kernel_.k2.length_scale[0] == pytest.approx(0.7)
+    assert model._y_scale.scale == pytest.approx(100.0 * np.std(y))
+    model.set_params(kernel=1.0 * Matern(1.0))
+    with pytest.raises(ValueError, match="kernel cannot change when a fit is continued"):
+        model.fit(X, y)
+    two = NGDSVGPRegressor(warm_start=True).fit(X[:50], np.stack([y, -y], 1)[:50]).fit(X, np.stack([y, -y], 1))
+    assert_allclose(*two.predict(X).T * [[1.0], [-1.0]], rtol=1e-6, atol=1e-6)
+    clf = NGDSVGPClassifier(warm_start=True, random_state=0).fit(X[:50], y[:50] > 1.0).fit(X, y > 1.0)
+    assert clf.score(X, y > 1.0) > 0.9
+    counts = rng.poisson(np.exp(y))
+    poisson = NGDSVGPRegressor(likelihood="poisson", warm_start=True).fit(X[:50], counts[:50]).fit(X, counts)
+    assert poisson.n_iter_ < 40

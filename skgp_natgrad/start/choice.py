@@ -158,6 +158,13 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     return index, _of_classes(plan, found, table, seed)
 
 
+def searches(plan, table):
+    """Whether the hyperparameters of the default kernel are searched for, and not those of the plain one."""
+    if plan.route.search == "bound" or few_labels.suits(plan, table):
+        return False
+    return not (plan.route.averages and few_rows.suits(plan, table) and table.n_rows < few_rows.FEWEST_OF_KERNELS)
+
+
 def _of_classes(plan, found, table, seed):
     """The plan with the kernel among ``found`` that predicts labels best, at its best scale."""
     labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
@@ -303,9 +310,11 @@ def _started_elsewhere(plan, table, random_state):
 
 def _log_prior(plan, table, k):
     """The log prior of the k-th kernel, and of the noise that its targets share, for `evidence.maximise`."""
-    if not plan.hyperparameter_prior:
+    if not plan.hyperparameter_prior and not plan.follows:
         return evidence.no_prior
     values = specification(plan.kernels, plan.likelihood, table.n_columns, table.n_targets)[0]
+    if not plan.hyperparameter_prior:
+        return view.near(flat(Hyperparameters(values[0][k], np.log(np.mean(plan.likelihood.variance)))))
     of_kernel = np.ones((table.n_targets, 1), bool)
     if len(plan.kernels) > 1:
         of_kernel = np.arange(table.n_targets)[:, None] == k

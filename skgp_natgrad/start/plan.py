@@ -70,6 +70,8 @@ class Plan(NamedTuple):
     blocks : tuple of tuple of int
         Columns of X that are no numbers: all those of a category, or one that tells where a number is missing. The
         default kernel has one lengthscale for a category, and a random effect.
+    follows : bool
+        Whether the kernels are default ones that an earlier fit has chosen, and their hyperparameters those it found.
     n_restarts : int or "auto"
         Further starts of the search for the hyperparameters of given kernels: see `restarts.Starts`.
 
@@ -103,6 +105,7 @@ class Plan(NamedTuple):
     n_devices: Devices = None
     settings: Settings = Settings()
     blocks: tuple[tuple[int, ...], ...] = ()
+    follows: bool = False
     n_restarts: int | Literal["auto"] = "auto"
 
     @property

@@ -205,6 +205,8 @@ def _order_of_columns(X):
 
 # Standard deviation of the logarithms. The prior is weak: it only fixes what the rows do not determine.
 _DEVIATION = 3.0
+# That around the values of an earlier fit, which have had this prior. Without any, few rows overfit many lengthscales.
+_NEAR = 1.0
 
 
 def weak_prior(centre, varies, tie=np.inf, apart=np.inf):
@@ -238,6 +240,16 @@ def weak_prior(centre, varies, tie=np.inf, apart=np.inf):
         parts = (far, _DEVIATION), (within, tie), (between, apart)
         value = -0.5 * sum(float(part @ part) / deviation**2 for part, deviation in parts)
         return value, -sum(part / deviation**2 for part, deviation in parts)
+
+    return log_prior
+
+
+def near(found):
+    """A normal prior on the logarithms (`flat`) of a default kernel, around those that an earlier fit has found."""
+
+    def log_prior(x):
+        far = (x - found) / _NEAR
+        return -0.5 * float(far @ far), -far / _NEAR
 
     return log_prior
 

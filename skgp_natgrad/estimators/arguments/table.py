@@ -207,7 +207,7 @@ class Training:
         the hyperparameters have the largest bound of up to 2000 random rows. "auto"
         is "evidence" for these likelihoods as long as no argument of the points or of
         iterative training is set (``objective``, ``n_inducing`` to
-        ``n_iter_no_change``, ``warm_start``, ``dtype``; except ``optimizer=None``,
+        ``n_iter_no_change``, ``dtype``; except ``optimizer=None``,
         ``n_inducing`` itself, ``n_mean_inducing=0``, ``train_inducing_points`` and, for class
         labels, any ``n_mean_inducing``), and "ngd" otherwise, for
         a list of kernels for classes, and for ``partial_fit``. "ngd": natural
@@ -274,7 +274,9 @@ class Training:
     n_iter_no_change : int, default=50
         Number of iterations in each of the two averages.
     warm_start : bool, default=False
-        Continue from the previous fit's solution, in its scaling of X and y.
+        Continue from the previous fit's solution, in its scaling of X and y. A fit in
+        one step starts its search at the hyperparameters of the previous one, and is
+        otherwise a new one; a default kernel keeps its form.
         Hyperparameters that are fixed, or whose initial values have changed since
         the previous fit, start at these values; the others continue from their
         trained values, within their bounds. The structure of the model cannot
@@ -306,7 +308,7 @@ class Training:
     max_iter: int | Literal["auto"] = argument(default="auto", least=1, needs=(inert.steps,))
     tol: float = argument(default=1e-3, least=0.0, needs=(inert.steps,))
     n_iter_no_change: int = argument(default=50, least=1, needs=(inert.steps,))
-    warm_start: bool = argument(default=False, asks_for_steps=True)
+    warm_start: bool = argument(default=False)
     random_state: Seed = argument(default=None, check=None)
 
 

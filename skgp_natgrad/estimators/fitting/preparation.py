@@ -14,6 +14,7 @@ from ... import svgp
 from ..._backend import processes
 from ..._backend.notices import Notice
 from ..._backend.rows import BLOCK_ROWS
+from ...kernels import to_sklearn
 from ...likelihoods import in_units, in_units_of
 from ...start.scale import Scale
 from ...training import checkpoint_file
@@ -118,18 +119,17 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     arguments = constructor.values(estimator) | {"kernel": reading.kernel_on_numbers(estimator)}
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
     in_units_of_y = _asks_for_units(estimator, normalize_y)
+    previous = _where_it_leads(estimator, plan, some, previous)
     plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
-        given = reading.normalize_X(estimator), plan.likelihood, normalize_y
-        choice = training_table.scales_of(some, spans, *given, plan.kernels is None, by_parts, plan.blocks)
-        scales, plan = _chosen(plan, some, choice, random_state)
-        # Where no noise was found with the kernel; a fit that continues has a trained one.
-        plan = _in_units(plan, some, in_units_of_y)
-        scales = scales if n_processes == 1 else processes.of_first(scales)
+        scales, plan = _first_scales(estimator, plan, some, spans, normalize_y, by_parts, random_state)
     else:
         continuing.check(estimator._trained_with, trained_with, streams)
         plan = _going_on(estimator, plan, some, previous)
         scales, previous, told = _continued(estimator, plan, some, trained_with, previous, streams, random_state)
+        if not plan.route.trains:
+            y = training_table.scales_of(some, spans, False, plan.likelihood, normalize_y, False)[0].y
+            scales, plan, previous = scales._replace(y=y), _from_previous(estimator, plan, previous), None
     of_rows = {"_places": places if _leaves_out(plan.likelihood) else None}
     of_rows |= _reach(some, estimator if streams else None)
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
@@ -263,6 +263,23 @@ def _refuse_other_arguments(estimator):
         raise ValueError(f"The arguments of a common fit must be the same in all processes, but differ in {shown}.")
 
 
+def _where_it_leads(estimator, plan, table, previous):
+    """The earlier fit; None if this one finds its default kernel without a search, which needs no start."""
+    if previous is None or plan.route.trains or estimator.kernel is not None:
+        return previous
+    return previous if svgp.searches(plan, svgp.some_rows(table, np.random.RandomState(0))) else None
+
+
+def _first_scales(estimator, plan, table, spans, normalize_y, by_parts, random_state):
+    """The scales of a fit that continues no other, and the plan with the default kernel that was chosen with them."""
+    given = reading.normalize_X(estimator), plan.likelihood, normalize_y
+    choice = training_table.scales_of(table, spans, *given, plan.kernels is None, by_parts, plan.blocks)
+    scales, plan = _chosen(plan, table, choice, random_state)
+    # Where no noise was found with the kernel; a fit that continues has a trained one.
+    plan = _in_units(plan, table, _asks_for_units(estimator, normalize_y))
+    return scales if processes.sharing(plan.n_devices) == 1 else processes.of_first(scales), plan
+
+
 def _chosen(plan, table, choice, random_state):
     """The scales of X and y, chosen together with the default kernel, and the plan with this kernel."""
     if plan.kernels is not None:
@@ -284,6 +301,8 @@ def _going_on(estimator, plan, table, previous):
     kernels = plan.kernels or one_or_each(reading.latent(estimator.kernel_, estimator))
     checked_lengths(kernels, estimator._x_scale)
     plan = plan._replace(kernels=in_units_of_model(kernels, estimator._x_scale))
+    if not plan.route.trains:
+        return plan
     if plan.n_inducing == "auto":
         # A fit of one step may have had thousands, too many for repeated steps.
         n_before = len(previous.parameters.points.Z)
@@ -291,12 +310,20 @@ def _going_on(estimator, plan, table, previous):
     return plan._replace(n_mean_inducing=0) if plan.n_mean_inducing == "auto" else plan
 
 
+def _from_previous(estimator, plan, previous):
+    """The plan of a new fit whose search starts at the hyperparameters of the previous one."""
+    log_kernels, raw = previous.parameters[:2]
+    kernels = (to_sklearn(*each) for each in zip(plan.kernels, jax.tree.map(np.exp, log_kernels), strict=True))
+    likelihood = plan.likelihood.fitted(jax.tree.leaves(raw.from_raw(np)))
+    return plan._replace(kernels=tuple(kernels), likelihood=likelihood, follows=estimator.kernel is None)
+
+
 def _complete(estimator, plan, table, x_scale, random_state):
     """The plan of a new fit with the parts that depend on the data."""
     reading.check_kernels(estimator.kernel, plan.n_latent(table))
     plan = with_points(plan, estimator, table.n_columns, x_scale)
     # The default kernel is complete, but for priors.
-    is_complete = estimator.kernel is None and plan.hyperparameter_prior is None
+    is_complete = estimator.kernel is None and plan.hyperparameter_prior is None and not plan.follows
     return svgp.sized(plan, table) if is_complete else svgp.complete(plan, table, random_state)
 
 

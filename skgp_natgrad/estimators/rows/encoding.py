@@ -332,7 +332,7 @@ def _tell(encoding, columns, values, levels):
         new.add(k)
     if texts:
         told.update(new)
-        Notice("X differs from the rows of the fit.", f"There {'; '.join(texts)}. This is said once.").give()
+        Notice("X differs from the rows of the fit.", f"There, {'; '.join(texts)}. This is said once.").give()
 
 
 def _tell_merged(encoding, columns, most):
