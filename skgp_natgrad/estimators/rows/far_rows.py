@@ -64,8 +64,8 @@ def tell(estimator, X):
     if len(new) > _LISTED:
         texts.append(f"and so do {len(new) - _LISTED} other columns")
     details = (
-        f"There, {'; '.join(texts)}. The data say nothing of what y is there: predictions follow from the kernel alone, "
-        "and their intervals may be far too narrow. Fit rows of this kind as well, or numbers that stay in their "
-        "range, such as differences or ratios. This is said once."
+        f"There, {'; '.join(texts)}. The data say nothing of what y is there: predictions follow from the kernel "
+        "alone, and their intervals may be far too narrow. Fit rows of this kind as well, or numbers that stay in "
+        "their range, such as differences or ratios. This is said once."
     )
     Notice("X lies far outside of the rows of the fit.", details).give()
