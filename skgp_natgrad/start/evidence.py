@@ -28,6 +28,7 @@ from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..kernels.base import Kernel
+from ..solve.held_out_labels import Densities
 from .covariances import Space, above_diagonal, padded, programs_of
 from .minimum import minimised
 
@@ -308,44 +309,43 @@ def outer_product_of_slopes(hyperparameters, rows):
     return total
 
 
-def _log_density(error, variance, weight):
-    """The mean log density of errors (T, n) under variances (n,), and the total weight of the rows."""
-    each = -0.5 * (LOG_2PI + np.log(variance) + error**2 / variance)
-    return float(np.average(each.mean(0), weights=weight)), float(weight.sum())
+def _log_densities(error, variance, weight):
+    """`Densities` of errors (T, n) under variances (n,): means over the targets."""
+    return Densities((-0.5 * (LOG_2PI + np.log(variance) + error**2 / variance)).mean(0), weight, np.ones(len(weight)))
 
 
-def _mean(densities):
-    """The mean of pairs of a density and its weight."""
-    if len(densities) == 1:
-        return densities[0][0]
-    values, weights = np.array(densities).reshape(-1, 2).T
-    return float(np.average(values, weights=weights)) if weights.sum() > 0.0 else -np.inf
+def _joined(densities):
+    """Those of several targets as one."""
+    return Densities(*map(np.concatenate, zip(*densities, strict=True)))
+
+
+def held_out_densities(hyperparameters, rows, others):
+    """The `Densities` of ``others`` given ``rows``; minus infinity without a Cholesky factor."""
+    return _joined([_held_out(hyperparameters, *group) for group in _groups(rows, others)])
 
 
 def held_out_density(hyperparameters, rows, others):
-    """Mean log predictive density of ``others`` given ``rows``; minus infinity without a Cholesky factor."""
-    return _mean([_held_out(hyperparameters, *group) for group in _groups(rows, others)])
+    """The mean of `held_out_densities`, in nats a row."""
+    return held_out_densities(hyperparameters, rows, others).mean
 
 
 def _held_out(hyperparameters, rows, others):
-    """The pair of density and weight for targets that share a covariance of the rows."""
-    if not len(others.X):
-        return 0.0, 0.0
-    factored = _factored(hyperparameters, rows)
+    """The `Densities` of targets that share a covariance of the rows."""
+    factored = _factored(hyperparameters, rows) if len(others.X) else None
     if factored is None:
-        return -np.inf, 1.0
+        return _impossible(others)
     kernel, noise = hyperparameters
     n, m = len(rows.X), len(others.X)
     X = padded(others.X)
     cross = np.asarray(_covariance(kernel, factored.X, X))[:n, :m]
     half = linalg.solve_triangular(factored.factor, cross, lower=True, check_finite=False)
     latent = np.maximum(np.asarray(_variance(kernel, X))[:m] - (half * half).sum(0), 0.0)
-    return _log_density(others.y - factored.alpha.T @ cross, latent + noise_variance(noise, others), others.weight)
+    return _log_densities(others.y - factored.alpha.T @ cross, latent + noise_variance(noise, others), others.weight)
 
 
 def leave_one_out_density(hyperparameters, rows):
     """Mean log density of each row given all others (Rasmussen and Williams 2006, eq. 5.10 to 5.12)."""
-    return _mean([_leave_one_out(hyperparameters, group) for (group,) in _groups(rows)])
+    return _joined([_leave_one_out(hyperparameters, group) for (group,) in _groups(rows)]).mean
 
 
 def left_out(hyperparameters, rows):
@@ -361,9 +361,14 @@ def left_out(hyperparameters, rows):
 
 
 def _leave_one_out(hyperparameters, rows):
-    """The pair of density and weight for targets that share a covariance of the rows."""
+    """The `Densities` of targets that share a covariance of the rows."""
     found = left_out(hyperparameters, rows)
     if found is None:
-        return -np.inf, 1.0
+        return _impossible(rows)
     error, latent, noise = found
-    return _log_density(error, latent + noise, rows.weight)
+    return _log_densities(error, latent + noise, rows.weight)
+
+
+def _impossible(rows):
+    """The `Densities` of rows that a kernel cannot predict."""
+    return Densities(np.full(len(rows.X), -np.inf), rows.weight, np.ones(len(rows.X)))

@@ -13,8 +13,9 @@ from . import evidence, neighbours
 from .splits import Shuffled, in_random_order
 from .wide import viewed
 
-# The noise at which the search begins anew, as a share of the targets' variance.
-_NOISE = 0.05
+# Rows on which a search that begins anew races one that goes on, and the noise at which it begins, as a share of the
+# targets' variance.
+_RACED, _NOISE = 400, 0.05
 # Iterations, and the deviation that ties the lengthscales, of `fitted_kernel`.
 _ITERATIONS, _TIE = 20, 1.0
 
@@ -51,25 +52,33 @@ class Found(NamedTuple):
     by_neighbours: Densities | None = None
 
 
-def refined(view, candidate, rows, n_iterations, anew=True):
-    """The `Found` of a candidate at the maximum of the evidence of more rows.
+def raced(view, candidate, rows, n_iterations):
+    """The candidate at the better of two maxima of the evidence of some of the rows, and `Densities` of the others.
 
-    The search goes on from where few rows have led it, and begins ``anew`` from common lengthscales: few rows may have
-    led it to a lower maximum. The better of the two goes on.
+    One search goes on from where fewer rows have led it, the other begins anew from common lengthscales: few rows may
+    have led it to a lower maximum.
     """
+    start, bounds, prior = view.start(candidate.make, view.longest, np.log(_NOISE), candidate.tie)
+    # In a small table some rows are held out while kernels are compared; here all of them may be used.
+    chosen = np.zeros(len(rows.X), bool)
+    chosen[np.linspace(0, len(rows.X) - 1, min(len(rows.X), _RACED)).round().astype(int)] = True
+    some, others = (view.turn(rows.rows(np.flatnonzero(each))) for each in (chosen, ~chosen))
+
+    def maximised(pair):
+        (at, _, spread), n_iterations = pair
+        return evidence.maximise(at, bounds, some, n_iterations, prior, spread)
+
+    starts = (candidate.best[0], n_iterations // 2), (evidence.Best(start, -np.inf), n_iterations)
+    found = threads.for_each(maximised, starts)
+    best = max(found, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
+    return candidate._replace(best=(best,)), evidence.held_out_densities(best.hyperparameters, some, others)
+
+
+def refined(view, candidate, rows, n_iterations):
+    """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density = candidate
-    start, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
-    # In a small table some rows are held out while kernels are compared; here all rows may be used.
-    rows = view.turn(rows)
-
-    def maximised(start, n_iterations):
-        return evidence.maximise(start.hyperparameters, bounds, rows, n_iterations, prior, start.spread)
-
-    if anew:
-        starts = (best, n_iterations // 2), (evidence.Best(start, -np.inf), n_iterations)
-        raced = threads.for_each(lambda each: maximised(*each), starts)
-        best = max(raced, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
-    found = maximised(best, n_iterations)
+    _, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
+    found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), n_iterations, prior, best.spread)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
 
@@ -102,4 +111,4 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     rows, view = Shuffled(*in_random_order(table, random_state)), viewed(table)
     start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
     candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
-    return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS, anew=False)
+    return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS)

@@ -20,7 +20,7 @@ import numpy as np
 from .._backend import threads
 from . import dense, evidence, few_points, neighbours, turned
 from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, iterations, matern52, seasonal
-from .refinement import Candidate, refined, verdict_by_neighbours
+from .refinement import Candidate, raced, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
@@ -49,6 +49,8 @@ _LEAST_GAIN = 0.02
 _SMOOTH = 1.0
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
+# Standard errors by which a kernel must predict worse than the best in order not to go on to more rows.
+_CLEARLY = 2.0
 # Rows of a large table, and neighbours of each, by which directions are compared with columns.
 _JUDGES, _NEIGHBOURS = 400, 200
 # Functions that take a `View` and return further kernels that its targets suggest.
@@ -153,7 +155,7 @@ def best_kernels(
     ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
     if effort.predicts and not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, makes, effort)
-    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations)
+    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, of_labels)
 
 
 def _begun(views_of, rows, may_be_noise):
@@ -187,15 +189,27 @@ def _begun(views_of, rows, may_be_noise):
     return views, firsts, n_rows, effort
 
 
-def _at_more_rows(ranked, samples, n_iterations):
-    """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one."""
-    pairs = [(*each, samples[0]) for each in ranked] + [(*ranked[0], sample) for sample in samples[1:]]
+def _at_more_rows(ranked, samples, n_iterations, of_labels):
+    """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one.
 
-    def of(pair):
-        return refined(*pair, iterations(pair[1].make, n_iterations))
+    Kernels of measurements that predict clearly worse than the best do not go on; labels are not judged here.
+    """
 
-    found = threads.for_each(of, pairs)
-    return [each._replace(evenly=i >= len(ranked)) for i, each in enumerate(found)]
+    def iterations_of(each):
+        return iterations(each.make, n_iterations)
+
+    found = threads.for_each(lambda pair: raced(*pair, samples[0], iterations_of(pair[1])), ranked)
+    best = max((densities for _, densities in found), key=lambda each: each.mean)
+    views = [view for view, _ in ranked]
+    pairs = [
+        (view, each)
+        for view, (each, densities) in zip(views, found, strict=True)
+        if of_labels or not best.are_larger_than(densities, _CLEARLY)
+    ]
+    pairs = [(*pair, samples[0]) for pair in pairs] + [(views[0], found[0][0], sample) for sample in samples[1:]]
+    refined_ones = threads.for_each(lambda each: refined(*each, iterations_of(each[1])), pairs)
+    n_evenly = len(samples) - 1
+    return [each._replace(evenly=i >= len(pairs) - n_evenly) for i, each in enumerate(refined_ones)]
 
 
 def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
