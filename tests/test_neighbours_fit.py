@@ -18,7 +18,6 @@ from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours import Neighbours
 from skgp_natgrad.solve import closed_form
 from skgp_natgrad.start import points_or_neighbours, sizes
-from skgp_natgrad.start.routes import one_step
 
 N, NOISE = 90, 0.02
 KERNEL = Matern([0.8, 1.2], length_scale_bounds="fixed", nu=1.5)
@@ -42,6 +41,13 @@ def exact(X, y, alpha, x):
 def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
         assert np.allclose(one, other, rtol=0.0, atol=1e-6)
+
+
+def at_most_60_points(monkeypatch):
+    """First 20, then 60."""
+    monkeypatch.setattr(sizes, "_AT_EVERY_ROW", 60)
+    monkeypatch.setattr(sizes, "_MOST", 60)
+    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
 
 
 def test_with_all_rows_for_neighbours_predictions_are_those_of_scikit_learn(rng):
@@ -123,9 +129,8 @@ def test_quantiles_draws_and_covariances_belong_to_the_same_predictions(rng):
 
 @pytest.mark.slow
 def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
-    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
-    monkeypatch.setattr(sizes, "_MOST", 60)
-    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
+    at_most_60_points(monkeypatch)
     monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
     X = rng.uniform(-2, 2, size=(400, 2))
     noise, options = 0.1 * rng.normal(size=400), {"calibrate": False, "random_state": 0}
@@ -144,9 +149,8 @@ def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
 
 @pytest.mark.slow
 def test_long_tables_and_their_files_have_neighbours_if_these_fit(rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
-    monkeypatch.setattr(sizes, "_MOST", 60)
-    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
+    at_most_60_points(monkeypatch)
     monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
     monkeypatch.setattr(rows, "WINDOW_ROWS", 128)
     X = rng.uniform(-2, 2, size=(400, 2))
@@ -173,8 +177,7 @@ def test_below_the_line_there_are_none(rng):
 
 
 def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
-    monkeypatch.setattr(sizes, "_MOST", 60)
-    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    at_most_60_points(monkeypatch)
     X, y, _ = table(rng, 200)
     rows = svgp.Table(X, y[None], np.ones(200))
     given = {"n_inducing": "auto", "n_mean_inducing": "auto", "n_neighbours": "auto"}
@@ -189,7 +192,7 @@ def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
     [(0.6, 0.2, 100, True), (0.2, 0.005, 100, True), (0.2, 0.05, 100, False), (0.2, 0.05, 400, True)],
 )
 def test_a_large_gain_or_one_that_has_settled_ends_the_choice(monkeypatch, gain, by_half, n_rows, ends):
-    monkeypatch.setattr(sizes, "_MOST_ROWS", 300)
+    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
     rows = svgp.Table(np.zeros((n_rows, 1)), np.zeros((1, n_rows)), np.ones(n_rows))
     plan = svgp.Plan(otherwise=svgp.Plan())
     assert points_or_neighbours._ends(gain, by_half, plan, rows) == ends
@@ -211,8 +214,7 @@ def test_copies_that_are_left_out_do_not_predict_each_other(rng):
 
 @pytest.mark.slow
 def test_twice_as_many_neighbours_where_they_tell_much_more(rng, monkeypatch):
-    monkeypatch.setattr(sizes, "_MOST", 60)
-    monkeypatch.setattr(points_or_neighbours, "POINTS", 20)
+    at_most_60_points(monkeypatch)
     monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 6)
     X = rng.uniform(-2, 2, size=(400, 2))
     y = np.sin(4 * X[:, 0]) * np.cos(4 * X[:, 1])
@@ -370,21 +372,17 @@ def test_equal_rows_are_one_of_their_mean(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pays", [True, False])
 @pytest.mark.parametrize("least", [-np.inf, np.inf])
-def test_neighbours_are_compared_with_a_mean_on_all_rows_and_with_points(rng, monkeypatch, least, pays):
-    monkeypatch.setattr(points_or_neighbours, "_OF_MEANS", least)
+def test_neighbours_are_compared_with_few_points_and_with_more(rng, monkeypatch, least):
     monkeypatch.setattr(points_or_neighbours, "_CLEAR", least)
     monkeypatch.setattr(points_or_neighbours, "POINTS", 10)
-    monkeypatch.setattr(sizes, "OF_VARIANCE", 20)
     monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
-    monkeypatch.setattr(one_step, "_pays_on_all_rows", lambda *_: pays)
     X, y, x = table(rng, 300)
     found = regressor("auto").fit(X, y)
     n_points = len(found.inducing_points_), len(found.mean_inducing_points_)
     if least == np.inf:
         assert "neighbors" not in found.plan_
-        assert n_points == ((20, 280) if pays else (40, 0))
+        assert n_points == (40, 0)
         return
     # Neighbours need few points for all else.
     assert "each row predicted from 200 neighbors; 10 inducing points for all else" in found.plan_

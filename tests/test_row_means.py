@@ -282,29 +282,6 @@ def test_the_posterior_in_place_is_that_of_the_other_program(optima, x64):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-7, err_msg=name)
 
 
-def test_where_the_mean_rests_on_all_rows():
-    asked = []
-
-    def share(n_points):
-        asked.append(n_points)
-        return 0.01
-
-    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.05)
-    assert asked == [sizes.OF_VARIANCE]
-    # Noise hides what is not explained, and of next to nothing single precision has no digits.
-    assert not sizes.worth_all_rows(10_000, 1, np.inf, share, 1.0, 0.2)
-    assert sizes.worth_all_rows(10_000, 1, np.inf, share, 10.0, 0.2)
-    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: 1e-4, 1.0, 1e-6)
-    assert not sizes.worth_all_rows(10_000, 1, np.inf, lambda n_points: np.nan, 1.0, 1e-6)
-    # Neither time nor memory is without end.
-    assert not sizes.worth_all_rows(100_000, 1, np.inf, share, 1.0, 0.05)
-    needed = row_means.n_bytes(10_000, 1)
-    assert needed > 10_000**2 * 2
-    assert sizes.worth_all_rows(10_000, 1, 2 * needed, share, 1.0, 0.05)
-    assert not sizes.worth_all_rows(10_000, 20, 2 * needed, share, 1.0, 0.05)
-    assert not sizes.worth_all_rows(10_000, 1, needed, share, 1.0, 0.05)
-
-
 def test_steps_on_all_rows_have_all_rows_or_none(rng):
     table = table_of(rng)
     with pytest.raises(ValueError, match=r"n_mean_inducing=30.*240.*solver='ngd'"):
@@ -354,7 +331,8 @@ def test_single_precision_leaves_the_bound_its_digits(rng, monkeypatch, noise, n
 
 @pytest.fixture
 def small_sizes(monkeypatch):
-    monkeypatch.setattr(sizes, "_MOST", 60)
+    for most in ("_AT_EVERY_ROW", "_MOST"):
+        monkeypatch.setattr(sizes, most, 60)
     monkeypatch.setattr(sizes, "FEWEST", 10)
     monkeypatch.setattr(sizes, "OF_VARIANCE", 30)
 
@@ -367,19 +345,14 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
     X_test = rng.uniform(-1.0, 1.0, size=(300, 2))
     y_test = np.sin(5.0 * X_test[:, 0]) + X_test[:, 1] ** 2
     kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
-    model = NGDSVGPRegressor(kernel, random_state=0).fit(X, y)
+    # As many as there are rows are the inducing points and the other rows.
+    model = NGDSVGPRegressor(kernel, n_mean_inducing=700, solver="evidence", random_state=0).fit(X, y)
     assert len(model.inducing_points_) == 30
     assert len(model.mean_inducing_points_) == 670
     assert "670 further points" in str(model.plan_)
-    # Zero further points are none, and still one step.
-    other = NGDSVGPRegressor(kernel, n_mean_inducing=0, n_neighbors=0, random_state=0).fit(X, y)
+    # With nothing set there are none.
+    other = NGDSVGPRegressor(kernel, n_neighbors=0, random_state=0).fit(X, y)
     assert other.n_iter_ == 1
-    # As many as there are rows are again those and fewer inducing points.
-    given = NGDSVGPRegressor(kernel, n_mean_inducing=700, solver="evidence", random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        given.fit(X, y)
-    np.testing.assert_array_equal(given.predict(X_test), model.predict(X_test))
     assert len(other.inducing_points_) == 60
     assert len(other.mean_inducing_points_) == 0
     errors = [np.mean((each.predict(X_test) - y_test) ** 2) for each in (model, other)]
@@ -392,16 +365,14 @@ def test_the_estimator_rests_its_mean_on_all_rows(rng, monkeypatch, small_sizes)
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error")
-def test_where_all_rows_do_not_help_there_are_more_inducing_points(rng, monkeypatch, small_sizes):
+def test_where_all_rows_do_not_help_the_mean_is_that_of_the_points(rng, monkeypatch, small_sizes):
     table = table_of(rng, n=700, noise=0.001)
     monkeypatch.setattr(row_means, "solve", lambda *_: None)
     kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
-    model = NGDSVGPRegressor(kernel, random_state=0).fit(table.X, table.y[0])
-    assert len(model.inducing_points_) == 60
+    options = {"n_mean_inducing": 700, "solver": "evidence", "random_state": 0}
+    model = NGDSVGPRegressor(kernel, **options).fit(table.X, table.y[0])
+    assert len(model.inducing_points_) == 30
     assert len(model.mean_inducing_points_) == 0
-    monkeypatch.setattr(sizes, "worth_all_rows", lambda *_: False)
-    other = NGDSVGPRegressor(kernel, random_state=0).fit(table.X, table.y[0])
-    assert model.score(table.X, table.y[0]) == pytest.approx(other.score(table.X, table.y[0]), abs=0.05)
     # Points that were asked for stay.
     plan = plan_of(1, 700, kernel)
     result = trained(plan, table)
@@ -416,23 +387,6 @@ def test_one_step_after_another(rng, estimator):
     model = estimator(RBF(0.5), solver="evidence", warm_start=True, random_state=0).fit(table.X, y)
     score = model.score(table.X, y)
     assert model.fit(table.X, y).score(table.X, y) > score - 0.02
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["partial_fit", "warm_start"])
-def test_a_later_fit_goes_on_from_the_inducing_points(rng, small_sizes, way):
-    """Weights of further points have no covariance, and cannot be passed on; what the inducing points know is."""
-    table = table_of(rng, n=700, noise=0.001)
-    X, y = table.X, table.y[0]
-    kernel = ConstantKernel(1.0) * Matern(0.3, nu=0.5)
-    model = NGDSVGPRegressor(kernel, random_state=0).fit(X[:350], y[:350])
-    assert len(model.mean_inducing_points_) == 320
-    if way == "partial_fit":
-        model.partial_fit(X[350:], y[350:])
-    else:
-        model.set_params(warm_start=True, solver="ngd", max_iter=200, tol=1.0).fit(X, y)
-    assert len(model.mean_inducing_points_) == 0
-    assert model.score(X[350:], y[350:]) > 0.7
 
 
 @pytest.mark.slow

@@ -119,7 +119,9 @@ class Densities(NamedTuple):
 
     @property
     def mean(self):
-        """The mean in nats a row; minus infinity if it is not finite."""
+        """The mean in nats a row; minus infinity if it is not finite, or of no rows."""
+        if not self.weight.sum() > 0.0:
+            return -np.inf
         mean = float(np.average(self.each, weights=self.weight))
         return mean if np.isfinite(mean) else -np.inf
 

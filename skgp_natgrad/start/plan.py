@@ -38,9 +38,6 @@ class Plan(NamedTuple):
         ``n_inducing="auto"``, and else by none.
     n_mean_inducing_at_most : bool
         Whether `n_mean_inducing` is an upper limit: for class labels fewer may do.
-    n_inducing_alone : int or None
-        Inducing points if neither a mean on all rows nor neighbours predict better; None if there is nothing to fall
-        back on.
     otherwise : Plan or None
         Where neighbours may be better than the inducing points, a plan begins with few of these; this is the plan to go
         on with if neighbours are not clearly better.
@@ -91,7 +88,6 @@ class Plan(NamedTuple):
     n_inducing: int | Literal["auto"] | None = 100
     n_mean_inducing: int | Literal["auto"] = 0
     n_mean_inducing_at_most: bool = False
-    n_inducing_alone: int | None = None
     otherwise: Plan | None = None
     n_neighbours: int | Literal["auto"] = 0
     inducing_init: str | Floats = "auto"

@@ -3,9 +3,9 @@
 Predictions from neighbours use all rows of the table, and keep the hyperparameters that were found. A model on few
 inducing points treats the variance that they do not explain as noise; its noise and scale are fitted to it.
 
-Neighbours are compared with few points first. If they are far better, or if half of them predict as well, so that all
-rows would hardly predict better, that is the end; so it is for any clear gain where there are too many rows for a mean
-on all of them. Only else thousands of points follow, or a mean on all rows.
+Neighbours are compared with few points first. If they are far better, or if half of them predict as well, so that
+more rows would hardly predict better, that is the end; so it is for any clear gain in a table of very many rows. Only
+else thousands of points follow, and are compared with neighbours as well.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .state import Result
 POINTS = 500
 # Neighbours of each row if their number is "auto".
 _NEIGHBOURS = 200
-# Rows that compare both ways; the gain, in nats a row, that more inducing points would not make up for; and the least
-# gain over a mean on all rows, which is smooth, and whose judges had no part in it.
-_ROWS, _CLEAR, _OF_MEANS = 2000, 0.1, 0.3
+# Rows that compare both ways; the least gain, in nats a row, for which predictions take longer; and a number of rows
+# above which inducing points that the time allows are few.
+_ROWS, _CLEAR, _MANY = 2000, 0.1, 45_000
 # With fewer rows nothing is compared.
 _FEWEST = 10
 # The gain over few points that settles the choice; and the largest gain by the second half of the neighbours at which
-# all rows would hardly predict better. Thousands of points won where the gain over 500 was .2 (kin8nm) or less, and
+# more rows would hardly predict better. Thousands of points won where the gain over 500 was .2 (kin8nm) or less, and
 # neighbours where it was .9 (naval) to 4.7 (bike).
 _SURE, _SETTLED = 0.5, 0.01
 # The least gain, in nats a row, that is worth twice as many neighbours, with which a row takes three times as long.
@@ -53,17 +53,17 @@ def may(plan, table):
     return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, plan.n_bytes)
 
 
-def are_likely(plan, table):
-    """Whether neighbours are expected to be better than all inducing points that time allows."""
-    return may(plan, table) and (_are_too_many(plan, table) or plan.n_neighbours != "auto")
+def first(plan, table, points_do):
+    """The plan with few inducing points, if neighbours may be better; else as it is.
 
-
-def first(plan, table):
-    """The plan with few inducing points and without a mean on all rows, if neighbours may be better; else as it is."""
-    compares = plan.n_inducing_alone is not None or are_likely(plan, table)
-    if not (compares and may(plan, table) and POINTS < plan.n_inducing < table.n_distinct):
+    Where ``points_do``, as there is one at every row or they explain the kernel, neighbours are used only if the user
+    asks for them, or if there are too many rows.
+    """
+    if plan.n_neighbours == "auto" and points_do and not table.n_rows > _MANY:
+        return plan._replace(n_neighbours=0)
+    if not (may(plan, table) and POINTS < plan.n_inducing < table.n_distinct):
         return plan
-    return plan._replace(n_inducing=POINTS, n_mean_inducing=0, otherwise=plan)
+    return plan._replace(n_inducing=POINTS, otherwise=plan)
 
 
 def found(optimum, parameters, constants, table, plan):
@@ -95,7 +95,7 @@ def found(optimum, parameters, constants, table, plan):
     density, of_points = density_by(neighbours), _density(some)
     if not asked:
         gain = density - of_points
-        if not gain > _least_gain(optimum, plan):
+        if not gain > _CLEAR:
             return None
         by_half = density - density_by(neighbours.of_number(_NEIGHBOURS // 2))
         if not _ends(gain, by_half, plan, table):
@@ -122,22 +122,9 @@ def joined(neighbours: Neighbours, result: Result, table: AnyTable) -> Neighbour
     return neighbours.joined(_neighbours(parameters, constants, table, neighbours.n_neighbours))
 
 
-def _least_gain(optimum, plan):
-    """The least gain of density over a prediction from the inducing points."""
-    if optimum.means is not None:
-        return _OF_MEANS
-    is_last = plan.otherwise is None and plan.n_inducing_alone is None
-    return 0.0 if is_last else _CLEAR
-
-
 def _ends(gain, by_half, plan, table):
-    """Whether no other plan than that of neighbours is tried, from their gain and that by the second half of them."""
-    return plan.otherwise is None or gain > _SURE or by_half < _SETTLED or _are_too_many(plan, table)
-
-
-def _are_too_many(plan, table):
-    """Whether there are too many rows for a mean on all of them."""
-    return sizes.are_too_many(table.n_rows, table.n_targets, plan.n_bytes)
+    """Whether thousands of points are not tried, from the gain of neighbours and that by the second half of them."""
+    return plan.otherwise is None or gain > _SURE or by_half < _SETTLED or table.n_rows > _MANY
 
 
 def _neighbours(parameters, constants, table, n_neighbours):

@@ -13,7 +13,6 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import memory
-from ..solve import row_means
 from ..step.chunk import STEPS_PER_CALL
 from ..training.batches import batch_size_for, is_full
 
@@ -22,19 +21,19 @@ EVIDENCE_ROWS = 1000
 # Inducing points of a fit by steps.
 OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function; the budget is half a minute on two
-# cores. Then the most and the fewest inducing points: memory must hold some matrices of the largest size.
-_OPERATIONS, _MOST, FEWEST = 2.7e12, 5000, 100
+# cores. Then the most rows with a point at each; the most points of more rows: with 5000 in place of 3000 elevators and
+# kin8nm took twice the time for no larger density; and the fewest.
+_OPERATIONS, _AT_EVERY_ROW, _MOST, FEWEST = 2.7e12, 5000, 3000, 100
 # For class labels, whose latent functions share a covariance, there are several such solutions. With more rows than the
 # second number the time grows in proportion to the rows.
-_OPERATIONS_OF_LABELS, _ROWS_OF_LABELS = 7e10, 10_000
+_OPERATIONS_OF_LABELS, _ROWS_OF_LABELS, _MOST_OF_LABELS = 7e10, 10_000, 5000
 # If these points do not explain more than this share of the prior variance, the budget is larger, whatever the number
 # of rows.
 _MUCH, _MORE_OPERATIONS_OF_LABELS = 0.15, 6e11
 # If they do not explain more than this share, there are further points for the means, within this budget.
 WORTH_FURTHER_POINTS, _OPERATIONS_OF_MEANS = 0.03, 8e12
-# The mean of a regression uses all rows, at most the second number, if so many inducing points as the first do not
-# explain more than these shares of the prior variance and of the noise. They are then enough for the variance.
-OF_VARIANCE, _MOST_ROWS, _LEAST_UNEXPLAINED, _OF_NOISE = 2000, 45_000, 3e-3, 0.1
+# Inducing points for the variance where the mean of a regression uses all rows.
+OF_VARIANCE = 2000
 # Fewer points do where they leave unexplained no more than this share of the noise variance: since the density of a row
 # then gains at most half of it by further points.
 _FEWER, _LITTLE_OF_NOISE = (1000, 2000), 0.01
@@ -57,7 +56,8 @@ def n_inducing(n_rows, n_latent, n_bytes):
         Available memory.
     """
     affordable = np.sqrt(_OPERATIONS / (3.0 * n_rows * n_latent))
-    return int(np.clip(min(affordable, np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent))), FEWEST, _MOST))
+    fits = np.sqrt(_PART * n_bytes / (8.0 * MATRICES * n_latent))
+    return int(np.clip(min(affordable, fits), FEWEST, _AT_EVERY_ROW if n_rows <= _AT_EVERY_ROW else _MOST))
 
 
 def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
@@ -74,32 +74,9 @@ def n_inducing_of_labels(n_rows, n_bytes, unexplained=lambda n_points: 0.0):
     few = np.sqrt(_OPERATIONS_OF_LABELS / (3.0 * min(n_rows, _ROWS_OF_LABELS)))
     more = max(few, np.sqrt(_MORE_OPERATIONS_OF_LABELS / (3.0 * n_rows)))
     matrices = np.sqrt(_PART * n_bytes / (8.0 * MATRICES))
-    most = min(_MOST, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
+    most = min(_MOST_OF_LABELS, matrices, _PART * n_bytes / (8.0 * ARRAYS_OF_LABELS * n_rows))
     few, more = (int(np.clip(each, FEWEST, max(most, FEWEST))) for each in (few, more))
     return more if few < min(more, n_rows) and unexplained(few) > _MUCH else few
-
-
-def worth_all_rows(n_rows, n_targets, n_bytes, unexplained, variance, noise):
-    """Whether the mean of a regression is to use all rows, beside `OF_VARIANCE` inducing points.
-
-    Parameters
-    ----------
-    n_rows, n_targets : int
-    n_bytes : float
-        Available memory.
-    unexplained : callable
-        Takes a number of points; returns the share of the prior variance that they do not explain.
-    variance, noise : float
-        The prior variance and the noise variance.
-    """
-    if are_too_many(n_rows, n_targets, n_bytes):
-        return False
-    return unexplained(OF_VARIANCE) > max(_LEAST_UNEXPLAINED, _OF_NOISE * noise / variance)
-
-
-def are_too_many(n_rows, n_targets, n_bytes):
-    """Whether there are too many rows for a mean on all of them."""
-    return n_rows > _MOST_ROWS or row_means.n_bytes(n_rows, n_targets) > _PART * n_bytes
 
 
 def n_further_of_labels(n_rows, n_inducing, n_bytes):
@@ -209,8 +186,8 @@ def fewer_that_do(n_points, kernels, noise, X):
     >>> import numpy as np
     >>> from sklearn.gaussian_process.kernels import RBF
     >>> X = np.linspace(0.0, 1.0, 6000)[:, None]
-    >>> fewer_that_do(5000, [RBF(1.0)], 0.1, X), fewer_that_do(5000, [RBF(1e-4)], 0.1, X)
-    (1000, 5000)
+    >>> fewer_that_do(3000, [RBF(1.0)], 0.1, X), fewer_that_do(3000, [RBF(1e-4)], 0.1, X)
+    (1000, 3000)
     """
 
     def do(n_fewer):

@@ -136,11 +136,10 @@ class Points:
         steps and for counts. For Gaussian noise and class labels
         ``solver="evidence"`` takes as many random rows as half a minute allows on
         two cores: all rows of a table of up to 5000 with Gaussian noise, of up to
-        2800 with class labels. In larger regressions 1000 or 2000 rows do if they leave
-        no more than a hundredth of the noise unexplained. If the points leave some of the prior variance
-        unexplained, the means get additional points: with Gaussian noise all rows,
-        up to 45,000 (there are then 2000 inducing points); with class labels up to
-        some 25,000 rows whose labels the inducing points do not predict well. A
+        2800 with class labels. In larger regressions at most 3000, and 1000 or 2000 rows do
+        if they leave no more than a hundredth of the noise unexplained. If the points leave some of
+        the prior variance unexplained, the means of class labels get additional points,
+        up to some 25,000 rows whose labels the inducing points do not predict well. A
         regression whose rows are predicted from neighbors has 500 points. There are
         fewer of all these if memory is short: a number gives the same model on every
         machine. None and "all" put a point at every distinct row, where it stays: the full
@@ -148,10 +147,11 @@ class Points:
     n_mean_inducing : int or "auto", default="auto"
         Number of further points for the mean alone (the papers' \|gamma\|), at a
         linear cost; with ``basis="solve"`` they carry mean and covariance. Zero is
-        the coupled basis. "auto" is zero for a solver of many steps, with anything
-        else than "auto" for ``n_inducing``, and with given points; otherwise it is
-        what ``n_inducing="auto"`` says. For class labels ``solver="evidence"`` puts them
-        at rows whose labels the inducing points do not predict well.
+        the coupled basis. With Gaussian noise ``solver="evidence"`` takes zero or the number of rows: the
+        mean is then that of the exact process under these hyperparameters, if rows that are left
+        out are predicted better so, beside at most 2000 inducing points. For class labels it puts them at rows
+        whose labels the inducing points do not predict well. "auto" is zero but for class labels with
+        "auto" for ``n_inducing``: then it is what that says.
     basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
         How the mean-only points enter [2]_; without them all but "decoupled" are the
         coupled basis. "orthogonal" removes from their part what the inducing
@@ -327,7 +327,7 @@ class Numerics:
         Where to compute; "auto" is JAX's default, a GPU where there is one.
         Solutions in one step (``solver="evidence"``, which "auto" is with
         nothing set) then still stay on the CPU, unless ``n_devices`` is given:
-        only there their means can use all rows.
+        only there neighbors and means on all rows are found.
     n_devices : int, "all" or None, default=None
         Devices of this kind that share the rows, in training, in closed form
         for Gaussian noise, in the mean solver "exact" and in predictions: each

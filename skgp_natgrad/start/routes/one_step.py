@@ -123,25 +123,15 @@ class Measurements(OneStep):
             raise ValueError(f"{here}, but {but}: give n_mean_inducing=0, or one kernel and n_devices=None.")
 
     def _with_points(self, plan, table):
-        is_open = plan.n_mean_inducing in ("auto", 0)
-        likely = is_open and points_or_neighbours.are_likely(plan, table)
-        plan = self._without_neighbours(plan, table, likely)
-        return points_or_neighbours.first(plan, table) if is_open else plan
-
-    def _without_neighbours(self, plan, table, neighbours_are_likely):
-        """There are fewer inducing points if the mean uses all rows, or if these already do."""
+        """Fewer inducing points do where they explain the kernel, or where the user has a mean on all rows."""
         most = sizes.n_inducing(table.n_rows, plan.n_latent(table), plan.n_bytes)
         n_inducing = most
         if most < table.n_rows:
             n_inducing = sizes.fewer_that_do(most, plan.kernels, np.min(plan.likelihood.variance), table.sample.X)
-        n_mean, few = plan.n_mean_inducing, min(n_inducing, sizes.OF_VARIANCE)
-        if n_mean == "auto":
-            may = sizes.OF_VARIANCE <= n_inducing < table.n_rows and table.sample is table and len(plan.kernels) == 1
-            pays = may and not neighbours_are_likely and _pays_on_all_rows(plan, table)
-            n_mean = table.n_rows if pays else 0
-        compares = n_mean or n_inducing == most < table.n_rows
-        n_alone = n_inducing if compares and not neighbours_are_likely else None
-        return plan._replace(n_inducing=few if n_mean else n_inducing, n_mean_inducing=n_mean, n_inducing_alone=n_alone)
+        if plan.n_mean_inducing not in ("auto", 0):
+            return plan._replace(n_inducing=min(n_inducing, sizes.OF_VARIANCE))
+        plan = plan._replace(n_inducing=n_inducing, n_mean_inducing=0)
+        return points_or_neighbours.first(plan, table, points_do=n_inducing < most or most >= table.n_rows)
 
     def _stages_of_points(self, plan, table, n_inducing, is_open):
         if not is_open:
@@ -165,47 +155,25 @@ class Measurements(OneStep):
     def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan; or one on other points, for which to solve again.
 
-        These are more points if neighbours are not clearly better than few, or a mean on all rows is no better; or
-        fewer points if neighbours are better: then ``before`` has them.
+        These are more points if neighbours are not clearly better than few; or fewer points if neighbours are better:
+        then ``before`` has them.
         """
         if before is not None and before.neighbours is not None:
             return points_or_neighbours.on_points(before, parameters, constants, table, random_state), plan
-        n_points, n_alone = len(constants.masks.Z), plan.n_inducing_alone
         on_all_rows = plan.n_mean_inducing > 0 and np.sum(constants.masks.Z) < table.n_distinct
-        compares = plan.otherwise is not None or points_or_neighbours.are_likely(plan, table)
+        compares = points_or_neighbours.may(plan, table)
         n_left_out = 0
-        if on_all_rows or n_alone is not None or compares or self.disperses(plan, table):
-            n_left_out = sizes.n_left_out(n_points)
+        if on_all_rows or compares or self.disperses(plan, table):
+            n_left_out = sizes.n_left_out(len(constants.masks.Z))
         how = n_left_out, on_all_rows, plan.averages is None and not plan.is_pinned, not plan.has_categories
         optimum = closed_form.solve(parameters, constants, table, random_state, *how)
-        # Nothing but neighbours may be better.
-        is_last = optimum.means is not None or plan.n_inducing == n_alone is not None
-        if compares or (is_last and points_or_neighbours.may(plan, table)):
-            found = points_or_neighbours.found(optimum, parameters, constants, table, plan)
-            if found is not None:
-                return self._with_neighbours(found, parameters, constants, table, plan, random_state)
-        if plan.otherwise is not None:
-            return optimum, plan.otherwise
-        if on_all_rows and optimum.means is None:
-            # A number of points that the user gives stays.
-            return optimum, plan._replace(n_inducing=n_alone or plan.n_inducing, n_mean_inducing=0)
-        return optimum, plan
-
-    def _with_neighbours(self, found, parameters, constants, table, plan, random_state):
-        """The result of `solve` with neighbours; on fewer points if their number is open."""
+        found = points_or_neighbours.found(optimum, parameters, constants, table, plan) if compares else None
+        if found is None:
+            return optimum, plan.otherwise or plan
         few = points_or_neighbours.POINTS
-        if plan.n_inducing_alone is not None and plan.n_inducing > few:
-            return found, plan._replace(n_inducing=few, n_mean_inducing=0)
+        if plan.n_neighbours == "auto" and plan.n_inducing > few:
+            return found, plan._replace(n_inducing=few)
         return self.solve(parameters, constants, table, plan, random_state, found)
-
-
-def _pays_on_all_rows(plan, table):
-    """Whether the mean of a regression under one kernel is to use all rows of the table."""
-    if plan.n_devices is not None or not placement.on_one_cpu():
-        return False
-    (kernel,), noise = plan.kernels, np.mean(plan.likelihood.variance)
-    share, variance = functools.partial(sizes.share, kernel, table.X), sizes.variance_of(kernel, table.X)
-    return sizes.worth_all_rows(table.n_rows, table.n_targets, plan.n_bytes, share, variance, noise)
 
 
 def _of_all_rows(stage, n_numbers, n_inducing):
