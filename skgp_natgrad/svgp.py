@@ -307,9 +307,11 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
     if optimum.means is not None:
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
-    of_held_out = {name: getattr(optimum, name) for name in ("calibration", "held_out", "gain", "neighbours")}
-    error_of_mean = None if optimum.left_out is None else optimum.left_out.error_of_mean
-    return found._replace(dispersion=dispersed, error_of_mean=error_of_mean, **of_held_out)
+    names = "calibration", "held_out", "gain", "neighbours", "posterior"
+    more = {name: getattr(optimum, name) for name in names}
+    return found._replace(
+        dispersion=dispersed, error_of_mean=optimum.left_out and optimum.left_out.error_of_mean, **more
+    )
 
 
 def _with_mean(result, table, plan, random_state):

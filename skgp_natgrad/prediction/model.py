@@ -89,7 +89,9 @@ class Model(NamedTuple):
         return Model((self.dispersion.kernel,), Gaussian(), self.dispersion.posterior)
 
 
-def condition(state: Any, constants: Constants, plan: Any, factors: Any = None) -> tuple[Model, float]:
+def condition(
+    state: Any, constants: Constants, plan: Any, factors: Any = None, exact: Posterior | None = None
+) -> tuple[Model, float]:
     """Return the model that predicts, from a state of training.
 
     Parameters
@@ -99,6 +101,8 @@ def condition(state: Any, constants: Constants, plan: Any, factors: Any = None) 
     plan : Plan
     factors : tuple of Factor, optional
         Those of the inducing points, if they are at hand.
+    exact : Posterior, optional
+        Of the exact process, whose state has no q: the ``posterior`` of a `Result`.
 
     Returns
     -------
@@ -120,10 +124,10 @@ def condition(state: Any, constants: Constants, plan: Any, factors: Any = None) 
     True
     """
     parameters = state.parameters
-    with _device.computation(plan.device), threads.single_threaded(state.q.mean.shape[-1]):
-        posterior, jitter = _posterior.condition(plan.basis, parameters, state.q, constants, factors)
-        posterior, jitter, parameters = jax.tree.map(np.asarray, (posterior, jitter, parameters))
-        posterior = reduced(posterior)
+    with _device.computation(plan.device), threads.single_threaded(len(constants.masks.Z)):
+        found = (exact, 0.0) if exact else _posterior.condition(plan.basis, parameters, state.q, constants, factors)
+        (posterior, jitter), parameters = jax.tree.map(np.asarray, (found, parameters))
+        posterior = posterior if exact else reduced(posterior)
     values = jax.tree.map(np.exp, parameters.log_kernels)
     kernels = tuple(map(_kernels.to_sklearn, plan.kernels, values))
     return Model(kernels, parameters.raw_likelihood.from_raw(np), posterior), float(jitter)

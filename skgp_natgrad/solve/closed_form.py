@@ -26,12 +26,13 @@ from ..kernels.algebra import multiplied, room
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.left_out import LeftOut
+from ..prediction.posterior import Posterior
 from ..training.shares import evened_out, gathered
 from ..variational import gaussian, model
 from ..variational.points import Factor, factorise_in_place
-from . import noise_search, row_means
+from . import exact, noise_search, row_means
 from .held_out_labels import Gain
-from .left_out import held_out_rows, left_out_rows, widths
+from .left_out import OnPoints, held_out_rows, left_out_rows, widths
 from .noise_search import LOG_2PI, search_noise
 from .system import Means, Prior, Sums, gaussian_of, prior_of, sums_of, weights_of
 
@@ -67,11 +68,13 @@ class Optimum(NamedTuple):
         Why q may not be the best one: "turns" if Newton's method reached its largest number of turns.
     sums : Sums, optional
         Of all rows under the parameters that were given, for another solution on these points.
+    posterior : Posterior, optional
+        Of the exact process, which needs no ``q``.
     factors : tuple of Factor, optional
         That whiten ``q``. Other ones, equal up to rounding, would lose the digits that the condition of K costs.
     """
 
-    q: gaussian.Gaussian
+    q: gaussian.Gaussian | None
     parameters: model.Parameters
     elbo: np.ndarray
     held_out: Average
@@ -83,6 +86,7 @@ class Optimum(NamedTuple):
     status: str | None = None
     sums: Sums | None = None
     factors: tuple[Factor, ...] | None = None
+    posterior: Posterior | None = None
 
 
 def solve(
@@ -113,26 +117,25 @@ def solve(
     -------
     optimum : Optimum
     """
-    prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
-    some = gathered(table, n_processes)
-    of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
-    held = held_out_rows(parameters, prior, constants, some, random_state)
     start = np.ravel(parameters.raw_likelihood.variance)
     bounds = list(zip(*(np.ravel(likelihood.variance) for _, likelihood in constants.log_bounds), strict=True))
     if table.has_known or not searches or any(map(nugget.in_kernel, parameters.log_kernels)):
         # Known variances fix the scale, and so does the scatter within places; the noise is kept from the evidence.
         bounds = [(each, each) for each in start]
+    n_processes = placement.current().n_processes
+    some = gathered(table, n_processes)
     ranges = _ranges(start, bounds, some.sample.weight)
-    log_scales, log_noise, density = _scales(parameters, constants, of_rows, held, start, bounds, ranges, scales)
-    factor, whitened_by, like = np.exp(log_scales), parameters, parameters.raw_likelihood
-    sums, held = of_rows.multiplied(factor), held.multiplied(factor)
-    for k in np.flatnonzero(np.isnan(log_noise)):
-        # The noise for the scale in use, which bounds or other targets have moved.
-        log_noise[k], density[k], _ = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], False)
-    parameters = parameters._replace(
-        log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
-        raw_likelihood=parameters.raw_likelihood.with_leaves([log_noise.reshape(np.shape(like.variance))]),
-    )
+    if not on_all_rows and sums is None and exact.suits(parameters, constants, table, np.exp(np.min(ranges))):
+        system = exact.Rows.of(parameters, constants, table)
+        factor, parameters, log_noise, density = _with_noise(
+            parameters, constants, system, start, bounds, ranges, scales
+        )
+        return _exact_optimum(system.multiplied(factor), parameters, constants, table, log_noise, density)
+    prior, whitened_by = prior_of(parameters, constants.masks, constants.jitter), parameters
+    of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
+    system = OnPoints(of_rows, held_out_rows(parameters, prior, constants, some, random_state))
+    factor, parameters, log_noise, density = _with_noise(parameters, constants, system, start, bounds, ranges, scales)
+    sums, held = system.multiplied(factor)
     q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
     of_held_out, factors = _average(held, share, density), _factors(prior, factor)
@@ -144,6 +147,28 @@ def solve(
     if not on_all_rows:
         return optimum
     return _on_all_rows(optimum, prior.multiplied(factor[0]), sums, held, table, constants, random_state)
+
+
+def _with_noise(parameters, constants, system, start, bounds, ranges, scales):
+    """The factors of the kernels (J,), the parameters with these, log noises (T,), and densities (T,)."""
+    log_scales, log_noise, density = _scales(parameters, constants, system, start, bounds, ranges, scales)
+    factor, like, system = np.exp(log_scales), parameters.raw_likelihood, system.multiplied(np.exp(log_scales))
+    for k in np.flatnonzero(np.isnan(log_noise)):
+        # The noise for the scale in use, which bounds or other targets have moved.
+        log_noise[k], density[k], _ = search_noise(system, k, start[k], ranges[k], bounds[k][1], False)
+    parameters = parameters._replace(
+        log_kernels=tuple(map(multiplied, parameters.log_kernels, log_scales)),
+        raw_likelihood=like.with_leaves([log_noise.reshape(np.shape(like.variance))]),
+    )
+    return factor, parameters, log_noise, density
+
+
+def _exact_optimum(rows, parameters, constants, table, log_noise, density):
+    """The `Optimum` of the exact process, which has a posterior in place of q."""
+    found, left_out, evidence = rows.solution(log_noise, table, np.asarray(parameters.points.Z), constants.prior_mean)
+    share = np.full(len(density), table.n_rows / constants.weight)
+    of_held_out = _average(rows.held, share, density)
+    return Optimum(None, parameters, np.array([evidence]), of_held_out, left_out=left_out, posterior=found)
 
 
 def _on_all_rows(optimum, prior, sums, held, table, constants, random_state):
@@ -210,13 +235,13 @@ def _ranges(start, bounds, weight):
     return [np.clip([each + least, each + most], *ends) for each, ends in zip(start, bounds, strict=True)]
 
 
-def _scales(parameters, constants, sums, held, start, bounds, ranges, scales):
+def _scales(parameters, constants, system, start, bounds, ranges, scales):
     """Log factors of the kernels (J,), and the log noise and the density of each target (K,).
 
     The factor maximises the density of the kernel's targets, within its bounds. The noise is NaN if it
     must be searched for under this factor: for all of them if the kernels are not to have other ``scales``.
     """
-    n_kernels = len(parameters.log_kernels)
+    n_kernels, held = len(parameters.log_kernels), system.held
     found, noise, density = np.zeros(n_kernels), *np.full((2, len(start)), np.nan)
     for j, kernel in enumerate(parameters.log_kernels if scales else ()):
         targets = range(len(start)) if n_kernels == 1 else [j]
@@ -226,7 +251,7 @@ def _scales(parameters, constants, sums, held, start, bounds, ranges, scales):
             continue
         each = []
         for k in targets:
-            log_noise, density[k], scale = search_noise(sums, held, k, start[k], ranges[k], bounds[k][1], True)
+            log_noise, density[k], scale = search_noise(system, k, start[k], ranges[k], bounds[k][1], True)
             each.append(np.log(scale))
         # A constant target fits under any scale, best under the smallest.
         varies = np.array([np.ptp(np.asarray(held.y[k])[np.asarray(held.weight[k]) > 0.0]) > 0.0 for k in targets])

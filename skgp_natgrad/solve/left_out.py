@@ -14,12 +14,12 @@ from ..kernels import nugget
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import evened_out, gathered
-from .system import points_of, prior_of, sums_of, weights_of, whitened
+from .system import Sums, points_of, prior_of, sums_of, weights_of, whitened
 
 # Rows with leave-one-out predictions, and the fewest of them that are no inducing points.
 HELD_OUT_ROWS, _FEWEST = 1500, 100
 # Most pairs of rows for which leverages are computed.
-_MOST_PAIRS = 5_000_000
+MOST_PAIRS = 5_000_000
 # The least share of a row that the other rows leave open: below it is rounding.
 _MIN_REST = 1e-9
 # A target is rounded if at least the first share of rows have a repeated value, and the second share lie on the grid of
@@ -28,6 +28,27 @@ _REPEATED, _ON_GRID, _USUAL = 0.3, 0.95, 0.2
 # Distances up to this share of the range are floating-point rounding; and the largest distance of a value from the
 # grid, as a share of the grid's spacing.
 _PRECISION, _TOLERANCE = 1e-6, 1e-2
+
+
+class OnPoints(NamedTuple):
+    """The sums over all rows and the `HeldOutRows` of a model on inducing points.
+
+    Attributes
+    ----------
+    sums : Sums
+    held : HeldOutRows
+    """
+
+    sums: Sums
+    held: HeldOutRows
+
+    def multiplied(self, factor):
+        """Both under kernels multiplied by ``factor`` (J,)."""
+        return OnPoints(self.sums.multiplied(factor), self.held.multiplied(factor))
+
+    def left_out(self, k, log_noise):
+        """See `left_out_of`."""
+        return left_out_of(self.sums, self.held, k, log_noise)
 
 
 class HeldOutRows(NamedTuple):
@@ -207,7 +228,7 @@ def left_out_rows(sums, held, log_noise, width):
     weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
     # Of copies nothing is left: they are one observation.
     part = np.where(held.repeated, part, np.inf)
-    leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= _MOST_PAIRS else None
+    leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= MOST_PAIRS else None
     of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
     return LeftOut(*of_rows, width, leverage, y + held.apart, part, np.asarray(held.apart))
 

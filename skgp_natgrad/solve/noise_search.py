@@ -13,7 +13,6 @@ import functools
 import numpy as np
 
 from ..prediction.calibration import Average
-from .left_out import left_out_of
 
 # First step and precision of the search, in logarithms.
 _STEP, _PRECISION = 2.0, 0.2
@@ -63,13 +62,12 @@ def density_of(left_out, held, k, free_scale=False, rows_scale=1.0):
     return float(-0.5 * (LOG_2PI + log_variance + np.log(scale) + ratio / scale)), float(scale)
 
 
-def search_noise(sums, held, k, start, limits, most, free_scale):
+def search_noise(system, k, start, limits, most, free_scale):
     """The noise of the k-th target with the largest leave-one-out density, or a larger one that is as good.
 
     Parameters
     ----------
-    sums : Sums
-    held : HeldOutRows
+    system : left_out.OnPoints or exact.Rows
     k : int
     start : float
         Logarithm of the noise variance at which the search begins.
@@ -84,12 +82,12 @@ def search_noise(sums, held, k, start, limits, most, free_scale):
     -------
     log_noise, density, scale : float
     """
-    tried = {}
+    tried, held = {}, system.held
 
     @functools.cache
     def left_out(log_noise):
         """Each noise costs one factorisation."""
-        return left_out_of(sums, held, k, log_noise)
+        return system.left_out(k, log_noise)
 
     def loss(log_noise):
         tried[log_noise] = density_of(left_out(log_noise), held, k, free_scale)

@@ -15,6 +15,7 @@ from .._backend.types import Floats
 from ..neighbours import Neighbours
 from ..prediction.calibration import Average, Calibration
 from ..prediction.dispersion import Dispersion
+from ..prediction.posterior import Posterior
 from ..solve.held_out_labels import Gain
 from ..step.algorithm import check
 from ..step.state import State, initial_state, untrained_state
@@ -355,6 +356,8 @@ class Result(NamedTuple):
         The log density of the hyperparameters under their priors, which ``elbo`` includes.
     neighbours : Neighbours, optional
         The rows from which others are predicted, if they predict better than the inducing points.
+    posterior : Posterior, optional
+        Of the exact process, which has no q in ``state``.
     rise : float
         Nats per unit of weight by which the best mean has a larger bound than that which natural gradient steps found.
     """
@@ -372,6 +375,7 @@ class Result(NamedTuple):
     gain: Gain | None = None
     error_of_mean: Floats | None = None
     neighbours: Neighbours | None = None
+    posterior: Posterior | None = None
     rise: float = 0.0
 
 

@@ -59,7 +59,7 @@ def store(estimator, fit, result, calibrate=None):
     left_out : Average or None
         Of training labels that were predicted without themselves, for the calibration.
     """
-    model, jitter = svgp.condition(result.state, result.constants, fit.plan, result.previous.factors)
+    model, jitter = svgp.condition(result.state, result.constants, fit.plan, result.previous.factors, result.posterior)
     model = model._replace(neighbours=_neighbours(fit, result))
     _check_finite(estimator, model, result.elbo, fit.plan)
     model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)

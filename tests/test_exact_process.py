@@ -1,0 +1,165 @@
+"""A regression with an inducing point at every row: the exact Gaussian process, without a variational Gaussian."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad.likelihoods import Gaussian
+from skgp_natgrad.prediction.posterior import latent_moments
+from skgp_natgrad.solve import closed_form, exact
+
+KERNEL = ConstantKernel(1.3) * Matern([0.7, 1.9], nu=1.5) + ConstantKernel(0.4) * DotProduct(0.5)
+pytestmark = pytest.mark.usefixtures("x64")
+SETTINGS = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
+
+
+def problem(rng, n=50, n_targets=1, noise=0.05, **of_table):
+    X = rng.normal(size=(n, 2))
+    y = np.sin(2.0 * X.T[:1]) + X.T[1:] + noise**0.5 * rng.normal(size=(n_targets, n))
+    table = svgp.Table(X, y, np.ones(n))._replace(**of_table)
+    plan = svgp.Plan((KERNEL,), Gaussian(np.full(n_targets, noise)), n_inducing=None, jitter=1e-14, settings=SETTINGS)
+    return table, plan, *svgp.init(plan, table, random_state=0)
+
+
+def solved(table, state, constants, searches=False):
+    given = state.parameters, constants, table, np.random.RandomState(0), len(table.X)
+    return closed_form.solve(*given, searches=searches)
+
+
+def of_scikit_learn(table, noise, x):
+    process = GaussianProcessRegressor(KERNEL, alpha=noise, optimizer=None).fit(table.X, table.y[0])
+    mean, deviation = process.predict(x, return_std=True)
+    return mean, deviation**2, process.log_marginal_likelihood_value_
+
+
+def test_it_is_scikit_learns(rng):
+    table, _, state, constants = problem(rng)
+    found, x = solved(table, state, constants), rng.normal(size=(20, 2))
+    assert found.q is None
+    mean, variance, evidence = of_scikit_learn(table, 0.05, x)
+    moments = latent_moments((KERNEL,), found.posterior, x, xp=np)
+    assert_allclose(moments[0][0], mean, rtol=1e-9, atol=1e-10)
+    assert_allclose(moments[1][0], variance, rtol=1e-8, atol=1e-10)
+    assert_allclose(found.elbo, [evidence], rtol=1e-10)
+
+
+def test_rows_left_out_are_predicted_by_the_others(rng):
+    table, _, state, constants = problem(rng, n=30)
+    left_out = solved(table, state, constants).left_out
+    for i in range(30):
+        others = table.rows(np.arange(30) != i)
+        mean, variance, _ = of_scikit_learn(others, 0.05, table.X[i : i + 1])
+        assert_allclose(left_out.error[0, i], table.y[0, i] - mean[0], rtol=1e-8)
+        assert_allclose(left_out.latent[0, i], variance[0], rtol=1e-7)
+    # The mean at each row follows the targets.
+    more = table._replace(y=table.y + 1e-3 * (np.arange(30) == 7))
+    moved = solved(more, *svgp.init(problem(rng)[1], more, random_state=0)[:2]).posterior
+    before = solved(table, state, constants).posterior
+    change = [latent_moments((KERNEL,), each, table.X, with_variance=False, xp=np)[0][0] for each in (before, moved)]
+    assert_allclose(left_out.leverage[0, 7, :30], (change[1] - change[0]) / 1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_it_is_the_solution_on_inducing_points(rng, monkeypatch, n_targets, searches):
+    table, plan, state, constants = problem(rng, 120, n_targets)
+    found = solved(table, state, constants, searches)
+    monkeypatch.setattr(exact, "suits", lambda *_: False)
+    expected = solved(table, *svgp.init(plan, table, random_state=0), searches)
+    assert_allclose(found.elbo, expected.elbo, rtol=1e-8)
+    assert_allclose(found.held_out, expected.held_out, rtol=1e-7)
+    assert_allclose(found.parameters.raw_likelihood.variance, expected.parameters.raw_likelihood.variance, atol=1e-7)
+    for name in ("error", "latent", "noise", "leverage", "y", "weight", "n_each", "width"):
+        # Padding differs.
+        one, other = (np.asarray(getattr(each.left_out, name))[..., :120] for each in (found, expected))
+        if name == "leverage":
+            one, other = one[:, :120], other[:, :120]
+        assert_allclose(one, other, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert_allclose(found.left_out.X[:120], expected.left_out.X[:120])
+    model, _ = svgp.condition(state._replace(q=expected.q, parameters=expected.parameters), constants, plan)
+    x, kernels = rng.normal(size=(20, 2)), model.kernels
+    moments = [latent_moments(kernels, each, x, xp=np) for each in (found.posterior, model.posterior)]
+    assert_allclose(*moments, rtol=1e-5, atol=1e-8)
+
+
+def test_where_it_is_not_the_exact_process_there_is_q(rng):
+    table, _, state, constants = problem(rng)
+    few = 2.0**-30
+    for other, at in (
+        (table._replace(weight=np.r_[2.0, np.ones(49)]), constants),
+        (table._replace(y=np.where(np.arange(50) == 3, np.nan, table.y)), constants),
+        (table._replace(X=table.X + few), constants),
+        (table.rows(np.arange(49)), constants),
+    ):
+        assert not exact.suits(state.parameters, at, other, 0.05)
+    assert exact.suits(state.parameters, constants, table, 0.05)
+    # Digits are lost where there is hardly any noise.
+    assert not exact.suits(state.parameters, constants, table, 1e-9)
+
+
+def cholesky(A):
+    """In extended precision."""
+    L = np.zeros_like(A)
+    for j in range(len(A)):
+        L[j, j] = np.sqrt(A[j, j] - L[j, :j] @ L[j, :j])
+        L[j + 1 :, j] = (A[j + 1 :, j] - L[j + 1 :, :j] @ L[j, :j]) / L[j, j]
+    return L
+
+
+def solve_lower(L, B):
+    found = np.zeros_like(B)
+    for i in range(len(L)):
+        found[i] = (B[i] - L[i, :i] @ found[:i]) / L[i, i]
+    return found
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6, 1e-7])
+def test_its_digits_are_those_of_extended_precision(rng, noise):
+    table, _, state, constants = problem(rng, 60, noise=noise)
+    assert exact.suits(state.parameters, constants, table, noise)
+    x = rng.normal(size=(15, 2))
+    K, across = (np.asarray(each, np.longdouble) for each in (KERNEL(table.X), KERNEL(table.X, x)))
+    L = cholesky(K + np.longdouble(noise) * np.eye(60, dtype=np.longdouble))
+    half = solve_lower(L, across)
+    mean = half.T @ solve_lower(L, table.y.T.astype(np.longdouble))[:, 0]
+    variance = np.asarray(KERNEL.diag(x), np.longdouble) - (half * half).sum(0)
+    found = latent_moments((KERNEL,), solved(table, state, constants).posterior, x, xp=np)
+    # In deviations of the noise, and relative to its variance.
+    assert np.max(np.abs(found[0][0] - mean)) / noise**0.5 < 1e-5
+    assert np.max(np.abs(found[1][0] - variance)) / noise < 1e-5
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_leave_one_out_has_the_digits_of_extended_precision(rng, noise):
+    """Under a smooth kernel, whose leverages are nearly one."""
+    X = rng.uniform(-1.0, 1.0, size=(60, 2))
+    y = np.sin(3.0 * X[:, 0]) + noise**0.5 * rng.normal(size=60)
+    kernel = RBF(3.0)
+    plan = svgp.Plan((kernel,), Gaussian(noise), n_inducing=None, settings=SETTINGS)
+    table = svgp.Table(X, y[None], np.ones(60))
+    left_out = solved(table, *svgp.init(plan, table, random_state=0)).left_out
+    L = cholesky(np.asarray(kernel(X), np.longdouble) + np.longdouble(noise) * np.eye(60, dtype=np.longdouble))
+    V = solve_lower(L, np.eye(60, dtype=np.longdouble))
+    c = (V * V).sum(0)
+    error = V.T @ (V @ y.astype(np.longdouble)) / c
+    assert_allclose(left_out.error[0, :60], error.astype(float), rtol=1e-4, atol=1e-5 * noise**0.5)
+    assert_allclose(left_out.variance[0, :60], (1.0 / c).astype(float), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_estimator_goes_on_from_it(rng):
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
+    model = NGDSVGPRegressor(KERNEL, optimizer=None, random_state=0).fit(X, y)
+    assert model.jitter_ == 0.0
+    assert model._posterior.reduction is not None
+    assert model._warm_state.q is None
+    more = rng.normal(size=(20, 2))
+    after = model.partial_fit(more, np.sin(more[:, 0])).predict(X[:5])
+    together = NGDSVGPRegressor(KERNEL, optimizer=None, random_state=0).fit(
+        np.r_[X, more], np.r_[y, np.sin(more[:, 0])]
+    )
+    assert_allclose(after, together.predict(X[:5]), atol=0.1)
