@@ -308,10 +308,8 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
     names = "calibration", "held_out", "gain", "neighbours", "posterior"
-    more = {name: getattr(optimum, name) for name in names}
-    return found._replace(
-        dispersion=dispersed, error_of_mean=optimum.left_out and optimum.left_out.error_of_mean, **more
-    )
+    found = found._replace(dispersion=dispersed, **{name: getattr(optimum, name) for name in names})
+    return found._replace(error_of_mean=optimum.left_out and optimum.left_out.error_of_mean)
 
 
 def _with_mean(result, table, plan, random_state):

@@ -76,7 +76,7 @@ class _Effort(NamedTuple):
     predicts: bool = True
 
 
-_USUAL = _Effort((np.inf,), 30, 20)
+_USUAL = _Effort((np.inf,), 30, 30)
 # Few rows cannot determine a lengthscale for each of many columns: with the smaller deviation a kernel is nearly
 # isotropic. More iterations hardly change the choice.
 _OF_SMALL = _Effort((1.0, 0.3), 15, 40)
