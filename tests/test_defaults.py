@@ -600,15 +600,65 @@ def test_a_second_season_is_found_in_what_the_first_leaves(year, week, seed):
     assert seasons(month, grown[None], np.ones(180)) == pytest.approx([12.0], rel=0.01)
 
 
+@pytest.mark.parametrize("n_days", [3 * 365, 1270])
+@pytest.mark.parametrize("step", [0.0, 0.15])
+@pytest.mark.parametrize("seed", range(2))
+def test_three_years_show_a_year_and_hide_no_week(n_days, step, seed):
+    """Alone, and beside a random walk, whose slow waves are the highest peaks."""
+    rng, t = np.random.default_rng(seed), np.arange(float(n_days))
+    year, week = (np.sin(2.0 * np.pi * (t / period + rng.uniform())) for period in (365.25, 7.0))
+    rest = rng.normal(size=n_days) + np.cumsum(step * rng.normal(size=n_days))
+    assert seasons(t, (3.0 * year + 1.5 * week + rest)[None], np.ones(n_days)) == pytest.approx([365.25, 7.0], rel=0.1)
+    # A wave of half the range is no season, but another one is.
+    slow = 5.0 * np.sin(4.0 * np.pi * t / n_days)
+    assert seasons(t, (slow + 1.5 * week + rest)[None], np.ones(n_days))[0] == pytest.approx(7.0, rel=0.01)
+
+
+@pytest.mark.slow
+def test_forecasts_of_two_seasons_are_as_good_as_waves_of_their_periods():
+    """Three and a half turns of a slow season, and many of a fast one."""
+    found = []
+    for seed in range(4):
+        rng, t = np.random.default_rng(seed), np.arange(355.0)
+        waves = [2.0 * np.pi * np.outer(t, [1.0, 2.0]) / period + rng.uniform(0.0, 6.0, 2) for period in (95.0, 7.0)]
+        y = 0.004 * t + np.sin(waves[0]) @ [2.0, 0.7] + np.sin(waves[1]) @ [1.2, 0.6] + rng.normal(size=355)
+        reg = NGDSVGPRegressor(random_state=seed).fit(t[:330, None], y[:330])
+        form = np.column_stack([np.ones(355), t, *(part(wave) for wave in waves for part in (np.sin, np.cos))])
+        known = form @ np.linalg.lstsq(form[:330], y[:330], rcond=None)[0]
+        lower, upper = reg.predict_interval(t[330:, None], coverage=0.9)
+        inside = np.mean((lower <= y[330:]) & (y[330:] <= upper))
+        errors = [np.sum((y[330:] - each) ** 2) for each in (reg.predict(t[330:, None]), known[330:])]
+        found.append((inside, *errors))
+    inside, own, known = np.mean(found, axis=0)
+    assert 0.85 <= inside <= 0.97
+    assert own < 1.3**2 * known
+
+
+@pytest.mark.slow
+def test_forecasts_of_a_random_walk_and_a_season_grow_as_wide_as_the_walk():
+    """Also where a shorter lengthscale is by chance more likely."""
+    ratios = []
+    for seed in (1, 2):
+        rng, t = np.random.default_rng(seed), np.arange(264.0)
+        walk = np.cumsum(0.3 * rng.normal(size=264))
+        y = walk + 1.5 * np.sin(2.0 * np.pi * t / 12.0 + rng.uniform(0.0, 6.0)) + 0.3 * rng.normal(size=264)
+        reg = NGDSVGPRegressor(random_state=seed).fit(t[:240, None], y[:240])
+        ratios.append(reg.predict(t[263:, None], return_std=True)[1][0] / (0.3 * np.sqrt(24.0 + 1.0)))
+    # With any lengthscale .43 and .55.
+    assert 0.65 < np.sqrt(np.prod(ratios)) < 1.5
+
+
 def test_kernels_of_seasons_have_one_or_all_of_them_and_may_be_rough_or_grow():
     t = np.arange(400.0)
     y = np.sin(2.0 * np.pi * t / 50.0) + np.sin(2.0 * np.pi * t / 7.0)
     view = View(svgp.Table(t[:, None], (y / y.std())[None], np.ones(400)))
     made = [view.to_sklearn(each, view.start(each, view.longest, -3.0, np.inf)[0].kernel) for each in seasonal(view)]
     shown = [str(each) for each in made]
-    assert [each.count("ExpSineSquared") for each in shown] == [1, 2, 2, 2]
-    assert [each.count("nu=0.5") for each in shown] == [0, 0, 1, 0]
-    assert [each.count("DotProduct") for each in shown] == [1, 1, 1, 3]
+    assert [each.count("ExpSineSquared") for each in shown] == [1, 2, 2, 2, 2]
+    assert [each.count("nu=0.5") for each in shown] == [0, 0, 1, 1, 0]
+    assert [each.count("DotProduct") for each in shown] == [1, 1, 1, 1, 3]
+    walk = [each.k1.k1.k1.k2 for each in made[2:4]]
+    assert [each.length_scale_bounds[0] >= 1.0 for each in walk] == [True, False]
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

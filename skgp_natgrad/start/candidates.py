@@ -91,6 +91,15 @@ def _linear(share):
     return ConstantKernel(share, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
 
 
+def random_walk(length_scale, bounds):
+    """Matern 1/2 with lengthscales of at least a standard deviation of their columns, plus a linear function.
+
+    By chance a tenth of that is often more likely for a random walk: forecasts with `rough_trend` return to the line,
+    and say so too surely.
+    """
+    return matern12(length_scale, (np.maximum(bounds[0], 1.0), bounds[1])) + _linear(_SECOND)
+
+
 def rough_trend(length_scale, bounds):
     """Matern 1/2 plus a linear function of the columns."""
     return matern12(length_scale, bounds) + _linear(_SECOND)
@@ -154,7 +163,7 @@ def form(make):
 def seasonal(view):
     """Kernels with seasons for each column of a `View` along which the targets show one: with one, and with all.
 
-    The trend may be rough as well, as a random walk is, and seasons may grow with it.
+    The trend may be a random walk or another rough function as well, and seasons may grow with it.
     """
     if view.n_numbers > FEW_COLUMNS:
         return []
@@ -162,7 +171,11 @@ def seasonal(view):
     for column in view.of_numbers:
         periods = seasons(table.X[:, column], table.y, table.weight)
         made = [WithSeason(tuple(periods[: k + 1]), int(column), view.width) for k in range(len(periods))]
-        found += made + [
-            each for one in made[-1:] for each in (one._replace(trend=rough_trend), one._replace(grows=True))
-        ]
+        for one in made[-1:]:
+            made = [
+                *made,
+                *(one._replace(trend=trend) for trend in (random_walk, rough_trend)),
+                one._replace(grows=True),
+            ]
+        found += made
     return found

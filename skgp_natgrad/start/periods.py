@@ -15,13 +15,14 @@ _OF_IMAGES = 0.8
 # The number of highest peaks, and the multiples of their periods that are tried: a peak is often a harmonic of the true
 # period, or half of one if successive turns differ.
 _PEAKS, _MULTIPLES = 4, (1.0, 2.0, 3.0, 0.5, 4.0)
-# A season's least number of turns, share of the variance, and agreement of four parts (1/4 with random phases).
-_TURNS_OF_SEASON, _SHARE, _AGREEMENT = 4.0, 0.05, 0.6
+# A season's least number of turns, which three years have; its share of the variance; and the agreement of four parts
+# (1/4 with random phases).
+_TURNS_OF_SEASON, _SHARE, _AGREEMENT = 2.75, 0.05, 0.7
 # Seasons of a column at most. Degree of the polynomial trend that is removed first, and waves of a season.
 _SEASONS, _DEGREE, _HARMONICS = 2, 3, 5
 
 
-def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES, others=()):
+def likely_periods(x, y, weight, multiples=_MULTIPLES, turns=(_FEWEST_TURNS, np.inf), others=()):
     """Periods at which targets vary along a column, the most likely first.
 
     The residuals from a smooth trend are summed in bins of the column, and Fourier transformed. This finds a thousand
@@ -34,10 +35,10 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES, others=()
     y : ndarray of shape (T, N)
         Targets; NaN is missing.
     weight : ndarray of shape (N,)
-    n_peaks : int
-        Number of peaks of the periodogram.
     multiples : sequence of float
         Multiples of the peaks' periods; all are returned.
+    turns : pair of floats
+        Fewest and most turns of a peak over the column's range.
     others : sequence of float
         Periods of seasons that are removed first.
 
@@ -52,10 +53,10 @@ def likely_periods(x, y, weight, n_peaks=_PEAKS, multiples=_MULTIPLES, others=()
         return np.zeros(0)
     at = 2.0 * (x - x.min()) / span - 1.0
     power = sum(_power(at, *_residuals(at, each, weight, span / np.asarray(others))) for each in y)
-    turns = np.arange(len(power)) / _OVERSAMPLED
-    power = np.where(turns > 0.5 * n_values, _OF_IMAGES, 1.0) * power
-    peaks = _highest(power, turns >= _FEWEST_TURNS, n_peaks)
-    return (span / turns[peaks][None, :] * np.asarray(multiples)[:, None]).ravel()
+    at_turns = np.arange(len(power)) / _OVERSAMPLED
+    power = np.where(at_turns > 0.5 * n_values, _OF_IMAGES, 1.0) * power
+    peaks = _highest(power, (at_turns >= turns[0]) & (at_turns <= turns[1]))
+    return (span / at_turns[peaks][None, :] * np.asarray(multiples)[:, None]).ravel()
 
 
 def seasons(x, y, weight):
@@ -79,7 +80,7 @@ def season(x, y, weight, others=()):
     """The period of a season along a column, beside those of ``others``; None if there is none.
 
     A season has enough turns, a clear part of the targets' variance, and the same phase in all parts of the column. The
-    periodogram of a smooth function has peaks, too, but its phase changes.
+    periodogram of a smooth function has peaks, too, but its phase changes: then lower peaks are tried.
 
     Parameters
     ----------
@@ -88,27 +89,30 @@ def season(x, y, weight, others=()):
     others : sequence of float
         Periods of seasons that are removed first.
     """
-    periods = likely_periods(x, y, weight, 1, (1.0,), others)
-    if not len(periods):
-        return None
-    turns, of_others = np.ptp(x) / periods[0], np.ptp(x) / np.asarray(others)
-    if not _TURNS_OF_SEASON <= turns <= 0.5 * len(np.unique(x)):
-        return None
-    # Two seasons that beat more slowly are one that changes, as one that grows does.
-    if np.any(np.abs(turns - of_others) < _TURNS_OF_SEASON):
-        return None
-    at = 2.0 * (x - x.min()) / np.ptp(x) - 1.0
+    span, turns_of_others = np.ptp(x), np.ptp(x) / np.asarray(others)
+    limits = _TURNS_OF_SEASON, 0.5 * len(np.unique(x))
+    for period in likely_periods(x, y, weight, (1.0,), limits, others):
+        turns, at = span / period, 2.0 * (x - x.min()) / span - 1.0
+        # Two seasons that beat more slowly are one that changes, as one that grows does.
+        beat = np.any(np.abs(turns - turns_of_others) < _TURNS_OF_SEASON)
+        if not beat and _keeps_its_phase(at, y, weight, turns, turns_of_others):
+            return float(period)
+    return None
+
+
+def _keeps_its_phase(at, y, weight, turns, turns_of_others):
+    """Whether a wave is a clear part of the targets, with one phase in all four parts of the column."""
     part = np.minimum((2.0 * (at + 1.0)).astype(int), 3)
     rotated = np.exp(1j * np.pi * turns * at)
     sums = np.zeros((len(y), 4), dtype=complex)
     for k, each in enumerate(y):
-        residual, own = _residuals(at, each, weight, of_others)
+        residual, own = _residuals(at, each, weight, turns_of_others)
         np.add.at(sums[k], part, own * residual * rotated)
-    share = 2.0 * np.mean(np.abs(sums.sum(1)) ** 2) / len(x)
+    share = 2.0 * np.mean(np.abs(sums.sum(1)) ** 2) / len(at)
     agreement = np.sum(np.abs(sums.sum(1)) ** 2) / (4.0 * np.sum(np.abs(sums) ** 2))
     # The share of the highest of so many peaks of noise.
-    of_noise = 2.0 / len(x) * (np.log(0.5 * len(x)) + 5.0)
-    return float(periods[0]) if share > max(_SHARE, of_noise) and agreement > _AGREEMENT else None
+    of_noise = 2.0 / len(at) * (np.log(0.5 * len(at)) + 5.0)
+    return share > max(_SHARE, of_noise) and agreement > _AGREEMENT
 
 
 def _residuals(at, y, weight, turns=()):
@@ -131,7 +135,7 @@ def _power(at, y, weight):
     return np.abs(np.fft.rfft(binned)[: min(n_frequencies, _BINS // 2)]) ** 2
 
 
-def _highest(power, allowed, n_peaks):
+def _highest(power, allowed):
     """Positions of the highest local maxima, each at least one turn away from all higher ones."""
     inner = np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] > power[2:])) + 1
     inner = inner[allowed[inner] & (power[inner] > 0.0)]
@@ -139,6 +143,6 @@ def _highest(power, allowed, n_peaks):
     for peak in inner[np.argsort(-power[inner], kind="stable")]:
         if all(abs(peak - other) >= _OVERSAMPLED for other in found):
             found.append(peak)
-        if len(found) == n_peaks:
+        if len(found) == _PEAKS:
             break
     return np.array(found, dtype=int)
