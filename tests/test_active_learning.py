@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.metrics import d2_pinball_score
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.metrics import nlpd_scorer
+from skgp_natgrad.model_selection import PredictedQuantile
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-2.0, 2.0, (60, 2)), RNG.uniform(-2.0, 2.0, (20, 2))
@@ -59,3 +62,75 @@ def test_it_is_validated():
         NGDSVGPRegressor(RBF(), predict_noise="no").fit(X, Y)
     with pytest.raises(ValueError, match=r"predict_noise=False, but under likelihood Poisson\(\) y is not one"):
         NGDSVGPRegressor(RBF(), likelihood="poisson", predict_noise=False).fit(X, np.round(np.abs(Y)))
+
+
+# -- what other programs read ------------------------------------------------------------------
+
+
+def by_differences(model, x, step=1e-4):
+    """Gradients (D, ...) of mean and deviation at one row."""
+    shifts = step * np.eye(len(x))
+    sides = [np.array(model.predict(x + side * shifts, return_std=True)) for side in (1.0, -1.0)]
+    return (sides[0] - sides[1]) / (2.0 * step)
+
+
+@pytest.mark.parametrize("predict_noise", [True, False])
+@pytest.mark.parametrize("n_rows", [18, pytest.param(120, marks=pytest.mark.slow)])
+def test_gradients_beside_mean_and_deviation_are_right(predict_noise, n_rows):
+    """With few rows one factor widens the deviation; with more a process, which the latent deviation leaves out."""
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-2.0, 2.0, (n_rows, 2))
+    y = np.sin(rows[:, 0]) + (0.05 + 0.3 * (rows[:, 1] > 0.0)) * rng.normal(size=n_rows)
+    model = NGDSVGPRegressor(1.0 * RBF([1.0, 1.0]), predict_noise=predict_noise, random_state=0).fit(rows, y)
+    for x in NEW[:4]:
+        mean, std, *slopes = model.predict(x[None], return_std=True, return_mean_grad=True, return_std_grad=True)
+        assert_array_equal((mean, std), model.predict(x[None], return_std=True))
+        assert_allclose(slopes, by_differences(model, x), rtol=1e-4, atol=1e-6)
+        assert slopes[0].shape == (2,)
+    mean, slope = model.predict(NEW[:1], return_mean_grad=True)
+    assert_array_equal(slope, model.predict_gradient(NEW[:1])[0])
+    (slopes,) = model.predict(NEW[:1].tolist(), return_mean_grad=True)[1:]
+    assert_array_equal(slopes, slope)
+
+
+@pytest.mark.parametrize(
+    ("X", "request_", "message"),
+    [
+        (NEW, {"return_mean_grad": True}, r"X of the shape \(20, 2\): it is the gradient at one row"),
+        (NEW[:1], {"return_std_grad": True}, "needs return_std=True and return_mean_grad=True"),
+        (NEW[:1], {"return_std_grad": True, "return_std": True}, "needs return_std=True and return_mean_grad=True"),
+        (NEW[:1], {"return_mean_grad": True, "return_cov": True}, "goes with return_std alone"),
+    ],
+)
+def test_requests_that_do_not_go_together(X, request_, message):
+    model = NGDSVGPRegressor(RBF(), optimizer=None).fit(NEW, NEW[:, 0])
+    with pytest.raises(ValueError, match=message):
+        model.predict(X, **request_)
+
+
+def test_the_rows_of_the_fit():
+    model = NGDSVGPRegressor(RBF(), optimizer=None).fit(np.concatenate([X, X[:5]]), np.concatenate([Y, Y[:5]]))
+    order, given = np.lexsort(model.X_train_.T), np.lexsort(X.T)
+    assert_allclose(model.X_train_[order], X[given])
+    assert_allclose(model.y_train_[order], Y[given])
+    two = NGDSVGPRegressor(RBF(), optimizer=None).fit(X, TWO)
+    assert two.y_train_.shape == TWO.shape
+    assert not hasattr(NGDSVGPRegressor(), "X_train_")
+    stream = NGDSVGPRegressor(RBF(), n_inducing=5, max_iter=2, tol=10.0).partial_fit(X[:30], Y[:30])
+    stream.partial_fit(X[30:], Y[30:])
+    with pytest.raises(AttributeError, match="y_train_ needs the training rows"):
+        _ = stream.y_train_
+
+
+def test_a_quantile_is_what_predict_returns():
+    model = NGDSVGPRegressor(RBF(), optimizer=None).fit(X, Y)
+    own = PredictedQuantile(NGDSVGPRegressor(RBF(), optimizer=None), 0.9).fit(X, Y, sample_weight=np.ones(60))
+    frozen = PredictedQuantile(FrozenEstimator(model), 0.9).fit(X, Y)
+    assert frozen.regressor_.estimator is model
+    for each in (own, frozen, clone(own).fit(X, Y)):
+        assert_array_equal(each.predict(NEW), model.predict_quantiles(NEW, 0.9))
+    assert own.n_features_in_ == 2
+    assert own.score(X, Y) == d2_pinball_score(Y, own.predict(X), alpha=0.9)
+    assert own.get_params()["regressor__optimizer"] is None
+    with pytest.raises(ValueError, match=r"quantile=1\.5 must be a number between 0 and 1"):
+        PredictedQuantile(model, 1.5).fit(X, Y)

@@ -12,7 +12,7 @@ from .._backend.types import ArrayLike, Floats, PerRow
 from .arguments.constructor import documented, suggesting
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
-from .fitted.from_rows import LeftOutRows
+from .fitted.from_rows import KeptRows, LeftOutRows
 from .fitted.summary import BetweenOutputs
 from .predictions.moments import TargetMoments
 from .rows import numbers
@@ -20,7 +20,9 @@ from .rows import numbers
 
 @suggesting
 @documented
-class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixin, RegressorArguments, BaseNGDSVGP):
+class NGDSVGPRegressor(
+    TargetMoments, LeftOutRows, KeptRows, BetweenOutputs, RegressorMixin, RegressorArguments, BaseNGDSVGP
+):
     r"""Gaussian process regression on many rows, by natural gradients.
 
     A sparse variational Gaussian process [1]_ whose mean may use more points than its covariance [2]_. X is
@@ -33,6 +35,10 @@ class NGDSVGPRegressor(TargetMoments, LeftOutRows, BetweenOutputs, RegressorMixi
         are a mixture of normals.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
+    X_train_ : ndarray of shape (n_rows, n_features)
+        The rows of the last ``fit`` to at most 5000 rows, equal ones once.
+    y_train_ : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Their targets, in the units of y.
     output_covariance_ : ndarray of shape (n_outputs, n_outputs)
         Prior covariance of the outputs at one place, without noise, in the units of y; with ``output_kernel``.
     output_correlation_ : ndarray of shape (n_outputs, n_outputs)

@@ -22,7 +22,12 @@ def target_moments(likelihood, mean, var):
     return jnp.stack([y_mean, jnp.sqrt(y_var)])
 
 
-QUANTITIES = {function.__name__: function for function in (latent_mean, target_moments)}
+def latent_deviation(likelihood, mean, var):
+    """Mean and standard deviation of the latent functions (2, K, B)."""
+    return jnp.stack([mean, jnp.sqrt(var)])
+
+
+QUANTITIES = {function.__name__: function for function in (latent_mean, latent_deviation, target_moments)}
 
 
 def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, known):
@@ -33,6 +38,8 @@ def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, kn
         if dispersion is None:
             return likelihood.given(known), mean, var
         log_factor, _ = latent_moments((dispersion.kernel,), dispersion.posterior, X, with_variance=False)
+        if function is latent_deviation:
+            return None, mean, dispersion.latent(log_factor, var, jnp) * dispersion.inflation
         variances = likelihood.noise_variance(), var, known
         errors = dispersion.errors.given(dispersion.of_rows(log_factor, *variances, jnp))
         return errors, mean, dispersion.total(log_factor, *variances, jnp)

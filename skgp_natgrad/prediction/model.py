@@ -324,7 +324,7 @@ def calibrated(model: Model, table: Any, random_state: Seed = None, device: Devi
 def gradients(
     model: Model,
     X: Floats,
-    quantity: Literal["target_moments", "latent_mean"] = "target_moments",
+    quantity: Literal["target_moments", "latent_mean", "latent_deviation"] = "target_moments",
     device: Device = "auto",
     offset: Floats | None = None,
     known: Floats | None = None,
@@ -336,15 +336,15 @@ def gradients(
     model : Model
     X : ndarray of shape (N, D)
         In the units of the table that was trained on.
-    quantity : {"target_moments", "latent_mean"}
-        Of the mean and of the standard deviation of the targets, or of the latent functions' mean.
+    quantity : {"target_moments", "latent_mean", "latent_deviation"}
+        Of the mean and of the standard deviation of the targets or of the latent functions, or of these' mean alone.
     device : str
     offset, known : ndarrays of shapes (K, N) and (P T, N), optional
         Added to the latent functions, and what else is known of the rows: see `likelihoods.Likelihood.given`.
 
     Returns
     -------
-    gradients : ndarray of shape (2, T, D, N) or (1, K, D, N)
+    gradients : ndarray of shape (2, T, D, N), (2, K, D, N) or (1, K, D, N)
 
     Examples
     --------

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ... import svgp
-from ..._backend.types import ArrayLike, Floats
+from ..._backend.types import ArrayLike, Floats, NDArray
 from ...kernels import white
 from ...kernels.base import is_signed
 from ...kernels.linear_transform import LARGEST
 from ...likelihoods import Gaussian
 from ..arguments import reading
 from ..rows import outputs, training_table
+from ..rows.encoding import changing
 from .hyperparameters import in_units_of_model
 
 # Bounds that exclude no value.
@@ -196,3 +197,29 @@ class LeftOutRows:
         if outputs.of(self) is not None:
             return LeaveOneOut(*outputs.left_out((*scaled, log_density), outputs.of(self)))
         return LeaveOneOut(*map(self._by_row, (*scaled, log_density)))
+
+
+class KeptRows:
+    """``X_train_`` and ``y_train_``, of regressors, under the names of scikit-learn's process."""
+
+    @property
+    def X_train_(self) -> NDArray[Any]:
+        """The rows of the last `fit` to at most 5000 rows, equal ones once; an AttributeError otherwise."""
+        rows, encoding = self._x_scale.backward(_kept(self, "X_train_").X), changing(self)
+        return rows if encoding is None else encoding.backward(rows)
+
+    @property
+    def y_train_(self) -> Floats:
+        """The targets of the rows of ``X_train_``, in the units of y."""
+        return self._by_row(self._y_scale.backward(_kept(self, "y_train_").y.T).T)
+
+
+def _kept(estimator, name):
+    check_is_fitted(estimator, "_posterior")
+    if estimator._rows is None or outputs.of(estimator) is not None:
+        raise AttributeError(
+            f"{name} needs the training rows, which are held after fit to at most {training_table.KEPT_ROWS} rows with "
+            "independent outputs, and neither after partial_fit nor where several processes share them; "
+            "inducing_points_ has the points that predictions rest on."
+        )
+    return estimator._rows

@@ -22,6 +22,7 @@ from .by_blocks import by_blocks
 from .distribution import TargetDistribution
 from .incomplete import over_donors
 from .prior import before_fit
+from .with_gradients import with_gradients
 
 Out: TypeAlias = NDArray[Any] | tuple[NDArray[Any], NDArray[Any]] | None
 
@@ -81,8 +82,11 @@ class TargetMoments(TargetDistribution):
         *,
         alpha: PerRow = None,
         trials: PerRow = None,
-    ) -> Floats | tuple[Floats, Floats]: ...
+        return_mean_grad: bool = False,
+        return_std_grad: bool = False,
+    ) -> Floats | tuple[Floats, ...]: ...
 
+    @with_gradients
     @before_fit
     @by_blocks("offset", "alpha", "trials")
     @over_donors(incomplete.mean_and_deviation)
@@ -115,6 +119,9 @@ class TargetMoments(TargetDistribution):
             What is known of the rows, as in `fit`.
         out : array of the shape of ``y_mean``, or tuple of two, default=None
             Where to write, such as to a `numpy.memmap`; by default new arrays. Rows of files are predicted by blocks.
+        return_mean_grad, return_std_grad : bool, default=False
+            Also return the gradients of the mean and of the standard deviation at the one row of X, as scikit-optimize
+            asks for; `predict_gradient` returns them for many rows.
 
         Returns
         -------
@@ -122,6 +129,7 @@ class TargetMoments(TargetDistribution):
         y_std : ndarray of the same shape, with ``return_std``
             In the units of y; infinite where the noise has no finite variance.
         y_cov : ndarray of shape (n_samples, n_samples[, n_outputs]), with ``return_cov``
+        mean_gradient, std_gradient : ndarray of shape ([n_outputs,] n_features), with these requests
 
         Raises
         ------
@@ -141,8 +149,6 @@ class TargetMoments(TargetDistribution):
         >>> mean, std = reg.predict(X, return_std=True)
         >>> bool(np.abs(mean - np.sin(X[:, 0])).max() < 0.1), bool(0.05 < std.mean() < 0.2)
         (True, True)
-        >>> reg.predict(X[:3], return_cov=True)[1].shape
-        (3, 3)
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std or return_cov can be requested.")
@@ -152,9 +158,7 @@ class TargetMoments(TargetDistribution):
             _require_additive_noise(self)
         if not (return_std or return_cov):
             return self._shaped(self._y_scale.backward(self._predict("target_mean", X, **known).T))
-        mean, var = (moment.T for moment in self._predict("target_moments", X, **known))
-        if not self.predict_noise:
-            var = _of_latent(self, svgp.predict, X, "latent_moments")[1].T
+        mean, var = _mean_and_variance(self, X, known)
         y_mean = self._shaped(self._y_scale.backward(mean))
         if return_std:
             return _Pair((y_mean, self._shaped(np.sqrt(var) * self._y_scale.scale)))
@@ -202,7 +206,8 @@ class TargetMoments(TargetDistribution):
         X : array-like of shape (n_samples, n_features)
             Inputs.
         return_std : bool, default=False
-            Also return the derivatives of the predictive standard deviation, noise included.
+            Also return the derivatives of the predictive standard deviation, noise included unless
+            ``predict_noise=False``.
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             As in `fit`; treated as a constant: if it depends on X, add its derivative yourself.
         alpha, trials : float or array-like of shape (n_samples[, n_outputs]), default=None
@@ -230,6 +235,8 @@ class TargetMoments(TargetDistribution):
         slope = self._x_scale.slope(self._x_scale.backward(rows)).T
         known = self._known(rows, offset, alpha=alpha, trials=trials)
         found = self._defined(svgp.gradients(attributes.model_of(self), rows, device=self.device, **known), rows)
+        if return_std and not self.predict_noise:
+            found = np.stack([found[0], _of_latent(self, svgp.gradients, rows, "latent_deviation")[1]])
         mean, std = map(self._by_row, np.moveaxis(found * slope * self._y_scale.scale[:, None, None], -1, -2))
         slopes = mean_function.slopes(self, X)
         slopes = slopes[:, 0] if self._single_output and np.ndim(slopes) else slopes
@@ -287,6 +294,14 @@ def _require_additive_noise(estimator):
             f"return_cov=True: with likelihood {estimator.likelihood_} y is not a latent function plus noise, and "
             "its joint covariance has no closed form; draw samples with sample_y instead."
         )
+
+
+def _mean_and_variance(estimator, X, known):
+    """The mean of y, and its variance or that of the latent functions (N, T), at standardised rows."""
+    mean, var = (moment.T for moment in estimator._predict("target_moments", X, **known))
+    if not estimator.predict_noise:
+        var = _of_latent(estimator, svgp.predict, X, "latent_moments")[1].T
+    return mean, var
 
 
 def _of_latent(estimator, function, X, *arguments):
