@@ -218,7 +218,8 @@ class _Process:
         state, constants = init(plan, table, random_state)
         with threads.single_threaded(len(constants.masks.Z)):
             best = closed_form.solve(state.parameters, constants, table, random_state, table.n_rows)
-            posterior = best.posterior or _posterior.condition(plan.basis, best.parameters, best.q, constants, best.factors)[0]
+            given = best.parameters, best.q, constants, best.factors
+            posterior = best.posterior or _posterior.condition(plan.basis, *given)[0]
         posterior = jax.tree.map(np.asarray, posterior)
         kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
         leverage, n_rows = best.left_out.leverage, table.n_rows
