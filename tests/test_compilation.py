@@ -168,3 +168,15 @@ def test_a_grid_of_32_fits_of_a_classifier_compiles_next_to_nothing_after_its_fi
     assert len(search.cv_results_["params"]) * 4 == 32
     assert sum(first.values()) > 6
     assert sum(counts.values()) <= 6, counts
+
+
+@pytest.mark.parametrize("kernel", [None, 1.0 * RBF([1.0, 1.0])])
+def test_one_row_more_compiles_nothing(kernel, rng):
+    """As in Bayesian optimisation."""
+    X = rng.uniform(-2.0, 2.0, size=(19, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=19)
+    for n_rows in (12, 18):
+        NGDSVGPRegressor(kernel, random_state=0).fit(X[:n_rows], y[:n_rows]).predict(X, return_std=True)
+    with count_compilations() as counts:
+        NGDSVGPRegressor(kernel, random_state=0).fit(X, y).predict(X, return_std=True)
+    assert counts == {}

@@ -126,7 +126,9 @@ def suits(parameters, constants, table, least_noise):
         return False
     if not np.array_equal(points, table.X[_order(points, table.X)]):
         return False
-    variance = np.asarray(covariances_of(log_kernel, points[:1], np.ones(1), points)[1])
+    # With the padding: tables of another size share the program.
+    Z, seen = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z) > 0.0
+    variance = np.asarray(covariances_of(log_kernel, Z[:1], np.ones(1), Z)[1])[seen]
     return bool(variance.sum() <= _CONDITION * least_noise)
 
 
