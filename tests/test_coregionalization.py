@@ -349,6 +349,21 @@ def test_the_default_kernel_and_calibration(correlated):
     assert metrics.nlpd_scorer(found, X, Y) > metrics.nlpd_scorer(found, X, Y[::-1])
 
 
+@pytest.mark.slow
+def test_outputs_with_unequal_noises_and_missing_targets_are_covered():
+    shares = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2.0, 2.0, size=(600, 2))
+        f, g = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1], np.cos(1.5 * X[:, 1])
+        Y = np.column_stack([f, 0.8 * f + 0.3 * g, 0.5 * g - f]) + [0.05, 0.2, 0.6] * rng.normal(size=(600, 3))
+        seen = np.where(rng.random((200, 3)) < 0.4, np.nan, Y[:200])
+        model = NGDSVGPRegressor(output_kernel="coregionalization", missing_targets="ignore", random_state=0)
+        lower, upper = model.fit(X[:200], seen).predict_interval(X[200:], 0.9)
+        shares.append(np.mean((lower <= Y[200:]) & (Y[200:] <= upper), axis=0))
+    assert np.all(np.abs(np.mean(shares, axis=0) - 0.9) < 0.05)
+
+
 # -- refused ------------------------------------------------------------------------------
 
 
