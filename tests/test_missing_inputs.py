@@ -211,6 +211,19 @@ def test_intervals_cover_and_the_mean_is_no_worse_than_a_constant(why, share, co
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("why", ["by x0", "the largest"])
+def test_twenty_rows_that_lack_a_number_for_a_reason_are_enough_for_intervals(why):
+    """Beside a column that tells much of it: rows with the number would promise too little variation."""
+    covered = []
+    for seed in range(4):
+        rows, y, _ = table(seed, 400, 0.05, why, 0.8)
+        new, y_new, is_there = table(seed + 100, 1000, 0.05, why, 0.8)
+        lower, upper = NGDSVGPRegressor(**FAST).fit(rows, y).predict_interval(new[~is_there])
+        covered.append(np.mean((lower <= y_new[~is_there]) & (y_new[~is_there] <= upper)))
+    assert 0.85 <= np.round(np.mean(covered), 2) <= 0.95
+
+
+@pytest.mark.slow
 def test_few_rows_with_missing_values_mislead_no_prediction():
     """Of twenty rows that lack x0, and columns that do not tell it, hardly more than a constant can be learned."""
     for seed in range(12):
