@@ -78,7 +78,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         Number of these in which the shortened step ignored the negative
         curvature of a likelihood that is not log-concave.
     jitter_ : float
-        The value added to the covariance's diagonal.
+        The value added to the covariance's diagonal; zero for an exact process.
     plan_ : str
         The solver, kernel, scaling and sizes that were used, in one paragraph.
     feature_importances_ : ndarray of shape (n_features,)

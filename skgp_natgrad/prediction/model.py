@@ -124,6 +124,8 @@ def condition(
     True
     """
     parameters = state.parameters
+    if state.q is None and exact is None:
+        raise ValueError("state.q is None: an exact process has a posterior; give exact=result.posterior.")
     with _device.computation(plan.device), threads.single_threaded(len(constants.masks.Z)):
         found = (exact, 0.0) if exact else _posterior.condition(plan.basis, parameters, state.q, constants, factors)
         (posterior, jitter), parameters = jax.tree.map(np.asarray, (found, parameters))
