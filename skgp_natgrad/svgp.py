@@ -307,7 +307,7 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
     if optimum.means is not None:
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)
-    names = "calibration", "held_out", "gain", "neighbours", "posterior"
+    names = "calibration", "held_out", "gain", "neighbours", "posterior", "ahead"
     found = found._replace(dispersion=dispersed, **{name: getattr(optimum, name) for name in names})
     return found._replace(error_of_mean=optimum.left_out and optimum.left_out.error_of_mean)
 

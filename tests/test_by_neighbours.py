@@ -439,7 +439,7 @@ def the_best(monkeypatch, densities, errors, makes=(matern52, matern12)):
     best = (evidence.Best(None, 0.0),)
     finalists = [dense.Tried(i, None, refinement.Candidate(make, np.inf, best, 0.0)) for i, make in enumerate(makes)]
     every = np.arange(len(densities[0]))
-    return dense._best_of_close(finalists, neighbours.Judges(every, every, False)).index, n_judges
+    return dense._best_of_close(finalists, neighbours.Judges(every, every, False))[0].index, n_judges
 
 
 @pytest.mark.parametrize(("behind", "is_compared_again"), [(0.01, True), (0.1, False)])

@@ -1,5 +1,8 @@
 """Fitted hyperparameters in the user's units, and the relevance of columns."""
 
+import pickle
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -147,3 +150,16 @@ def test_a_summary_of_powers_has_the_units_of_its_columns(kernel, forms, by_colu
     assert [factor.kernel for factor in factors] == forms
     assert [factor.by_column for factor in factors] == by_column
     assert sum(term.amplitude**2 for term in found) == pytest.approx(np.mean(kernel.diag(X)))
+
+
+def test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead(rng):
+    X = rng.normal(size=(400, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=400)
+    for model, target in ((NGDSVGPRegressor(random_state=0), y), (NGDSVGPClassifier(random_state=0), y > 0.0)):
+        model.fit(X, target)
+        (line,) = model.summary().compared
+        assert re.fullmatch(r"kernel .*Matern.* ahead by -?[\d.e-]+ nats a row of .*Constant.*", line)
+        assert f"chosen: {line}" in repr(model.summary())
+        assert pickle.loads(pickle.dumps(model)).summary().compared == (line,)
+    # Nothing is compared where the kernel is given.
+    assert NGDSVGPRegressor(RBF(), random_state=0).fit(X[:50], y[:50]).summary().compared == ()

@@ -64,6 +64,8 @@ class Optimum(NamedTuple):
         How much better held-out class labels are predicted than by their frequencies.
     neighbours : Neighbours, optional
         The rows from which others are predicted, if they predict better than the inducing points.
+    ahead : float, optional
+        How much better neighbours predict than the inducing points, in nats a row.
     status : str, optional
         Why q may not be the best one: "turns" if Newton's method reached its largest number of turns.
     sums : Sums, optional
@@ -83,6 +85,7 @@ class Optimum(NamedTuple):
     means: Means | None = None
     gain: Gain | None = None
     neighbours: Neighbours | None = None
+    ahead: float | None = None
     status: str | None = None
     sums: Sums | None = None
     factors: tuple[Factor, ...] | None = None

@@ -23,6 +23,7 @@ from . import by_bound, dense, evidence, few_labels, few_rows, places, search, s
 from .candidates import OF_LABELS, OF_MEASUREMENTS
 from .evidence import Hyperparameters
 from .plan import Plan, sized
+from .refinement import Ahead
 from .restarts import Starts, is_periodic
 from .splits import Shuffled, in_random_order, merged
 from .state import init, specification
@@ -154,7 +155,10 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
         plans = [targets.started(plan, each, table) for each in found]
-        return index, max(plans, key=lambda each: _density(each, table, seed))
+        (most, best), (next_most, other), *_ = sorted(
+            ((_density(each, table, seed), each) for each in plans), key=lambda pair: -pair[0]
+        )
+        return index, best._replace(ahead=Ahead(most - next_most, other.kernels[0]))
     return index, _of_classes(plan, found, table, seed)
 
 
@@ -175,7 +179,11 @@ def _of_classes(plan, found, table, seed):
     if found[0].by_neighbours is not None:
         return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan
     of_few = threads.for_each(tried, found)
-    return of_few[_best_of_labels(found, [each.of_labels for each in of_few])].plan
+    best = of_few.pop(_best_of_labels(found, [each.of_labels for each in of_few]))
+    if not of_few:
+        return best.plan
+    other = max(of_few, key=lambda each: each.of_labels.mean)
+    return best.plan._replace(ahead=Ahead(best.of_labels.mean - other.of_labels.mean, other.plan.kernels[0]))
 
 
 def _best_of_labels(found, densities):

@@ -20,7 +20,7 @@ from .._backend.flat import flat
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
 from .candidates import form, iterations, matern52
-from .refinement import Candidate, Found, verdict_by_neighbours
+from .refinement import Ahead, Candidate, Found, verdict_by_neighbours
 from .view import View
 
 # This search is for more different rows than these. Of 2000 labels the evidence sees half, in a third of the time; and
@@ -97,10 +97,10 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     of_view = {key: weighted(view, of_labels) for key, view in of_view.items()}
     candidates = [(index, of_view[id(view)], each) for index, view, each in candidates]
     contest = _Contest(views[0].table.X, rows, n_evidence, views[0].width, of_labels)
-    best = (contest.best_for_labels if of_labels else contest.best_for_measurements)(candidates)
+    best, *rest = (contest.best_for_labels if of_labels else contest.best_for_measurements)(candidates)
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(contest.judged(*best[:3], each)) for each in others]
-    return best.index, [_found(best), *(each._replace(evenly=True) for each in others)]
+    return best.index, [_found(best, *rest[:1]), *(each._replace(evenly=True) for each in others)]
 
 
 class _Training(NamedTuple):
@@ -140,15 +140,15 @@ class _Contest:
         self._ranking = self.judges if of_labels else _some(self.judges)
 
     def best_for_labels(self, candidates):
-        """The best of all (int, View, Candidate); the evidence of labels is only that of a regression, so not used."""
+        """The best of all (int, View, Candidate) first; the evidence of labels is that of a regression, so not used."""
         after = _best_first(threads.for_each(self._after_training, candidates))
         before = _best_first(threads.for_each(self._before_training, candidates))
         kept = _with_untrained(_with_smooth(after, _BEST_OF_LABELS), before[0])
         more = threads.for_each(lambda each: self.judged(*each[:3], self._on_more_rows(each)), kept)
-        return _best_first([*more, *kept])[0]
+        return _best_first([*more, *kept])
 
     def best_for_measurements(self, candidates):
-        """The best of all (int, View, Candidate): each kernel goes on to more rows where few rows train it best.
+        """The best of all (int, View, Candidate) first: each kernel goes on to more rows where few train it best.
 
         There are two ways to more: rows given their neighbours, and the evidence of a thousand. The first suits rough
         functions, the second functions that are known almost exactly.
@@ -242,7 +242,7 @@ def _some(judges):
 
 
 def _best_of_close(finalists, judges):
-    """The best of some `Tried` without gross errors; by all judges, if few judges do not exclude the others."""
+    """Some `Tried` without gross errors, best first; by all judges, if few judges do not exclude the others."""
 
     def compared(finalists, judges):
         def again(each):
@@ -252,7 +252,7 @@ def _best_of_close(finalists, judges):
 
     best, *others = compared(finalists, _some(judges))
     close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
-    return compared([best, *close], judges)[0] if close else best
+    return compared([best, *close], judges) if close else [best, *others]
 
 
 def _without_gross_errors(tried):
@@ -302,7 +302,11 @@ def _settled(index, view, candidate, hyperparameters, densities=None, error=None
     return Tried(index, view, candidate._replace(best=best), densities, error)
 
 
-def _found(tried):
-    kernel, noise = tried.candidate.best[0].hyperparameters
+def _found(tried, other=None):
+    """The `Found` of what was tried, and how far it is ahead of another one."""
+    (kernel, noise), ahead = tried.candidate.best[0].hyperparameters, None
+    if other is not None:
+        kernel_of_other = other.view.to_sklearn(other.candidate.make, other.candidate.best[0].hyperparameters.kernel)
+        ahead = Ahead(tried.densities.mean - other.densities.mean, kernel_of_other)
     at = tried.view.to_sklearn(tried.candidate.make, kernel), float(np.exp(noise)), tried.densities.mean
-    return Found(*at, by_neighbours=tried.densities)
+    return Found(*at, by_neighbours=tried.densities, ahead=ahead)

@@ -58,6 +58,8 @@ class Plan(NamedTuple):
     untrained : float
         The weight of a stream's rows since the last training, these included, if they are so few that the
         hyperparameters stay and q follows in closed form; zero if they are trained.
+    ahead : refinement.Ahead, optional
+        Of the next best kernel, where the default kernel was chosen by its predictions.
     averages : few_rows.Open or few_labels.Share, optional
         If the hyperparameters are averages for few rows: the factor of the variances, or the share of the prior mean.
     device : str
@@ -96,6 +98,7 @@ class Plan(NamedTuple):
     calibrate: bool = False
     n_bytes: float = math.inf
     untrained: float = 0.0
+    ahead: NamedTuple | None = None
     averages: NamedTuple | None = None
     device: Device = "auto"
     n_devices: Devices = None

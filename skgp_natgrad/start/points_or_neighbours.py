@@ -106,8 +106,9 @@ def found(optimum, parameters, constants, table, plan):
             if of_twice > density + _WORTH_TWICE:
                 neighbours, density, points = twice, of_twice, _some(points, _CALIBRATED)
     left_out = _left_out(neighbours, parameters, points, more_noise)
-    held_out = optimum.held_out._replace(mean=optimum.held_out.mean + density - of_points)
-    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours, means=None)
+    ahead = density - of_points
+    held_out = optimum.held_out._replace(mean=optimum.held_out.mean + ahead)
+    return optimum._replace(left_out=left_out, held_out=held_out, neighbours=neighbours, means=None, ahead=ahead)
 
 
 def on_points(optimum, parameters, constants, table, random_state):

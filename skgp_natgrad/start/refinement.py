@@ -29,6 +29,20 @@ class Candidate(NamedTuple):
     density: float
 
 
+class Ahead(NamedTuple):
+    """By how much what was chosen predicts better than the next best, in nats a row.
+
+    Attributes
+    ----------
+    gain : float
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        The next best.
+    """
+
+    gain: float
+    kernel: object
+
+
 class Found(NamedTuple):
     """A kernel with its hyperparameters.
 
@@ -43,6 +57,8 @@ class Found(NamedTuple):
         Whether rows of rare labels had a larger share in the fit of the hyperparameters than in the table.
     by_neighbours : Densities, optional
         Of some targets, predicted from their neighbours.
+    ahead : Ahead, optional
+        Of the other kernels, where these have been left behind.
     """
 
     kernel: object
@@ -50,6 +66,7 @@ class Found(NamedTuple):
     density: float
     evenly: bool = False
     by_neighbours: Densities | None = None
+    ahead: Ahead | None = None
 
 
 def raced(view, candidate, rows, n_iterations):

@@ -20,7 +20,7 @@ import numpy as np
 from .._backend import threads
 from . import dense, evidence, few_points, neighbours, turned
 from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, iterations, matern52, seasonal
-from .refinement import Candidate, raced, refined, verdict_by_neighbours
+from .refinement import Ahead, Candidate, raced, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from .targets import standardised
@@ -198,18 +198,20 @@ def _at_more_rows(ranked, samples, n_iterations, of_labels):
     def iterations_of(each):
         return iterations(each.make, n_iterations)
 
-    found = threads.for_each(lambda pair: raced(*pair, samples[0], iterations_of(pair[1])), ranked)
-    best = max((densities for _, densities in found), key=lambda each: each.mean)
+    raced_ones = threads.for_each(lambda pair: raced(*pair, samples[0], iterations_of(pair[1])), ranked)
     views = [view for view, _ in ranked]
-    pairs = [
-        (view, each)
-        for view, (each, densities) in zip(views, found, strict=True)
-        if of_labels or not best.are_larger_than(densities, _CLEARLY)
-    ]
-    pairs = [(*pair, samples[0]) for pair in pairs] + [(views[0], found[0][0], sample) for sample in samples[1:]]
-    refined_ones = threads.for_each(lambda each: refined(*each, iterations_of(each[1])), pairs)
-    n_evenly = len(samples) - 1
-    return [each._replace(evenly=i >= len(pairs) - n_evenly) for i, each in enumerate(refined_ones)]
+    first, *others = sorted(zip(views, *zip(*raced_ones, strict=True), strict=True), key=lambda each: -each[2].mean)
+    close = [first, *(each for each in others if not first[2].are_larger_than(each[2], _CLEARLY))]
+    if of_labels:
+        close = [(view, *pair) for view, pair in zip(views, raced_ones, strict=True)]
+    pairs = [(view, each, samples[0]) for view, each, _ in close]
+    pairs += [(views[0], raced_ones[0][0], sample) for sample in samples[1:]]
+    found = threads.for_each(lambda each: refined(*each, iterations_of(each[1])), pairs)
+    if len(close) == 1 < len(ranked):
+        view, each, densities = others[0]
+        kernel = view.to_sklearn(each.make, each.best[0].hyperparameters.kernel)
+        found[0] = found[0]._replace(ahead=Ahead(first[2].mean - densities.mean, kernel))
+    return [each._replace(evenly=i >= len(close)) for i, each in enumerate(found)]
 
 
 def _with_directions(view, parts, ranked, firsts, compared, makes, effort):

@@ -358,6 +358,8 @@ class Result(NamedTuple):
         The rows from which others are predicted, if they predict better than the inducing points.
     posterior : Posterior, optional
         Of the exact process, which has no q in ``state``.
+    ahead : float, optional
+        How much better neighbours predict left-out rows than the inducing points, in nats a row.
     rise : float
         Nats per unit of weight by which the best mean has a larger bound than that which natural gradient steps found.
     """
@@ -376,6 +378,7 @@ class Result(NamedTuple):
     error_of_mean: Floats | None = None
     neighbours: Neighbours | None = None
     posterior: Posterior | None = None
+    ahead: float | None = None
     rise: float = 0.0
 
 

@@ -80,6 +80,7 @@ def _root_mean_square(table):
 
 def started(plan, found, table):
     """The plan with the kernel and the noise of ``found``, in the units of the table."""
+    plan = plan._replace(ahead=found.ahead)
     if not plan.likelihood.conjugate:
         total = float(np.mean(found.kernel.diag(table.X[:1000])))
         return plan._replace(kernels=(multiplied(found.kernel, plan.route.variance / total),))

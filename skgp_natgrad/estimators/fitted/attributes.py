@@ -97,6 +97,7 @@ def store(estimator, fit, result, calibrate=None):
         _calibration=model.calibration,
         _dispersion=model.dispersion,
         _neighbours=model.neighbours,
+        _compared=_compared(fit.plan, model, result),
         _rows=_kept_rows(fit),
         _warm_state=_kept_record(fit, result),
         _trained_with=fit.trained_with,
@@ -175,6 +176,16 @@ def _paragraph(plan, scales, model, result, rest):
     weight = getattr(model.calibration, "mean_function", 0.0)
     of_mean = f"; the mean function has the weight {weight:.3g}" if weight else ""
     return found + rest + _of_dispersion(model.dispersion) + of_mean + "."
+
+
+def _compared(plan, model, result):
+    """What was chosen by the density of rows left out, and by how much, a line for each choice."""
+    lines, by = [], "{} ahead by {:.2g} nats a row of {}".format
+    if plan.ahead is not None:
+        lines.append(by(f"kernel {_form(plan.kernels[0])}", plan.ahead.gain, _form(plan.ahead.kernel)))
+    if result.ahead is not None:
+        lines.append(by(f"{model.neighbours.n_neighbours} neighbors", result.ahead, "inducing points"))
+    return tuple(lines)
 
 
 def _scaling(scale):

@@ -84,6 +84,7 @@ class Summary(NamedTuple):
     likelihood: str
     varies: bool = False
     output_correlation: Floats | None = None
+    compared: tuple[str, ...] = ()
 
     def __repr__(self):
         # Its variance is on the model's own scale, and the noise is in the units of y.
@@ -99,6 +100,7 @@ class Summary(NamedTuple):
         if self.output_correlation is not None:
             rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in self.output_correlation[:_LISTED])
             lines.append(f"  correlation of outputs: {rows}")
+        lines += [f"  chosen: {each}" for each in self.compared]
         return "\n".join(lines)
 
 
@@ -269,6 +271,8 @@ class Interpretation:
                 (``calibrate``).
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
+            ``compared``
+                What rows left out have chosen, and how far it is ahead of the next best.
 
         Examples
         --------
@@ -301,8 +305,9 @@ class Interpretation:
         varies = getattr(self, "_dispersion", None) is not None
         prior_mean = class_labels.by_class(self, self._posterior.prior_mean[:, 0])
         prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
-        correlation = None if of_outputs is None else self.output_correlation_
-        return Summary(tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_), varies, correlation)
+        correlation = of_outputs and self.output_correlation_
+        found = tuple(terms), _plain(prior_mean), self._noise(), repr(self.likelihood_)
+        return Summary(*found, varies, correlation, self._compared)
 
     def _points(self):
         """The inducing points in the units of the model."""
