@@ -267,8 +267,7 @@ class Interpretation:
             ``likelihood``
                 With its fitted parameters, on the model's own scale.
             ``varies``
-                Whether predictions multiply the noise and the latent standard deviation by a factor that varies with X
-                (``calibrate``).
+                Whether noise and latent deviation of predictions have a factor that varies with X (``calibrate``).
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
             ``compared``
