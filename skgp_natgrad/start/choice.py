@@ -154,11 +154,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
-        plans = [targets.started(plan, each, table) for each in found]
-        (most, best), (next_most, other), *_ = sorted(
-            ((_density(each, table, seed), each) for each in plans), key=lambda pair: -pair[0]
-        )
-        return index, best._replace(ahead=Ahead(most - next_most, other.kernels[0]))
+        return index, _densest([targets.started(plan, each, table) for each in found], table, seed)
     return index, _of_classes(plan, found, table, seed)
 
 
@@ -167,6 +163,13 @@ def searches(plan, table):
     if plan.route.search == "bound" or few_labels.suits(plan, table):
         return False
     return not (plan.route.averages and few_rows.suits(plan, table) and table.n_rows < few_rows.FEWEST_OF_KERNELS)
+
+
+def _densest(plans, table, seed):
+    """The plan of largest density, and how far it is ahead."""
+    densities = [_density(each, table, seed) for each in plans]
+    best, other, *_ = np.argsort(densities)[::-1]
+    return plans[best]._replace(ahead=Ahead(densities[best] - densities[other], plans[other].kernels[0]))
 
 
 def _of_classes(plan, found, table, seed):
