@@ -107,7 +107,7 @@ def test_a_small_part_with_another_noise_trains(noise, expected):
     assert iterations([12], noise) == [1]
 
 
-@pytest.mark.parametrize(("noise", "expected"), [(0.2, 1), (1.5, 30)])
+@pytest.mark.parametrize(("noise", "expected"), [(0.2, 1), (2.0, 30)])
 def test_rows_that_share_what_was_not_known_say_it_once(noise, expected):
     """Those of a new place, two prior deviations from the mean, are one surprise, not each another; their noise is."""
     rng = np.random.default_rng(0)

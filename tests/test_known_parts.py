@@ -68,9 +68,11 @@ def test_known_noise_that_all_rows_share_is_noise(noise, ratio):
     y = 10.0 + 3.0 * np.sin(2.0 * X)
     one = regressor(Gaussian(noise * (1.0 + ratio), "fixed")).fit(X, y)
     two = regressor(Gaussian(noise, "fixed")).fit(X, y, alpha=noise * ratio * y.var())
-    assert two.elbo_ == pytest.approx(one.elbo_, rel=1e-6)
+    # The exact process has no jitter. With known noise there is one of 1e-10, a hundredth of the least noise.
+    loose = max(1.0, 3e-5 / (noise * (1.0 + ratio)))
+    assert two.elbo_ == pytest.approx(one.elbo_, rel=1e-6 * loose)
     for found, expected in zip(two.predict_latent(NEW, True), one.predict_latent(NEW, True), strict=True):
-        assert_allclose(found, expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max())
+        assert_allclose(found, expected, rtol=1e-5 * loose, atol=1e-7 * loose * np.abs(expected).max())
 
 
 def test_evidence_with_known_noise_and_missing_targets_is_that_of_scikit_learn(x64):

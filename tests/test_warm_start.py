@@ -94,7 +94,7 @@ BOTH = {
     "parameterization": ["mean_var"],
     "gamma_schedule": [0.5],
     "optimizer": [None],
-    "learning_rate": [0.05],
+    "learning_rate": [0.01],
     "batch_size": [30],
     "max_iter": [60],
     "tol": [0.1],

@@ -128,12 +128,11 @@ def solve(
     n_processes = placement.current().n_processes
     some = gathered(table, n_processes)
     ranges = _ranges(start, bounds, some.sample.weight)
-    if not on_all_rows and sums is None and exact.suits(parameters, constants, table, np.exp(np.min(ranges))):
-        system = exact.Rows.of(parameters, constants, table)
-        factor, parameters, log_noise, density = _with_noise(
-            parameters, constants, system, start, bounds, ranges, scales
-        )
-        return _exact_optimum(system.multiplied(factor), parameters, constants, table, log_noise, density)
+    is_open = not on_all_rows and sums is None
+    rows = exact.rows_of(parameters, constants, table, np.exp(np.min(ranges))) if is_open else None
+    if rows is not None:
+        factor, parameters, log_noise, density = _with_noise(parameters, constants, rows, start, bounds, ranges, scales)
+        return _exact_optimum(rows.multiplied(factor), parameters, constants, table, log_noise, density)
     prior, whitened_by = prior_of(parameters, constants.masks, constants.jitter), parameters
     of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
     system = OnPoints(of_rows, held_out_rows(parameters, prior, constants, some, random_state))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from .._backend import in_place, placement
 from .._backend.repeated import grouped
@@ -29,6 +30,8 @@ from .system import covariances_of
 
 # Largest condition of K + s^2 I, for the least noise of a search: alpha then has six digits.
 _CONDITION = 1e10
+# Rows whose K is factorised to see whether it is a covariance, and the jitter relative to its mean variance.
+_ROWS_OF_TEST, _JITTER = 500, 1e-8
 
 
 class Rows(NamedTuple):
@@ -66,6 +69,14 @@ class Rows(NamedTuple):
         """The rows as those that are left out."""
         one, none = np.ones_like(self.y), np.zeros_like(self.y)
         return HeldOutRows(self.order, self.X, None, None, self.y, one, one, one, one, none > 0.0, none)
+
+    @property
+    def have_a_covariance(self):
+        """Whether K is one, of some of the rows: of noise enough the sum has a factor, too."""
+        some = np.linspace(0, len(self.K) - 1, min(len(self.K), _ROWS_OF_TEST)).round().astype(int)
+        K = self.K[np.ix_(some, some)]
+        K[np.diag_indices(len(K))] += _JITTER * np.trace(K) / len(K)
+        return not linalg.lapack.dpotrf(K, lower=1)[1]
 
     def multiplied(self, factor):
         """The rows under a kernel multiplied by ``factor`` (1,)."""
@@ -114,6 +125,12 @@ def _left_out(V, alpha, noise):
     """Errors, variances, and one minus the leverages."""
     rest = noise * np.einsum("ij,ij->j", V, V)
     return noise * alpha / rest, noise / rest, rest
+
+
+def rows_of(parameters, constants, table, least_noise):
+    """The `Rows` of a table, or None where it does not suit: no noise of a search is smaller."""
+    found = Rows.of(parameters, constants, table) if suits(parameters, constants, table, least_noise) else None
+    return found if found is not None and found.have_a_covariance else None
 
 
 def suits(parameters, constants, table, least_noise):

@@ -23,7 +23,7 @@ from . import by_bound, dense, evidence, few_labels, few_rows, places, search, s
 from .candidates import OF_LABELS, OF_MEASUREMENTS
 from .evidence import Hyperparameters
 from .plan import Plan, sized
-from .refinement import Ahead
+from .refinement import leading
 from .restarts import Starts, is_periodic
 from .splits import Shuffled, in_random_order, merged
 from .state import init, specification
@@ -154,7 +154,8 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
     if not route.compares_labels:
-        return index, _densest([targets.started(plan, each, table) for each in found], table, seed)
+        plans = [targets.started(plan, each, table) for each in found]
+        return index, leading([_density(each, table, seed) for each in plans], plans)
     return index, _of_classes(plan, found, table, seed)
 
 
@@ -163,13 +164,6 @@ def searches(plan, table):
     if plan.route.search == "bound" or few_labels.suits(plan, table):
         return False
     return not (plan.route.averages and few_rows.suits(plan, table) and table.n_rows < few_rows.FEWEST_OF_KERNELS)
-
-
-def _densest(plans, table, seed):
-    """The plan of largest density, and how far it is ahead."""
-    densities = [_density(each, table, seed) for each in plans]
-    best, other, *_ = np.argsort(densities)[::-1]
-    return plans[best]._replace(ahead=Ahead(densities[best] - densities[other], plans[other].kernels[0]))
 
 
 def _of_classes(plan, found, table, seed):
@@ -182,11 +176,8 @@ def _of_classes(plan, found, table, seed):
     if found[0].by_neighbours is not None:
         return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan
     of_few = threads.for_each(tried, found)
-    best = of_few.pop(_best_of_labels(found, [each.of_labels for each in of_few]))
-    if not of_few:
-        return best.plan
-    other = max(of_few, key=lambda each: each.of_labels.mean)
-    return best.plan._replace(ahead=Ahead(best.of_labels.mean - other.of_labels.mean, other.plan.kernels[0]))
+    best = _best_of_labels(found, [each.of_labels for each in of_few])
+    return leading([each.of_labels.mean for each in of_few], [each.plan for each in of_few], best)
 
 
 def _best_of_labels(found, densities):

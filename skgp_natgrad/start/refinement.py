@@ -43,6 +43,15 @@ class Ahead(NamedTuple):
     kernel: object
 
 
+def leading(densities, plans, best=None):
+    """The plan at the position ``best``, else that of the largest density, and how far it is ahead of the next one."""
+    best = int(np.argmax(densities)) if best is None else best
+    others = sorted(set(range(len(plans))) - {best}, key=lambda each: -densities[each])
+    if not others:
+        return plans[best]
+    return plans[best]._replace(ahead=Ahead(densities[best] - densities[others[0]], plans[others[0]].kernels[0]))
+
+
 class Found(NamedTuple):
     """A kernel with its hyperparameters.
 
