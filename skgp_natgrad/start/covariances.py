@@ -17,6 +17,7 @@ from .._backend.device import sized_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..training.batches import bucket
+from . import without_xla
 
 # Tables are padded to these sizes to share programs. They are closer than those of training: cost grows as the square.
 _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
@@ -72,6 +73,28 @@ def _programs(structure, shapes):
         return jax.lax.scan(add, total, [each.reshape(-1, _BLOCK_ROWS, each.shape[1]) for each in (X, rest)])[0]
 
     return Programs(sized_jit(of_rows), sized_jit(pulled_back))
+
+
+class Compiled:
+    """As `without_xla.Covariance`, by the `Programs` of a kernel."""
+
+    def __init__(self, programs, X):
+        self._programs, self._X = programs, jnp.asarray(X)
+
+    def of_rows(self, x):
+        """The matrix (N, N)."""
+        self._x = x
+        return self._programs.of_rows(x, self._X)
+
+    def pulled_back(self, diagonal, rest):
+        """The gradient in the last logarithms."""
+        return self._programs.pulled_back(self._x, self._X, diagonal, rest)
+
+
+def covariance_of(log_kernel, X):
+    """The covariance of rows with themselves for kernels of this structure: in NumPy if they are few."""
+    terms = without_xla.terms_of(log_kernel) if len(X) <= without_xla.MOST_ROWS else None
+    return without_xla.Covariance(terms, X) if terms else Compiled(programs_of(log_kernel), X)
 
 
 class Space:

@@ -29,7 +29,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..solve.held_out_labels import Densities
-from .covariances import Space, above_diagonal, padded, programs_of
+from .covariances import Space, above_diagonal, covariance_of, padded
 from .minimum import minimised
 
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
@@ -196,15 +196,15 @@ class _Group:
     """Rows whose targets share their covariance."""
 
     def __init__(self, like, rows):
-        self._rows, self._X, self._programs = rows, padded(rows.X), programs_of(like.kernel)
-        self._on_device, self._n = jnp.asarray(self._X), flat(like.kernel).size
+        self._rows, self._X, self._n = rows, padded(rows.X), flat(like.kernel).size
+        self._covariance = covariance_of(like.kernel, self._X)
         self._noises = self._n if np.ndim(like.noise) == 0 else slice(self._n, None)
         self._diagonal = np.diag_indices(len(rows.X))
 
     def factored(self, x):
         """The `_Factored` at these logarithms, or None."""
         n = len(self._rows.X)
-        covariance = np.asarray(self._programs.of_rows(x[: self._n], self._on_device))
+        covariance = np.asarray(self._covariance.of_rows(x[: self._n]))
         covariance = np.array(covariance[:n, :n], float, order="C")
         covariance[self._diagonal] += noise_variance(x[self._noises], self._rows) / self._rows.weight
         if not np.all(np.isfinite(covariance)):
@@ -233,7 +233,7 @@ class _Group:
         np.copyto(rest[:n, :n], inverse, where=above_diagonal(n))
         of_noise = own[:n] / rows.weight + missing / noise
         of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))
-        of_kernel = self._programs.pulled_back(x[: self._n], self._on_device, own, rest)
+        of_kernel = self._covariance.pulled_back(own, rest)
         return found, np.append(of_kernel, np.exp(log_noise) * of_each)
 
 
