@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import special
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier
@@ -59,3 +61,61 @@ def test_few_labels_are_predicted_as_well_as_by_the_evidence_and_by_a_constant(n
         other = GaussianProcessClassifier(1.0 * RBF(), random_state=0).fit(*rows)
         others.append(log_loss(y[n_rows:], other.predict_proba(X[n_rows:])))
     assert np.mean(ours) < min(np.mean(others), np.log(2.0)) + 0.01
+
+
+def positives(seed, of, n_rows, n_columns, n_positives):
+    """Rows of which some ten are positive in the first ``n_rows``, and the probabilities of all."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows + 5000, n_columns))
+    latent = of(X)
+    offset = np.linspace(-15.0, 5.0, 400)
+    expected = special.expit(latent[:, None] + offset).mean(0) * n_rows
+    p = special.expit(latent + offset[np.argmin(np.abs(expected - n_positives))])
+    while True:
+        y = rng.uniform(size=len(X)) < p
+        if 7 <= y[:n_rows].sum() <= 12:
+            return X, y, p
+
+
+FUNCTIONS = {
+    "line": lambda X: 1.5 * (X[:, 0] + 0.7 * X[:, 1]),
+    "ring": lambda X: 3.0 * (np.abs(np.hypot(X[:, 0], X[:, 1]) - 2.0) < 0.4),
+    "none": lambda X: 0.0 * X[:, 0],
+}
+
+
+def nats_a_positive(q, p):
+    """The expected loss of probabilities ``q`` where ``p`` are right."""
+    return -(p * np.log(q) + (1.0 - p) * np.log1p(-q)).sum() / p.sum()
+
+
+def losses(of, seed, n, n_columns):
+    """Losses of ours, of logistic regression and of a constant; and ours and the right sum of the largest hundredth."""
+    X, y, p = positives(seed, of, n, n_columns, 9)
+    each = [model.fit(X[:n], y[:n]) for model in (NGDSVGPClassifier(random_state=0), LogisticRegression())]
+    ours, other = (model.predict_proba(X[n:])[:, 1] for model in each)
+    top = np.argsort(-ours, kind="stable")[: len(ours) // 100]
+    found = [nats_a_positive(q, p[n:]) for q in (ours, other, np.full(len(X) - n, y[:n].mean()))]
+    return [*found, ours[top].sum(), p[n:][top].sum()]
+
+
+def test_few_positives_are_predicted_where_logistic_regression_predicts_them():
+    ours, logistic, constant, told, right = losses(FUNCTIONS["line"], 1, 250, 3)
+    assert ours < logistic + 0.2 < constant - 0.3
+    assert 0.5 < told / right < 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_few_positives_are_predicted_as_well_as_by_the_better_of_two(name):
+    sizes = [((800, 1000, 1500)[seed % 3], (2, 5, 8, 3)[seed % 4]) for seed in range(10)]
+    found = [losses(FUNCTIONS[name], seed, *size) for seed, size in enumerate(sizes)]
+    ours, logistic, constant, told, right = np.mean(found, axis=0)
+    assert ours < min(logistic, constant) + 0.1
+    assert 1.0 / 1.5 < told / right < 1.5
+
+
+@pytest.mark.slow
+def test_a_part_of_the_frequent_class_has_its_weight():
+    ours, logistic, constant, *_ = losses(FUNCTIONS["line"], 3, 8000, 3)
+    assert ours < min(logistic, constant) + 0.2

@@ -114,6 +114,8 @@ def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_tak
         return choice._Tried(plan, held_out_labels.Densities(each, np.ones(200), np.ones(200)))
 
     monkeypatch.setattr(choice, "_tried", tried)
+    # So few labels beside those of two classes would be averaged over.
+    monkeypatch.setattr(choice.few_labels, "suits", lambda *_: False)
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=settings)
     _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))

@@ -54,8 +54,12 @@ class ClassLikelihood(Likelihood):
         weight : ndarray of shape (N,)
         n_classes : int
         """
+        return self.latent_of(self.base_rates(y, weight, n_classes))
+
+    def base_rates(self, y: Floats, weight: Floats, n_classes: int) -> Floats:
+        """The class frequencies (C,) with one extra row per class; the arguments are as above."""
         total = np.bincount(y[0].astype(int), weights=weight, minlength=n_classes) + common_weight(weight)
-        return self.latent_of(total / total.sum())
+        return total / total.sum()
 
     def latent_of(self, p: Floats) -> Floats:
         """Latent values (K, ...) of small variance under which the classes have these probabilities (C, ...)."""

@@ -147,19 +147,30 @@ def best_scale(parameters, constants, table, random_state, share=SHARE):
     return algebra.multiplied(kernel, log_scale), densities
 
 
-def evidences(parameters, constants, table, shares, log_scales):
-    """The bound on the evidence of all labels, in nats, for each share of the prior mean and each factor of the kernel.
+def evidences(parameters, constants, table, levels, log_scales):
+    """The bound on the evidence of all labels, in nats, for factors of the prior mean and of the kernel.
 
-    The fastest changing is the factor.
+    Parameters
+    ----------
+    parameters, constants, table
+        As in `best_scale`.
+    levels : array of shape (L, S)
+        Factors of the prior mean at each scale.
+    log_scales : array of shape (S,)
+
+    Returns
+    -------
+    bounds : ndarray of shape (L, S)
     """
-    system, prior_mean = of_likelihood(parameters, constants), constants.prior_mean
+    parameters_of_all, of_all = of_likelihood(parameters, constants)
     rows = with_single(rows_of_table(parameters, prior_of(parameters, constants.masks, constants.jitter), table))
-    found = []
-    for share in shares:
-        of_share, fit = system[1]._replace(prior_mean=share * prior_mean), None
-        for log_scale in log_scales:
-            fit = fit_at_scale(system[0], of_share, rows, log_scale, fit)
-            found.append(fit.bounds[-1])
+    found = np.empty(np.shape(levels))
+    for i, of_scales in enumerate(levels):
+        fit = None
+        for k, (level, log_scale) in enumerate(zip(of_scales, log_scales, strict=True)):
+            here = of_all._replace(prior_mean=level * constants.prior_mean)
+            fit = fit_at_scale(parameters_of_all, here, rows, log_scale, fit)
+            found[i, k] = fit.bounds[-1]
     return found
 
 

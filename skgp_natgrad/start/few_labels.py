@@ -1,16 +1,18 @@
 """Hyperparameters for few class labels, averaged over the posterior of the hyperparameters.
 
+Labels are few if there are few rows, or few rows beside those of the most frequent class: ten positives among a
+thousand rows tell hardly more than twenty labels of balanced classes.
+
 Few labels hardly tell the scale of a kernel or the frequencies of the classes: a wide prior and short lengthscales
 explain labels by chance, and probabilities become too certain. So three numbers are averaged over a grid: the scale, a
 common factor of the lengthscales, and the share of the prior mean that follows the frequencies. Points are weighted by
-the bound on the evidence of all labels and a weak prior, whose influence vanishes with more rows. Where X tells
+the bound on the evidence of the labels and a weak prior, whose influence vanishes with more rows. Where X tells
 nothing, a small scale has the largest evidence; frequencies that differ by chance have hardly more evidence than equal
-ones.
+ones. The whole prior mean predicts the frequencies at any scale: else a small scale could not explain rare labels.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import jax
@@ -19,20 +21,25 @@ import numpy as np
 from .. import kernels as _kernels
 from .._backend import threads
 from .._backend.repeated import contradicted, n_observations
+from ..prediction.calibration import log_densities
 from ..solve import class_labels
 from . import targets
 from .candidates import matern52
 from .state import init
 from .view import View
 
-# Fewer labels than this are averaged over.
+# Fewer labels than this, as `n_balanced` counts them, are averaged over.
 MOST = 50
+# Rows and inducing points of the evidence: all rows beside those of the most frequent class, and a part of these.
+_ROWS, _POINTS = 3000, 200
 # The grid: log factors of the lengthscales and of the route's variance, and shares of the prior mean. Then the standard
-# deviations of the prior of all three around zero.
+# deviations of the prior of lengthscales, share and variance around zero; the last is wide, as X may tell nothing.
 _FACTORS = np.log(2.0) * np.arange(-2, 3, 2)
-_SCALES = np.log(3.0) * np.arange(-5, 4, 2)
+_SCALES = np.log(3.0) * np.arange(-9, 4, 2)
 _SHARES = 0.0, 0.5, 1.0
-_DEVIATIONS = np.array([1.0, 2.0, 0.5])
+_DEVIATIONS = 1.0, 0.5, 9.0
+# Factors of the prior mean, of which one predicts the frequencies.
+_LEVELS = np.geomspace(0.25, 16.0, 400)
 
 
 class Share(NamedTuple):
@@ -44,33 +51,83 @@ class Share(NamedTuple):
 def suits(plan, table):
     """Whether labels are few, of several classes, and have nothing beside X."""
     is_open = plan.route.compares_labels and table.mean_function is None
-    if not is_open or table.n_rows >= MOST or len(np.unique(table.y)) < 2:
-        return False
+    return is_open and len(np.unique(table.y)) > 1 and n_balanced(table) < MOST
+
+
+def n_balanced(table):
+    """The number of labels of balanced classes with as many beside those of one class as there are here.
+
+    It is at most the number of labels.
+    """
     # A row may stand for many observations.
-    return n_observations(table.weight, contradicted(table.X, table.y)[0]).sum() < MOST
+    n_each = n_observations(table.weight, contradicted(table.X, table.y)[0])
+    counts = np.bincount(np.unique(table.y[0], return_inverse=True)[1], weights=n_each)
+    return (counts.sum() - counts.max()) * len(counts) / (len(counts) - 1)
 
 
 def plain(plan, table, random_state):
     """The plan with the plain kernel, a Matern 5/2 with lengthscales of sqrt(D) standard deviations, and averages."""
-    view = View(table)
+    view, variance = View(table), plan.route.variance
     kernel = view.to_sklearn(matern52, view.start(matern52, view.longest, 0.0, np.inf)[0].kernel)
-    kernel = targets.multiplied(kernel, plan.route.variance)
+    kernel = targets.multiplied(kernel, variance)
     log_kernel = jax.tree.map(np.log, _kernels.from_sklearn(kernel, table.X.shape[1]).value)
+    rows = _rows_of_evidence(table, random_state)
+    of_points = {"n_inducing": _POINTS, "inducing_init": "random"} if rows.n_rows > _POINTS else {"n_inducing": None}
 
     def moved(factor):
         longer = jax.tree.map(lambda each: np.exp(each + factor if np.ndim(each) else each), log_kernel)
-        return plan._replace(kernels=(_kernels.to_sklearn(kernel, longer),), n_inducing=None, n_mean_inducing=0)
+        return plan._replace(kernels=(_kernels.to_sklearn(kernel, longer),), n_mean_inducing=0, **of_points)
 
-    evidence = []
+    levels, evidence = _levels(plan, rows, variance * np.exp(_SCALES)), []
     for factor in _FACTORS:
-        state, constants = init(moved(factor), table, random_state)
-        with threads.single_threaded(len(table.X)):
-            evidence += class_labels.evidences(state.parameters, constants, table, _SHARES, _SCALES)
-    points = np.array(list(itertools.product(_FACTORS, _SHARES, _SCALES)))[:, [0, 2, 1]]
-    share = np.array(evidence) - 0.5 * ((points / _DEVIATIONS) ** 2).sum(1)
-    share = np.exp(share - share.max())
-    factor, log_scale, of_frequencies = share @ points / share.sum()
+        state, constants = init(moved(factor), rows, random_state)
+        with threads.single_threaded(len(constants.masks.Z)):
+            each = class_labels.evidences(state.parameters, constants, rows, np.outer(_SHARES, levels), _SCALES)
+        evidence.append(each)
+    factor, log_scale, share = _averages(np.array(evidence))
     (kernel,) = moved(factor).kernels
+    (level,) = _levels(plan, rows, [variance * np.exp(log_scale)])
     return plan._replace(
-        kernels=(targets.multiplied(kernel, float(np.exp(log_scale))),), averages=Share(float(of_frequencies))
+        kernels=(targets.multiplied(kernel, float(np.exp(log_scale))),), averages=Share(float(share * level))
     )
+
+
+def _averages(evidence):
+    """The averages of the log factors of lengthscales and variance, and of the share: from (factors, shares, scales).
+
+    What share predicts the frequencies of labels depends on how much the function varies: it is averaged beside the
+    averages of the others.
+    """
+    grid = np.meshgrid(_FACTORS, _SHARES, _SCALES, indexing="ij")
+    log_weight = evidence - 0.5 * sum((each / at) ** 2 for each, at in zip(grid, _DEVIATIONS, strict=True))
+    weight = np.exp(log_weight - log_weight.max())
+    factor, _, log_scale = (float((weight * each).sum() / weight.sum()) for each in grid)
+    beside = weight[np.argmin(np.abs(_FACTORS - factor)), :, np.argmin(np.abs(_SCALES - log_scale))]
+    return factor, log_scale, beside @ np.array(_SHARES) / beside.sum()
+
+
+def _rows_of_evidence(table, random_state):
+    """At most `_ROWS` rows: of the most frequent class a part, which has its weight."""
+    if table.n_rows <= _ROWS:
+        return table
+    _, label, counts = np.unique(table.y[0], return_inverse=True, return_counts=True)
+    is_frequent = label == np.argmax(counts)
+    frequent, others = np.flatnonzero(is_frequent), np.flatnonzero(~is_frequent)
+    part = random_state.choice(frequent, _ROWS - len(others), replace=False)
+    index = np.sort(np.concatenate([part, others]))
+    rows, times = table.rows(index), table.weight[frequent].sum() / table.weight[part].sum()
+    return rows._replace(weight=np.where(is_frequent[index], times * rows.weight, rows.weight))
+
+
+def _levels(plan, table, variances):
+    """Factors of the prior mean under which functions of these variances predict the frequencies of the classes."""
+    likelihood, (y, weight) = plan.likelihood, (table.y, table.weight)
+    mean = likelihood.latent_of_base_rates(y, weight, plan.n_classes)[:, None] * _LEVELS
+    share = likelihood.base_rates(y, weight, plan.n_classes)
+
+    def level(variance):
+        var = np.full(mean.shape, variance)
+        each = [log_densities(likelihood, mean, var, np.full((1, len(_LEVELS)), c)) for c in range(len(share))]
+        return _LEVELS[np.argmax(share @ np.array(each))]
+
+    return np.array([level(variance) for variance in variances])
