@@ -37,7 +37,7 @@ _ROWS, _POINTS = 3000, 200
 _FACTORS = np.log(2.0) * np.arange(-2, 3, 2)
 _SCALES = np.log(3.0) * np.arange(-9, 4, 2)
 _SHARES = 0.0, 0.5, 1.0
-_DEVIATIONS = 1.0, 0.5, 9.0
+_DEVIATIONS = 1.0, 0.5, 4.0
 # Factors of the prior mean, of which one predicts the frequencies.
 _LEVELS = np.geomspace(0.25, 16.0, 400)
 
