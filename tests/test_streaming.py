@@ -651,7 +651,6 @@ def test_one_outlier_or_a_constant_part_changes_no_units():
         assert_array_equal(model._y_scale.scale, scale.scale)
 
 
-@pytest.mark.slow
 def test_a_calibrated_deviation_and_a_file_go_on_in_other_units():
     """What multiplies the variance has no units."""
     rng = np.random.default_rng(0)

@@ -92,7 +92,9 @@ def _some(table, seed):
 
 def _joint_moments(model, table, device):
     """Means and variances (T, N) of the targets, covariances (T, N, N) of their means, and variances of their noise."""
-    cov = covariance(model.undispersed, table.X, device)
+    # A factor that varies with X multiplies both parts of the variance: beside its covariance no noise might be left.
+    model = model.undispersed
+    cov = covariance(model, table.X, device)
     # Of the latent functions the first ones are the means.
     mean, var = predict(model, table.X, "target_moments", device=device, offset=table.offset, known=table.known)
     noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE) / table.weight
