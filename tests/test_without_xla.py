@@ -73,3 +73,21 @@ def test_what_is_not_finite_is_left_to_the_caller(rng):
     twice = without_xla.Covariance(without_xla.terms_of(logs_of(KERNELS["rough"])), np.ones((4, 3)))
     twice.of_rows(np.zeros(4))
     assert np.all(np.isfinite(twice.pulled_back(np.ones(4), np.triu(np.ones((4, 4)), 1))))
+
+
+def test_nearly_equal_rows_do_not_spoil_the_gradient(rng):
+    """Their squared distance rounds to nothing, or to little more."""
+    X = np.repeat(3.0 + rng.normal(size=(10, 3)), 2, axis=0)
+    X[1::2, 2] += 1e-11
+    log_kernel = logs_of(1.0 * Matern([1.0, 1.0, 30.0], nu=0.5))
+    found, x = without_xla.Covariance(without_xla.terms_of(log_kernel), X), flat(log_kernel)
+    diagonal, rest = cotangents(rng, 20)
+    found.of_rows(x)
+    gradient = found.pulled_back(diagonal, rest)
+    for i in range(len(x)):
+        step = 1e-5 * (np.arange(len(x)) == i)
+        two = [
+            (rest * found.of_rows(x + sign * step)).sum() + diagonal.sum() * np.exp(x[0] + sign * step[0])
+            for sign in (1, -1)
+        ]
+        assert_allclose(gradient[i], (two[0] - two[1]) / 2e-5, rtol=1e-2, atol=2e-2)

@@ -78,15 +78,18 @@ def plain(plan, table, random_state):
         longer = jax.tree.map(lambda each: np.exp(each + factor if np.ndim(each) else each), log_kernel)
         return plan._replace(kernels=(_kernels.to_sklearn(kernel, longer),), n_mean_inducing=0, **of_points)
 
-    levels, evidence = _levels(plan, rows, variance * np.exp(_SCALES)), []
+    # The frequencies are those of all rows.
+    levels, evidence = _levels(plan, table, variance * np.exp(_SCALES)), []
+    prior_mean = plan.likelihood.latent_of_base_rates(table.y, table.weight, plan.n_classes)[:, None]
     for factor in _FACTORS:
         state, constants = init(moved(factor), rows, random_state)
+        constants = constants._replace(prior_mean=np.asarray(prior_mean, np.asarray(constants.prior_mean).dtype))
         with threads.single_threaded(len(constants.masks.Z)):
             each = class_labels.evidences(state.parameters, constants, rows, np.outer(_SHARES, levels), _SCALES)
         evidence.append(each)
     factor, log_scale, share = _averages(np.array(evidence))
     (kernel,) = moved(factor).kernels
-    (level,) = _levels(plan, rows, [variance * np.exp(log_scale)])
+    (level,) = _levels(plan, table, [variance * np.exp(log_scale)])
     return plan._replace(
         kernels=(targets.multiplied(kernel, float(np.exp(log_scale))),), averages=Share(float(share * level))
     )
@@ -99,7 +102,9 @@ def _averages(evidence):
     averages of the others.
     """
     grid = np.meshgrid(_FACTORS, _SHARES, _SCALES, indexing="ij")
-    log_weight = evidence - 0.5 * sum((each / at) ** 2 for each, at in zip(grid, _DEVIATIONS, strict=True))
+    log_weight = np.where(np.isfinite(evidence), evidence, -np.inf) - 0.5 * sum(
+        (each / at) ** 2 for each, at in zip(grid, _DEVIATIONS, strict=True)
+    )
     weight = np.exp(log_weight - log_weight.max())
     factor, _, log_scale = (float((weight * each).sum() / weight.sum()) for each in grid)
     beside = weight[np.argmin(np.abs(_FACTORS - factor)), :, np.argmin(np.abs(_SCALES - log_scale))]

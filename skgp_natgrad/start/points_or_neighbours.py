@@ -114,7 +114,9 @@ def found(optimum, parameters, constants, table, plan):
 def on_points(optimum, parameters, constants, table, random_state):
     """An `Optimum` with neighbours, with q on some points for all else; noise and scale are kept."""
     found = closed_form.solve(parameters, constants, table, random_state, searches=False, sums=optimum.sums)
-    return optimum._replace(q=found.q, parameters=found.parameters, elbo=found.elbo, factors=found.factors)
+    return optimum._replace(
+        q=found.q, parameters=found.parameters, elbo=found.elbo, factors=found.factors, posterior=found.posterior
+    )
 
 
 def joined(neighbours: Neighbours, result: Result, table: AnyTable) -> Neighbours:

@@ -20,8 +20,6 @@ from ..kernels import algebra, stationary
 
 # Most rows: of 400 they take half of XLA's time, of 1000 the same, and XLA holds fewer arrays.
 MOST_ROWS = 1024
-# Two different rows have no smaller scaled distance.
-_SMALLEST = 1e-150
 
 
 class Term(NamedTuple):
@@ -103,6 +101,8 @@ class _Stationary:
     def move(self, logs):
         self._size, x = len(logs), self._X * np.exp(-logs)
         self._x, squares, one = x, (x * x).sum(1), self._one
+        # Squared distances below this are rounding.
+        self._rounding = 8.0 * np.finfo(float).eps * squares.max(initial=0.0)
         left, right = np.column_stack([-2.0 * x, squares, one]), np.column_stack([x, one, squares])
         square = np.matmul(left, right.T, out=self._space)
         self._set(np.maximum(square, 0.0, out=square))
@@ -121,7 +121,8 @@ class _Matern12(_Stationary):
     def _set(self, square):
         r = np.sqrt(square, out=square)
         self._decay(r)
-        np.maximum(r, _SMALLEST, out=r)
+        # Nearly equal rows have a slope that nothing is left of in the lengthscales.
+        r[r <= self._rounding**0.5] = np.inf
         np.multiply(np.divide(self.value, r, out=self._in_square), -0.5, out=self._in_square)
 
 
