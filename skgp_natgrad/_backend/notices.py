@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import sysconfig
+import threading
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = re.compile(rf"{re.escape(sysconfig.get_path('stdlib'))}|.*[/\\](site|dist)-packages[/\\]")
 # Where warnings of each kind were shown, the last place last; and how many are remembered.
 _shown: dict[tuple, None] = {}
-_MOST = 1000
+_MOST, _lock = 1000, threading.Lock()
 
 
 class Notice(NamedTuple):
@@ -45,10 +46,11 @@ class Notice(NamedTuple):
         text = f"{self.kind}\n{self.details}"
         place = self.kind, self.category, file, line, _cell()
         is_repeated = place in _shown and _is_shown_once(text, self.category, name, line)
-        _shown.pop(place, None)
-        _shown[place] = None
-        while len(_shown) > _MOST:
-            _shown.pop(next(iter(_shown)), None)
+        with _lock:
+            _shown.pop(place, None)
+            _shown[place] = None
+            while len(_shown) > _MOST:
+                _shown.pop(next(iter(_shown)), None)
         if not is_repeated:
             warnings.warn_explicit(text, self.category, file, line, name)
 

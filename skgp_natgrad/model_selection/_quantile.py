@@ -70,6 +70,8 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         known |= {} if sample_weight is None else {"sample_weight": sample_weight}
         self.regressor_ = clone(self.regressor).fit(X, y, **known)
         for name in ("n_features_in_", "feature_names_in_"):
+            # Those of an earlier fit do not stay.
+            vars(self).pop(name, None)
             if hasattr(self.regressor_, name):
                 setattr(self, name, getattr(self.regressor_, name))
         return self
