@@ -35,7 +35,7 @@ _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 15
 _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
 # kernel must be worse than the best to be excluded by few judges.
-_CLEARLY = 2.0
+CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
 # few for smooth functions; and those of them that are close with all judges: by five hundred, protein's best two
 # kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on pol the one at the
@@ -212,7 +212,7 @@ def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
         return start
     n_neighbours = _NEIGHBOURS_OF_JUDGES if of_labels else _OF_FINALISTS
     before, after = (verdict_by_neighbours(table, each, judges, n_neighbours) for each in (start, found))
-    is_better = after[0].are_larger_than(before[0], _CLEARLY) and np.all(after[1] <= _WORSE * before[1])
+    is_better = after[0].are_larger_than(before[0], CLEARLY) and np.all(after[1] <= _WORSE * before[1])
     return found if is_better else start
 
 
@@ -251,7 +251,7 @@ def _best_of_close(finalists, judges):
         return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
 
     best, *others = compared(finalists, _some(judges))
-    close = [each for each in others if not best.densities.are_larger_than(each.densities, _CLEARLY)]
+    close = [each for each in others if not best.densities.are_larger_than(each.densities, CLEARLY)]
     return compared([best, *close], judges) if close else [best, *others]
 
 
@@ -270,7 +270,7 @@ def _with_untrained(kept, untrained):
 
     Where nearly all labels are predicted, those that train say little.
     """
-    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, _CLEARLY) else kept
+    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, CLEARLY) else kept
 
 
 def _trained(view, candidate, judges, n_iterations):

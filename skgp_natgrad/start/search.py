@@ -49,8 +49,6 @@ _LEAST_GAIN = 0.02
 _SMOOTH = 1.0
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
-# Standard errors by which a kernel must predict worse than the best in order not to go on to more rows.
-_CLEARLY = 2.0
 # Rows of a large table, and neighbours of each, by which directions are compared with columns.
 _JUDGES, _NEIGHBOURS = 400, 200
 # Functions that take a `View` and return further kernels that its targets suggest.
@@ -201,9 +199,10 @@ def _at_more_rows(ranked, samples, n_iterations, of_labels):
     raced_ones = threads.for_each(lambda pair: raced(*pair, samples[0], iterations_of(pair[1])), ranked)
     views = [view for view, _ in ranked]
     first, *others = sorted(zip(views, *zip(*raced_ones, strict=True), strict=True), key=lambda each: -each[2].mean)
-    close = [first, *(each for each in others if not first[2].are_larger_than(each[2], _CLEARLY))]
     if of_labels:
         close = [(view, *pair) for view, pair in zip(views, raced_ones, strict=True)]
+    else:
+        close = [first, *(each for each in others if not first[2].are_larger_than(each[2], dense.CLEARLY))]
     pairs = [(view, each, samples[0]) for view, each, _ in close]
     pairs += [(views[0], raced_ones[0][0], sample) for sample in samples[1:]]
     found = threads.for_each(lambda each: refined(*each, iterations_of(each[1])), pairs)

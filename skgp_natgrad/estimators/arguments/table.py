@@ -275,7 +275,7 @@ class Training:
         Number of iterations in each of the two averages.
     warm_start : bool, default=False
         Continue from the previous fit's solution, in its scaling of X and y. A fit in
-        one step starts its search at the hyperparameters of the previous one, and is
+        one step starts its search at the hyperparameters of the previous one, keeps the scaling of X, and is
         otherwise a new one; a default kernel keeps its form.
         Hyperparameters that are fixed, or whose initial values have changed since
         the previous fit, start at these values; the others continue from their
