@@ -1,6 +1,7 @@
 """Levels that the fit has not seen: coverage of new groups, and the error on known ones, with nothing set.
 
     python examples/benchmarks/levels.py --draws 10
+    python examples/benchmarks/levels.py --draws 10 --cases "20 groups" "labels"
 
 y is a wave in x, an effect of the row's group, and noise .3. Contenders are ours and, on known groups, ridge regression
 on one-hot columns with the wave among them. A line shows the means over the draws: the share of rows of new groups
@@ -27,7 +28,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 CASES = [(8, 10, 1.0)]
 CASES += [(groups, rows, sd) for groups, rows in ((20, 10), (80, 8), (200, 8)) for sd in (0.5, 1.0, 2.0)]
 # The same of labels.
-LABELS = [(20, 10, 2.0), (80, 8, 2.0)]
+LABELS = [(20, 10, 0.5), (20, 10, 1.0), (20, 10, 2.0), (80, 8, 2.0)]
 _NEW, _NOISE = 20, 0.3
 _SHOWN = "covered", "std", "error", "ridge", "loss", "constant", "seconds"
 
@@ -103,9 +104,11 @@ def _name(n_groups, n_rows, sd):
 def main(argv=None):
     p = parser(__doc__, "levels.jsonl")
     p.add_argument("--draws", type=int, default=10)
+    p.add_argument("--cases", nargs="+", metavar="START", default=[""], help="how their names start; default: all")
     args = p.parse_args(argv)
     cases = {_name(*case): (run, *case) for case in CASES}
     cases |= {f"labels of {_name(*case)}": (run_of_labels, *case) for case in LABELS}
+    cases = {name: case for name, case in cases.items() if any(name.startswith(part) for part in args.cases)}
     done = {key_of(record) for record in records_of(args.output)}
     for name, (run_one, *case) in [] if args.only_print else cases.items():
         for seed in range(args.draws):
