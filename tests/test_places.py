@@ -311,6 +311,14 @@ def test_few_places_say_nothing_of_an_effect(rng):
     assert not nugget.in_sklearn(model.kernel_)
 
 
+def test_a_fit_with_nothing_set_covers_new_places(rng):
+    X, y, _, draw = rows_of_places(rng, 60, 3, 1, 3.0)
+    model = NGDSVGPRegressor(random_state=0).fit(X, y)
+    assert nugget.in_sklearn(model.kernel_)
+    # A plain kernel without the effect covers a third.
+    assert covered(model, *new_rows(rng, 400, 1, 3.0, draw)) > 0.7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [1, 3])
 @pytest.mark.parametrize(("n_places", "n_each"), [(60, 2), (100, 3), (60, 10)])

@@ -72,7 +72,6 @@ def test_of_a_large_table_rows_outside_judge(rng):
     assert not np.isin(only.rows.X[:, 0], only.others.X[:, 0]).any()
 
 
-@pytest.mark.slow
 def test_parts_without_a_target_judge_nothing(rng):
     table, shuffled = _shuffled(rng.normal(size=(50, 2)), n_targets=2)
     y = table.y.copy()
@@ -93,7 +92,6 @@ def test_copies_are_in_one_part_where_rows_are_not_merged(rng):
         assert not np.isin(part.rows.X[:, 0], part.others.X[:, 0]).any()
 
 
-@pytest.mark.slow
 def test_a_target_judges_only_where_it_is_on_both_sides(rng):
     y = np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, 3.0]])
     table, shuffled = _shuffled(rng.normal(size=(3, 2)), n_targets=2)

@@ -96,7 +96,8 @@ def test_equal_rows_stay_equal(rng):
 def split_of(rng, X, y, n_rows):
     table = svgp.Table(X, np.atleast_2d(y), np.ones(len(X)))
     view = View(table)
-    parts = [Split(view.table.rows(np.arange(n_rows)), view.table.rows(np.arange(n_rows, len(X))))]
+    outside = np.arange(n_rows, len(X))
+    parts = [Split(view.table.rows(np.arange(n_rows)), view.table.rows(outside), outside)]
     return view, parts, search._smooth_one(view, parts, np.inf, search._Effort((np.inf,), 15, 15))
 
 

@@ -36,6 +36,8 @@ from .minimum import minimised
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
 # The least noise variance.
 _SMALLEST = 1e-300
+# No rows.
+_OF_NOTHING = Densities(*np.zeros((3, 0)))
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -315,8 +317,8 @@ def _log_densities(error, variance, weight):
 
 
 def _joined(densities):
-    """Those of several targets as one."""
-    return Densities(*map(np.concatenate, zip(*densities, strict=True)))
+    """Those of several targets as one; there may be none."""
+    return Densities(*map(np.concatenate, zip(_OF_NOTHING, *densities, strict=True)))
 
 
 def held_out_densities(hyperparameters, rows, others):

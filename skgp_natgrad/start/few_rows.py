@@ -31,6 +31,7 @@ from ..kernels.base import Kernel
 from ..likelihoods import Gaussian
 from ..prediction.dispersion import Dispersion
 from ..prediction.posterior import Posterior
+from ..solve.held_out_labels import Densities
 from . import covariances, targets
 from .candidates import matern52
 from .plan import Plan
@@ -44,18 +45,16 @@ MOST, FEWEST_OF_KERNELS = 100, 20
 _FACTORS = np.log(2.0) * np.arange(-3, 4)
 _RATIOS = np.log(10.0) * np.linspace(-9.0, 2.0, 23)
 _RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(3.0), 3.0, 1.0
-# Nats a row by which a kernel that was searched for must predict better than the plain one.
-_WORTH_A_SEARCH = 0.05
 # Fewest degrees of freedom of the errors; with fewer rows the quantile of this level is kept right by a factor.
 _FEWEST_DF, _LEVEL = 3.0, 0.95
 _TINY = np.finfo(float).tiny
 
 
 class Plain(NamedTuple):
-    """A plan with the plain kernel, and the mean log density of rows, each predicted from all others."""
+    """A plan with the plain kernel, and the `Densities` of rows, each predicted from all others."""
 
     plan: Plan
-    density: float
+    densities: Densities
 
 
 class Open(NamedTuple):
@@ -78,15 +77,15 @@ class Averaged(NamedTuple):
         The variance of predictions averaged over the grid, as a multiple of their variance under the average kernel.
     df : float
         Degrees of freedom of the errors.
-    density : float
-        Mean log density of rows, each predicted from all others.
+    densities : Densities
+        Of rows, each predicted from all others.
     """
 
     log_kernel: Kernel
     noise: float
     inflation: np.ndarray
     df: float
-    density: float
+    densities: Densities
 
 
 def suits(plan, table):
@@ -143,22 +142,23 @@ def plain(plan, table):
 
 
 def better(plan, plain, found, table):
-    """The plan with averages around the kernel that a search found, if that predicts better than the plain one.
+    """The plan with averages around the kernel that a search found, if that predicts better by a standard error.
 
     Parameters
     ----------
     plan : Plan
     plain : Plain
     found : refinement.Found
-        Its density is that of left-out rows, on the scale of `targets.regressed`.
+        Its densities are those of held-out rows, on the scale of `targets.regressed`.
     table : Table
 
     Returns
     -------
     plan : Plan or None
     """
-    density = found.density - float(np.log(targets.scale_of(targets.without_offset(table, plan.likelihood))).mean())
-    if not density > plain.density + _WORTH_A_SEARCH:
+    scale = float(np.log(targets.scale_of(targets.without_offset(table, plan.likelihood))).mean())
+    held_out = plain.densities._replace(each=found.held_out.each - scale)
+    if not held_out.are_larger_than(plain.densities):
         return None
     return _with_averages(plan, targets.started(plan, found, table).kernels[0], table).plan
 
@@ -169,7 +169,7 @@ def _with_averages(plan, kernel, table):
     kernel = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.log_kernel))
     likelihood = targets.with_noise(plan.likelihood, found.noise)
     plan = plan._replace(kernels=(kernel,), likelihood=likelihood, averages=Open(found.inflation, found.df))
-    return Plain(plan, found.density)
+    return Plain(plan, found.densities)
 
 
 def averaged(log_kernel, table):
@@ -263,8 +263,8 @@ def _over(factors, moved, ratios, scale_of, table):
     inflation = np.where(varies, wider**2 * (total / (scale * best.unit_variance)).mean(-1), 1.0)
     kernel = multiplied(moved(factor), np.log(scale / variance))
     each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
-    density = float(np.average(special.logsumexp(each, (0, 1), share[..., None]).mean(0), weights=weight))
-    return Averaged(kernel, scale * np.exp(ratio), inflation, used, density)
+    densities = Densities(special.logsumexp(each, (0, 1), share[..., None]).mean(0), weight, np.ones(len(weight)))
+    return Averaged(kernel, scale * np.exp(ratio), inflation, used, densities)
 
 
 def dispersion(plan, X):

@@ -53,8 +53,7 @@ def minimised(loss, x0, low, high, max_iter, at_start=None, spread=None):
     bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
     how = {"method": "L-BFGS-B", "bounds": bounds, "options": options}
     found = optimize.minimize(turning_back(scaled), x0[free] / unit, jac=True, **how)
-    # Each column of the inverse Hessian by a product with a unit vector.
-    own = [each @ found.hess_inv.matvec(each) for each in np.eye(len(unit))]
+    own = np.diag(found.hess_inv.todense())
     known = np.zeros_like(x0)
     known[free] = unit * np.sqrt(scale * np.maximum(own, np.finfo(float).tiny))
     return Minimum(all_of(found.x), float(found.fun) / scale, known)

@@ -21,12 +21,16 @@ _ITERATIONS, _TIE = 20, 1.0
 
 
 class Candidate(NamedTuple):
-    """A kernel, the deviation that ties its lengthscales, its `Best` for each split, and the density of other rows."""
+    """A kernel, the deviation that ties its lengthscales, its `Best` for each split, and the density of other rows.
+
+    ``held_out`` are the `Densities` of the rows that splits have held out, in the order of the table, if each has one.
+    """
 
     make: object
     tie: float
     best: tuple
     density: float
+    held_out: Densities | None = None
 
 
 class Ahead(NamedTuple):
@@ -66,6 +70,8 @@ class Found(NamedTuple):
         Whether rows of rare labels had a larger share in the fit of the hyperparameters than in the table.
     by_neighbours : Densities, optional
         Of some targets, predicted from their neighbours.
+    held_out : Densities, optional
+        See `Candidate`.
     ahead : Ahead, optional
         Of the other kernels, where these have been left behind.
     """
@@ -75,7 +81,16 @@ class Found(NamedTuple):
     density: float
     evenly: bool = False
     by_neighbours: Densities | None = None
+    held_out: Densities | None = None
     ahead: Ahead | None = None
+
+
+def on_other_splits(view, make, tie, first, parts, n_iterations):
+    """The maximum of the first split of the rows, and those of the other splits, to which searches go on from there."""
+    _, bounds, prior = view.start(make, view.longest, first.hyperparameters.noise, tie)
+    at, spread, n_iterations = first.hyperparameters, first.spread, n_iterations // 2
+    others = [evidence.maximise(at, bounds, part.rows, n_iterations, prior, spread) for part in parts[1:]]
+    return [first, *others]
 
 
 def raced(view, candidate, rows, n_iterations):
@@ -102,11 +117,11 @@ def raced(view, candidate, rows, n_iterations):
 
 def refined(view, candidate, rows, n_iterations):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
-    make, tie, (best, *_), density = candidate
+    make, tie, (best, *_), density, held_out = candidate
     _, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
     found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), n_iterations, prior, best.spread)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
-    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density)
+    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, held_out=held_out)
 
 
 def verdict_by_neighbours(table, hyperparameters, judges, n_neighbours):

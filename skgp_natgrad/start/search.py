@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .._backend import threads
+from ..solve.held_out_labels import Densities
 from . import dense, evidence, few_points, neighbours, turned
 from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, iterations, matern52, seasonal
-from .refinement import Ahead, Candidate, raced, refined, verdict_by_neighbours
+from .refinement import Ahead, Candidate, on_other_splits, raced, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
-from .splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
+from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
 from .targets import standardised
 from .view import FEW_COLUMNS, NOISE_BOUNDS
 from .wide import WideView, viewed
@@ -336,7 +337,8 @@ def _with_units(tables, in_common_unit):
 
 def _smooth_one(view, parts, tie, effort):
     """The best Matern 5/2 for each split of the rows, as a candidate."""
-    return _judged(matern52, tie, [_smooth_of(view, rows, tie, effort) for rows, _ in parts], parts)
+    first = _smooth_of(view, parts[0].rows, tie, effort)
+    return _judged(matern52, tie, on_other_splits(view, matern52, tie, first, parts, effort.iterations), parts)
 
 
 def _smooth_of(view, rows, tie, effort):
@@ -364,23 +366,22 @@ def _smooth_of(view, rows, tie, effort):
 
 def _like(view, parts, make, first, n_iterations):
     """The candidate of another kernel, started at the lengthscales of a Matern 5/2."""
-    found = [_fitted(view, make, *pair, first.tie, n_iterations) for pair in zip(parts, first.best, strict=True)]
-    return _judged(make, first.tie, found, parts)
-
-
-def _fitted(view, make, split, best, tie, n_iterations):
-    length_scale, noise = view.length_scale(best.hyperparameters.kernel), best.hyperparameters.noise
-    start, bounds, prior = view.start(make, length_scale, noise, tie)
-    return evidence.maximise(start, bounds, split.rows, n_iterations, prior)
+    best = first.best[0].hyperparameters
+    start, bounds, prior = view.start(make, view.length_scale(best.kernel), best.noise, first.tie)
+    found = evidence.maximise(start, bounds, parts[0].rows, n_iterations, prior)
+    return _judged(make, first.tie, on_other_splits(view, make, first.tie, found, parts, n_iterations), parts)
 
 
 def _judged(make, tie, best, parts):
-    """The candidate, with the mean log density of the held-out rows of all splits."""
+    """The candidate, with the log densities of the held-out rows of all splits."""
     pairs = zip(best, parts, strict=True)
-    densities = [evidence.held_out_density(each.hyperparameters, part.rows, part.others) for each, part in pairs]
+    found = [evidence.held_out_densities(each.hyperparameters, part.rows, part.others) for each, part in pairs]
     weights = np.array([part.weight for part in parts])
-    density = float(np.average(densities, weights=weights)) if weights.sum() > 0.0 else -np.inf
-    return Candidate(make, tie, tuple(best), density)
+    density = float(np.average([each.mean for each in found], weights=weights)) if weights.sum() > 0.0 else -np.inf
+    # With missing targets a row has a density for each.
+    has_one = not any(part.others.per_target for part in parts)
+    held_out = Densities(*(in_order(each, parts) for each in zip(*found, strict=True))) if has_one else None
+    return Candidate(make, tie, tuple(best), density, held_out)
 
 
 def _compared(view, candidate, few):

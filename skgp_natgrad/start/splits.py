@@ -19,10 +19,18 @@ _FOLDS, _FOLDS_OF_FEW, _FEW = 3, 5, 150
 
 
 class Split(NamedTuple):
-    """Rows whose evidence is maximised, one for each X, and the held-out rows that judge the result."""
+    """Rows whose evidence is maximised, one for each X, and the held-out rows that judge the result.
+
+    Attributes
+    ----------
+    rows, others : Table
+    index : ndarray of int
+        Positions of ``others`` in the table.
+    """
 
     rows: object
     others: object
+    index: np.ndarray
 
     @property
     def weight(self):
@@ -124,12 +132,18 @@ def splits(table, shuffled, n_groups):
     splits : list of Split
     """
     if not shuffled.is_small(n_groups):
-        return [Split(shuffled.merged(table, n_groups), table.rows(shuffled.outside(n_groups)))]
+        outside = shuffled.outside(n_groups)
+        return [Split(shuffled.merged(table, n_groups), table.rows(outside), outside)]
     parts = [[np.sort(shuffled.order[each]) for each in (~part, part)] for part in shuffled.folds(table.X)]
-    found = [Split(merged(table.rows(rest)), table.rows(part)) for rest, part in parts if len(rest)]
+    found = [Split(merged(table.rows(rest)), table.rows(part), part) for rest, part in parts if len(rest)]
     found = [split for split in found if split.weight > 0.0]
     # With a single X there is nothing to hold out.
-    return found or [Split(shuffled.merged(table, n_groups), table)]
+    return found or [Split(shuffled.merged(table, n_groups), table, np.arange(table.n_rows))]
+
+
+def in_order(values, parts):
+    """Values of the held-out rows of each split, in the order of the table."""
+    return np.concatenate(values)[np.argsort(np.concatenate([part.index for part in parts]))]
 
 
 # Rows of equal X are merged into one for the evidence.

@@ -143,11 +143,11 @@ def _turned(base, base_parts, view, parts, candidate, n_iterations):
     if outer is None or not _beside_diagonal(outer) > _OFF_DIAGONAL:
         return None
     turned = TurnedView(base, outer)
-    parts = [Split(turned.turn(part.rows), turned.turn(part.others)) for part in base_parts]
+    parts = [Split(turned.turn(part.rows), turned.turn(part.others), part.index) for part in base_parts]
     kernel = _along(at.kernel, view or base, turned)
     _, bounds, prior = turned.start(matern52, turned.longest, at.noise, np.inf)
     best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, n_iterations, prior)
-    density = evidence.held_out_density(best.hyperparameters, *parts[0])
+    density = evidence.held_out_density(best.hyperparameters, parts[0].rows, parts[0].others)
     return turned, parts, Candidate(matern52, np.inf, (best,), density)
 
 
