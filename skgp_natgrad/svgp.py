@@ -301,9 +301,9 @@ def _in_one_step(state, constants, table, plan, random_state, before=None):
     bounds = optimum.elbo + float(constants.log_prior(optimum.parameters))
     found = of_training(_solved(state, optimum, bounds), constants)
     found = found._replace(previous=found.previous._replace(factors=optimum.factors))
-    few, dispersed = plan.averages is not None, None
+    few, dispersed, of_errors = plan.averages is not None, None, (optimum.left_out, plan.kernels, judges)
     if plan.route.disperses(plan, table):
-        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(optimum.left_out, judges)
+        dispersed = few_rows.dispersion(plan, table.sample.X) if few else dispersion.fit(*of_errors)
     if optimum.means is not None:
         parameters, constants = with_means(optimum.means, optimum.parameters, found.constants)
         found = found._replace(state=found.state._replace(parameters=parameters), constants=constants)

@@ -648,6 +648,27 @@ def test_forecasts_of_a_random_walk_and_a_season_grow_as_wide_as_the_walk():
     assert 0.65 < np.sqrt(np.prod(ratios)) < 1.5
 
 
+@pytest.mark.slow
+def test_forecasts_of_what_grows_by_a_rate_are_good_and_as_sure_as_they_say():
+    """Level, season and noise all grow fourfold; the form that knows it regresses the logarithm."""
+    found, n = [], 240
+    for seed in range(4):
+        rng, t = np.random.default_rng(seed), np.arange(264.0)
+        f = 10.0 * np.exp(0.006 * t + 0.25 * np.sin(2.0 * np.pi * t / 12.0 + rng.uniform(0.0, 6.0)))
+        y = f * np.exp(0.08 * rng.normal(size=264))
+        wave = 2.0 * np.pi * t / 12.0
+        form = np.column_stack([np.ones(264), t, np.sin(wave), np.cos(wave)])
+        known = np.exp(form @ np.linalg.lstsq(form[:n], np.log(y[:n]), rcond=None)[0])
+        reg = NGDSVGPRegressor(random_state=seed).fit(t[:n, None], y[:n])
+        lower, upper = reg.predict_interval(t[n:, None], coverage=0.9)
+        errors = [np.sum((y[n:] - each) ** 2) for each in (reg.predict(t[n:, None]), known[n:])]
+        found.append((np.mean((lower <= y[n:]) & (y[n:] <= upper)), *errors))
+    inside, own, known = np.mean(found, axis=0)
+    # With noise that does not grow beyond the rows, and season and trend in proportion to a line: .81 and 1.33.
+    assert 0.84 <= inside <= 0.97
+    assert own < 1.3**2 * known
+
+
 def test_kernels_of_seasons_have_one_or_all_of_them_and_may_be_rough_or_grow():
     t = np.arange(400.0)
     y = np.sin(2.0 * np.pi * t / 50.0) + np.sin(2.0 * np.pi * t / 7.0)

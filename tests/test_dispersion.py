@@ -8,11 +8,12 @@ import skops.io
 from scipy import stats
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, metrics, svgp, trusted_types
 from skgp_natgrad._backend.device import computation
 from skgp_natgrad.estimators.fitted.attributes import _of_dispersion
+from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
 from skgp_natgrad.prediction.left_out import LeftOut
@@ -238,14 +239,24 @@ def left_out_of(rng, log_deviation, n=1500, df=np.inf, n_targets=1, variance=1.0
     return LeftOut(X, error, 0.3 * variance * ones, 0.7 * variance * ones, ones, ones, np.zeros(n_targets))
 
 
-def dispersion_of(left_out):
+def dispersion_of(left_out, kernel=None):
     with computation("auto"):
-        return dispersion.fit(left_out, np.random.RandomState(0))
+        return dispersion.fit(left_out, (kernel or RBF(),), np.random.RandomState(0))
 
 
 def log_factors(found, X):
     kernel, posterior = found[:2]
     return posterior.alpha @ kernel(posterior.Z, X) + posterior.prior_mean
+
+
+def test_errors_that_grow_go_on_growing_beyond_the_rows_beside_a_season(rng):
+    """Where a function without one returns to its mean, so does the logarithm of its errors."""
+    errors = left_out_of(rng, lambda X: 0.7 * X[:, 0])
+    last, beyond = np.array([[1.5, 0.0]]), np.array([[6.0, 0.0]])
+    for kernel, grows in ((RBF(), False), (RBF() + Columns(ExpSineSquared(), 0), True)):
+        found = dispersion_of(errors, kernel)
+        rise = log_factors(found, beyond) - log_factors(found, last)
+        assert rise == pytest.approx(2.0 * 0.7 * 4.5, rel=0.2) if grows else rise < 2.0
 
 
 @pytest.mark.parametrize("noise", [0.7, 1e-6])

@@ -91,6 +91,10 @@ def _linear(share):
     return ConstantKernel(share, _BOUNDS) * DotProduct(1.0, (1e-3, 1e3))
 
 
+def _quadratic():
+    return DotProduct(1.0, (1e-3, 1e3)) ** 2
+
+
 def random_walk(length_scale, bounds):
     """Matern 1/2 with lengthscales of at least a standard deviation of their columns, plus a linear function.
 
@@ -98,6 +102,11 @@ def random_walk(length_scale, bounds):
     and say so too surely.
     """
     return matern12(length_scale, (np.maximum(bounds[0], 1.0), bounds[1])) + _linear(_SECOND)
+
+
+def matern52_and_quadratic(length_scale, bounds):
+    """Matern 5/2 plus a quadratic function of the columns."""
+    return matern52(length_scale, bounds) + ConstantKernel(_SECOND, _BOUNDS) * _quadratic()
 
 
 def rough_trend(length_scale, bounds):
@@ -128,7 +137,8 @@ class WithSeason(NamedTuple):
     trend : callable
         Makes the kernel of the rest.
     grows : bool
-        Whether the seasons change in proportion to a linear function of the column.
+        Whether the seasons change in proportion to a quadratic function of the column, which may be nearly linear or
+        nearly exponential.
     """
 
     periods: tuple
@@ -142,7 +152,7 @@ class WithSeason(NamedTuple):
 
     def _season(self, period):
         kernel = ExpSineSquared(1.0, period, _LENGTHS, tuple(period * np.asarray(_WITHIN)))
-        kernel = kernel * DotProduct(1.0, (1e-3, 1e3)) if self.grows else kernel
+        kernel = kernel * _quadratic() if self.grows else kernel
         return ConstantKernel(1.0, _BOUNDS) * (kernel if self.n_columns == 1 else Columns(kernel, self.column))
 
     def given(self, order):
@@ -153,6 +163,15 @@ class WithSeason(NamedTuple):
 def iterations(make, usual):
     """The iterations of L-BFGS for a kernel at the evidence of many rows; ``usual`` for one without a season."""
     return _ITERATIONS_OF_SEASONS if isinstance(make, WithSeason) else usual
+
+
+def of_log_errors(kernels):
+    """The kernel of the logarithms of squared errors, for a function with these kernels of scikit-learn.
+
+    Functions with seasons are continued beyond their rows, and there errors that grow go on growing.
+    """
+    parts = [part for kernel in kernels for part in (kernel, *kernel.get_params().values())]
+    return random_walk if any(isinstance(part, ExpSineSquared) for part in parts) else matern12
 
 
 def form(make):
@@ -175,7 +194,7 @@ def seasonal(view):
             made = [
                 *made,
                 *(one._replace(trend=trend) for trend in (random_walk, rough_trend)),
-                one._replace(grows=True),
+                one._replace(trend=matern52_and_quadratic, grows=True),
             ]
         found += made
     return found

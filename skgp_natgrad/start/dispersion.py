@@ -31,7 +31,7 @@ from ..training.loop import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
 from . import noise_mixture, sizes
-from .candidates import matern12
+from .candidates import of_log_errors
 from .plan import Plan
 from .refinement import fitted_kernel
 from .scale import fit_targets
@@ -97,15 +97,17 @@ def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_
             lambda X: predict(undispersed, X, device=plan.device),
             *(parameters, constants, table, random_state, sizes.n_left_out(n_points)),
         )
-        return model._replace(dispersion=fit(rows, random_state))
+        return model._replace(dispersion=fit(rows, plan.kernels, random_state))
 
 
-def fit(left_out, random_state):
+def fit(left_out, kernels, random_state):
     """The `Dispersion` of these errors; None if they show none.
 
     Parameters
     ----------
     left_out : LeftOut
+    kernels : sequence of sklearn.gaussian_process.kernels.Kernel
+        Those of the model.
     random_state : numpy.random.RandomState
 
     Returns
@@ -124,7 +126,8 @@ def fit(left_out, random_state):
     weight = np.where(seen[told], left_out.weight[told], 0.0).max(0)[some]
     # In a fit by several processes all have the same rows here, and each computes the same.
     with placement.using(placement.ONE_DEVICE):
-        process = _Process.of(Table(left_out.X[some], logarithms[told][:, some], weight), random_state)
+        rows = Table(left_out.X[some], logarithms[told][:, some], weight)
+        process = _Process.of(rows, of_log_errors(kernels), random_state)
     predicted = np.full((len(told), len(some)), np.nan)
     predicted[:, some] = process.predicted
     if left_out.leverage is not None and process.leverage is not None:
@@ -201,12 +204,12 @@ class _Process:
         self.kernel, self.posterior, self.predicted, self.leverage = kernel, posterior, predicted, leverage
 
     @classmethod
-    def of(cls, table, random_state):
-        """The process of a table of logarithms."""
+    def of(cls, table, make, random_state):
+        """The process of a table of logarithms, with a kernel of `candidates`."""
         scale = fit_targets(table.y.T, table.weight, active=True)
         table = table._replace(y=scale.forward(table.y.T).T)
         with threads.single_threaded(0):
-            found = fitted_kernel(matern12, table, random_state, _EVIDENCE_ROWS, _NOISE)
+            found = fitted_kernel(make, table, random_state, _EVIDENCE_ROWS, _NOISE)
         plan = Plan(
             kernels=(found.kernel,),
             # `fitted` keeps it within its bounds: the root of a power of ten may round to less.
