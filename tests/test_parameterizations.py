@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import linalg
+from scipy import linalg, special
+from sklearn.gaussian_process.kernels import RBF
 
+from skgp_natgrad import NGDSVGPClassifier
 from skgp_natgrad._backend.linalg import symmetric_exp, symmetric_log
 from skgp_natgrad.variational import gaussian, natural_gradient
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
@@ -190,3 +192,16 @@ def test_a_step_too_far_is_shortened(name, rng):
     if moved.n_halvings:
         too_far = candidate(2.0 * float(moved.gamma), name)
         assert not np.all(np.linalg.eigvalsh(np.nan_to_num(too_far.precision)) > 0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits_by_all_end_at_the_same_probabilities(rng):
+    X = rng.normal(size=(200, 2))
+    y = rng.uniform(size=200) < special.expit(3.0 * np.sin(2.0 * X[:, 0]) + X[:, 1])
+    found = []
+    for name in NAMES:
+        options = {"solver": "ngd", "max_iter": 3000, "tol": 0.0, "batch_size": 200, "calibrate": False}
+        model = NGDSVGPClassifier(1.0 * RBF([1.0, 1.0]), parameterization=name, n_inducing=20, **options)
+        found.append(model.set_params(random_state=0).fit(X, y).predict_proba(X)[:, 1])
+    assert np.ptp(found, axis=0).max() < 5e-3
