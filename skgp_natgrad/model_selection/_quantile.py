@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.metrics import d2_pinball_score
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike, Floats
@@ -59,7 +62,7 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row.
         **known : dict
-            Other arguments of the regressor's ``fit``.
+            Other arguments of the regressor's ``fit``; with scikit-learn's metadata routing, those that it requests.
 
         Returns
         -------
@@ -68,6 +71,8 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if not 0.0 < self.quantile < 1.0:
             raise ValueError(f"quantile={self.quantile!r} must be a number between 0 and 1.")
         known |= {} if sample_weight is None else {"sample_weight": sample_weight}
+        if get_config()["enable_metadata_routing"]:
+            known = process_routing(self, "fit", **known).regressor.fit
         self.regressor_ = clone(self.regressor).fit(X, y, **known)
         for name in ("n_features_in_", "feature_names_in_"):
             # Those of an earlier fit do not stay.
@@ -109,3 +114,18 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         score : float
         """
         return float(d2_pinball_score(y, self.predict(X), sample_weight=sample_weight, alpha=self.quantile))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What the regressor's ``fit`` requests (scikit-learn's metadata routing).
+
+        Returns
+        -------
+        routing : MetadataRouter
+        """
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=self).add(regressor=self.regressor, method_mapping=mapping)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.regressor).input_tags
+        return tags
