@@ -100,7 +100,7 @@ def _bounded_cache():
 # Files, and a test, that show how good the default kernel is, or where other processes fit too. Elsewhere a shorter
 # search does: what it finds is fitted all the same.
 _OF_THE_SEARCH = {"test_defaults", "test_evidence", "test_class_labels", "test_normal_scores", "test_processes"}
-_OF_THE_SEARCH |= {"test_landed_accuracy", "test_turned"}
+_OF_THE_SEARCH |= {"test_landed_accuracy", "test_turned", "test_how_it_works", "test_new_places_are_covered"}
 _OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_tables", "test_rare_classes"}
 _OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates", "test_the_whole_search"}
 _OF_THE_SEARCH |= {"test_noise_is_not_interpolated_by_default", "test_rounded_targets_have_a_deviation_by_default"}
