@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, Matern, RationalQuadratic
 
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, rebuilt
@@ -16,6 +16,8 @@ KERNELS = {
     "rough": 1.3 * Matern(LENGTHS, nu=0.5),
     "sum": 0.4 * Matern(LENGTHS, nu=1.5) + 2.0 * RBF(LENGTHS) + 0.1 * DotProduct(0.6) + 1.1 * Matern(LENGTHS, nu=2.5),
     "isotropic": 0.4 * Matern(1.7, nu=2.5) + 2.0 * RBF(0.9),
+    "season": 0.4 * Matern(1.7, nu=0.5) + 0.7 * DotProduct(0.6) ** 2 + 2.0 * ExpSineSquared(0.9, 1.3),
+    "growing season": 0.8 * (ExpSineSquared(0.9, 1.3) * DotProduct(0.8) ** 2),
 }
 
 
@@ -58,7 +60,7 @@ def test_the_value_is_scikit_learns_and_the_gradient_that_of_differences(rng, na
 
 def test_other_kernels_and_more_rows_are_compiled(rng):
     X = rng.normal(size=(8, 3))
-    for other in (ConstantKernel(2.0) * ExpSineSquared(), RBF(1.0), 1.0 * RBF(1.0) * RBF(2.0)):
+    for other in (ConstantKernel(2.0) * RationalQuadratic(), RBF(1.0), 1.0 * (RBF(1.0) * RationalQuadratic())):
         assert isinstance(covariance_of(logs_of(other), X), Compiled)
     few = covariance_of(logs_of(KERNELS["sum"]), X)
     assert isinstance(few, without_xla.Covariance)

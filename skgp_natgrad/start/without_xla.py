@@ -1,16 +1,18 @@
 """The covariance of few rows and its derivative in NumPy, for the usual sums of kernels.
 
 To compile a program takes a third of a second, and a search calls one of few rows some sixty times for some
-milliseconds each: a first fit of a process would wait for compilers above all. Terms are a constant times a stationary
-kernel with lengthscales, or times an inner product; with r the scaled distance and g the slope in r^2,
+milliseconds each: a first fit of a process would wait for compilers above all. Terms are a constant times stationary
+kernels with lengthscales, periodic ones, inner products, and their products and powers; with r the scaled distance and
+g the slope in r^2, it is
 
     d k / d log c = k,    d k / d log l_d = -2 c g (x_d - z_d)^2 / l_d^2
 
-and sums over pairs of rows are products with the rows (`kernels.stationary` has the same in JAX).
+for a stationary one, and sums over pairs of rows are products with the rows (`kernels.stationary` has the same in JAX).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +39,13 @@ def terms_of(kernel, first=0):
         return None if left is None or right is None else left + right
     if not (isinstance(kernel, algebra.Product) and isinstance(kernel.k1, algebra.Constant)):
         return None
-    of = _PARTS.get(type(kernel.k2), lambda kernel: None)(kernel.k2)
+    of = _part(kernel.k2)
     return None if of is None else [Term(first, of, slice(first + 1, first + 1 + flat(kernel.k2).size))]
+
+
+def _part(kernel):
+    """What makes a part for rows, of a kernel without a constant; None if it is none of the usual."""
+    return _PARTS.get(type(kernel), lambda kernel: None)(kernel)
 
 
 class Covariance:
@@ -156,10 +163,92 @@ class _Gaussian(_Stationary):
         np.multiply(self._decay(square), -0.5, out=self._in_square)
 
 
+class _Periodic:
+    """exp(-2 sin^2(pi d / p) / l^2), d the distance."""
+
+    diagonal = 1.0
+
+    def __init__(self, X):
+        X = X - X[:1]
+        self._distance = np.sqrt(sum((x[:, None] - x) ** 2 for x in X.T if x.any()) + np.zeros((len(X), len(X))))
+        self._angle, self._far, self.value = np.empty((3, *self._distance.shape))
+
+    def move(self, logs):
+        square, rate = np.exp(2.0 * logs[0]), 2.0 * np.pi * np.exp(-logs[1])
+        angle = np.multiply(self._distance, rate, out=self._angle)
+        # 2 sin^2(a) = 1 - cos(2 a)
+        far = np.cos(angle, out=self._far)
+        np.subtract(1.0, far, out=far)
+        far /= square
+        np.exp(np.negative(far, out=self.value), out=self.value)
+        self._square = square
+
+    def slope(self, diagonal, rest, space):
+        of_value = np.multiply(rest, self.value, out=space)
+        of_length = 2.0 * np.vdot(of_value, self._far)
+        of_value *= self._angle
+        return np.array([of_length, np.vdot(of_value, np.sin(self._angle)) / self._square])
+
+
+class _Product:
+    """One part times another, whose ``size`` logarithms follow those of the first."""
+
+    def __init__(self, first, second, size, X):
+        self._parts, self._size = (first(X), second(X)), size
+        self.value, self._rest = np.empty((2, len(X), len(X)))
+
+    def move(self, logs):
+        first, second = self._parts
+        first.move(logs[: -self._size])
+        second.move(logs[-self._size :])
+        np.multiply(first.value, second.value, out=self.value)
+        self.diagonal = first.diagonal * second.diagonal
+
+    def slope(self, diagonal, rest, space):
+        found = []
+        for part, other in (self._parts, self._parts[::-1]):
+            of_part = np.multiply(rest, other.value, out=self._rest)
+            found.append(part.slope(diagonal * other.diagonal, of_part, space))
+        return np.concatenate(found)
+
+
+class _Power:
+    """A part to a power of at least one."""
+
+    def __init__(self, of, exponent, X):
+        self._of, self._exponent = of(X), exponent
+        self.value, self._rest = np.empty((2, len(X), len(X)))
+
+    def move(self, logs):
+        self._of.move(logs)
+        self.value[:] = self._of.value**self._exponent
+        self.diagonal = self._of.diagonal**self._exponent
+
+    def slope(self, diagonal, rest, space):
+        n = self._exponent
+        of_base = np.multiply(n * self._of.value ** (n - 1), rest, out=self._rest)
+        return self._of.slope(diagonal * n * self._of.diagonal ** (n - 1), of_base, space)
+
+
+def _product(kernel):
+    first, second = _part(kernel.k1), _part(kernel.k2)
+    if first is None or second is None:
+        return None
+    return functools.partial(_Product, first, second, flat(kernel.k2).size)
+
+
+def _power(kernel):
+    of = _part(kernel.kernel)
+    return None if of is None or kernel.exponent < 1.0 else functools.partial(_Power, of, kernel.exponent)
+
+
 _MATERN = {0.5: _Matern12, 1.5: _Matern32, 2.5: _Matern52}
-# The class for a JAX kernel; None for one that is no such kernel.
+# What makes the part of a JAX kernel; None for one that has none.
 _PARTS = {
     stationary.Matern: lambda kernel: _MATERN.get(kernel.nu),
     stationary.RBF: lambda kernel: _Gaussian,
+    stationary.ExpSineSquared: lambda kernel: _Periodic,
     algebra.DotProduct: lambda kernel: _InnerProduct,
+    algebra.Product: _product,
+    algebra.Exponentiation: _power,
 }
