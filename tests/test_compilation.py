@@ -60,7 +60,7 @@ _STEPS = {"n_inducing": 20, "max_iter": 20}
 @pytest.mark.parametrize(
     ("estimator", "arguments", "n_programs"),
     [
-        (NGDSVGPRegressor, {}, 3),
+        (NGDSVGPRegressor, {}, 0),
         (NGDSVGPRegressor, _STEPS, 0),
         (NGDSVGPClassifier, {}, 6),
         (NGDSVGPClassifier, _STEPS, 0),
