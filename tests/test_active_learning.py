@@ -10,7 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.metrics import d2_pinball_score
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_predict, cross_val_score
 from sklearn.utils import get_tags
 
 from skgp_natgrad import NGDSVGPRegressor
@@ -152,3 +152,11 @@ def test_a_quantile_passes_on_what_its_regressor_requests_and_says_what_it_takes
         )
         with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
             PredictedQuantile(NGDSVGPRegressor(RBF(), optimizer=None)).fit(X, y, sample_weight=weight)
+        frozen = PredictedQuantile(FrozenEstimator(regressor.fit(X, y)), 0.9).fit(X, y, sample_weight=weight)
+        assert_array_equal(frozen.predict(X), regressor.predict_quantiles(X, 0.9))
+        plain = NGDSVGPRegressor(RBF(), optimizer=None).set_fit_request(sample_weight=False)
+        scored = PredictedQuantile(plain, 0.9).set_score_request(sample_weight=True)
+        (score,) = cross_val_score(scored, X, y, cv=[(every, every[:9])], params={"sample_weight": weight})
+        assert score == scored.fit(X, y).score(X[:9], y[:9], sample_weight=weight[:9])
+    with pytest.raises(ValueError, match="quantile='a'"):
+        PredictedQuantile(regressor, "a").fit(X, y)

@@ -529,3 +529,16 @@ def test_known_noise_says_how_the_deviation_varies(rng):
         likelihood = Gaussian(0.1, "fixed")
         model = NGDSVGPRegressor(likelihood=likelihood, solver="evidence", calibrate=calibrate, **options).fit(X, y)
         assert (model._dispersion is not None) == is_used
+
+
+def test_far_beyond_the_rows_deviations_of_growing_noise_are_positive_and_finite(rng):
+    t = np.arange(200.0)
+    y = np.sin(2.0 * np.pi * t / 12.0) + 0.05 * np.exp(0.012 * t) * rng.normal(size=200)
+    kernel = ConstantKernel() * ExpSineSquared(1.0, 12.0) + ConstantKernel() * RBF(10.0)
+    model = NGDSVGPRegressor(kernel, random_state=0).fit(t[:, None], y)
+    assert "varies with X" in model.plan_
+    X = np.array([[-1e5], [-5e4], [1e5], [1e6]])
+    _, std = model.predict(X, return_std=True)
+    assert np.all((std > 0.0) & (std < 1e6))
+    assert np.all(np.isfinite(model.predict_log_density(X, np.zeros(4))))
+    assert np.all(np.isfinite(model.sample_y(X, 3, random_state=0)))

@@ -2,15 +2,18 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import optimize, special, stats
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.metrics import log_loss
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.likelihoods import Bernoulli, RobustMax, Softmax
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
 from skgp_natgrad.prediction import calibration
-from skgp_natgrad.start import search
+from skgp_natgrad.start import few_rows, search, targets
 from skgp_natgrad.start.candidates import OF_MEASUREMENTS
+from skgp_natgrad.start.refinement import Found
 from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
 from skgp_natgrad.start.view import NOISE_BOUNDS, weak_prior
 from skgp_natgrad.training.batches import Table
@@ -221,3 +224,33 @@ def test_few_noisy_labels_are_not_explained_too_well():
         line.append(log_loss(labels[100:], logistic.predict_proba(X[100:])))
     # By the density of each row given all others it was 0.85, and 0.69 is that of a constant.
     assert np.mean(ours) < np.mean(line) + 0.06
+
+
+def test_a_gross_error_is_at_its_own_row(rng):
+    """Densities of held-out rows are in the order of the table."""
+    table, _ = _shuffled(rng.normal(size=(40, 2)))
+    y = 0.1 * table.y
+    y[0, 17] = 5.0
+    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert np.argmin(found.held_out.each) == 17
+
+
+def test_a_search_of_few_rows_must_be_better_by_a_standard_error(rng):
+    table, plan = _shuffled(rng.normal(size=(40, 2)))[0], svgp.Plan(None, Gaussian())
+    plain = few_rows.plain(plan, table)
+    for kernel, gains in ((RBF(), (0.9, 1.1)), (ExpSineSquared(), (-1.1, -0.9))):
+        for gain, is_taken in zip(gains, (False, True), strict=True):
+            noise = rng.normal(size=40)
+            noise = (noise - noise.mean()) / noise.std() + gain / np.sqrt(40)
+            each = plain.densities.each + noise + np.log(targets.scale_of(table)).mean()
+            found = Found(ConstantKernel() * kernel, 0.1, 0.0, held_out=plain.densities._replace(each=each))
+            assert (few_rows.better(plan, plain, found, table) is not None) == is_taken
+
+
+def test_a_constant_output_does_not_end_the_search(rng):
+    X = rng.normal(size=(60, 2))
+    y = np.sin(3.0 * X[:, 0])
+    both = NGDSVGPRegressor(random_state=0).fit(X, np.c_[y, np.full(60, 3.0)])
+    alone = NGDSVGPRegressor(random_state=0).fit(X, y)
+    assert_allclose(both.predict(X)[:, 0], alone.predict(X), atol=0.02)
+    assert both.kernel_.get_params().keys() == alone.kernel_.get_params().keys()

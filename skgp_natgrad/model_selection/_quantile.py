@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Self
 
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike, Floats
@@ -46,6 +48,9 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     True
     """
 
+    # The weights of a fit are the regressor's.
+    __metadata_request__fit = {"sample_weight": UNUSED}
+
     def __init__(self, regressor: Any, quantile: float = 0.5) -> None:
         self.regressor = regressor
         self.quantile = quantile
@@ -57,7 +62,7 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
-        y : array-like of shape (n_samples,)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row.
@@ -68,10 +73,11 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         -------
         self : object
         """
-        if not 0.0 < self.quantile < 1.0:
+        if not (isinstance(self.quantile, Real) and 0.0 < self.quantile < 1.0):
             raise ValueError(f"quantile={self.quantile!r} must be a number between 0 and 1.")
         known |= {} if sample_weight is None else {"sample_weight": sample_weight}
-        if get_config()["enable_metadata_routing"]:
+        # A frozen regressor takes anything, and ignores it.
+        if get_config()["enable_metadata_routing"] and not isinstance(self.regressor, FrozenEstimator):
             known = process_routing(self, "fit", **known).regressor.fit
         self.regressor_ = clone(self.regressor).fit(X, y, **known)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -93,7 +99,7 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        y_quantile : ndarray of shape (n_samples,)
+        y_quantile : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
         check_is_fitted(self)
         return self.regressor_.predict_quantiles(X, self.quantile, **known)
@@ -116,16 +122,18 @@ class PredictedQuantile(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return float(d2_pinball_score(y, self.predict(X), sample_weight=sample_weight, alpha=self.quantile))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What the regressor's ``fit`` requests (scikit-learn's metadata routing).
+        """What the regressor's ``fit`` and the own ``score`` request (scikit-learn's metadata routing).
 
         Returns
         -------
         routing : MetadataRouter
         """
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        return MetadataRouter(owner=self).add(regressor=self.regressor, method_mapping=mapping)
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(regressor=self.regressor, method_mapping=mapping)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.regressor).input_tags
+        of_regressor = get_tags(self.regressor)
+        tags.input_tags, tags.target_tags.multi_output = of_regressor.input_tags, of_regressor.target_tags.multi_output
         return tags

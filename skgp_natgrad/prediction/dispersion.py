@@ -42,6 +42,14 @@ from .posterior import Posterior
 
 # Degrees of freedom of a Student-t variable that stands for a normal one: with more, rounding of the density grows.
 NORMAL_DF = 1e7
+# Largest logarithm of the factor, and minus the least: a process with a linear function goes on beyond its rows, where
+# deviations stay positive and finite.
+_LARGEST = 18.0
+
+
+def factor(log_factor: Floats, xp: ModuleType = np) -> Floats:
+    """The factor of the variance from its logarithm."""
+    return xp.exp(xp.clip(log_factor, -_LARGEST, _LARGEST))
 
 
 class Dispersion(NamedTuple):
@@ -120,18 +128,18 @@ class Dispersion(NamedTuple):
             return None
         wide = self.spread * (var + noise)
         wide = wide if known is None else wide + known
-        return wide if self.weights is None else xp.concatenate([wide, xp.exp(log_factor) * noise])
+        return wide if self.weights is None else xp.concatenate([wide, factor(log_factor, xp) * noise])
 
     def latent(self, log_factor: Floats, var: Floats, xp: ModuleType = np) -> Floats:
         """The squared scale of the latent functions (T, B), from their variances and the logarithm of the factor."""
         seen = xp.minimum(var, self.largest)
-        return xp.exp(log_factor) * seen + (var - seen)
+        return factor(log_factor, xp) * seen + (var - seen)
 
     def total(
         self, log_factor: Floats, noise: Floats, var: Floats, known: Floats | None = None, xp: ModuleType = np
     ) -> Floats:
         """The squared scale of y (T, B). Known variances of the noise are added to its variance as they are."""
-        found = self.latent(log_factor, var, xp) + xp.exp(log_factor) * noise
+        found = self.latent(log_factor, var, xp) + factor(log_factor, xp) * noise
         found = xp.maximum(found, self.least * variance_share(self.df))
         return found if known is None else found + known * variance_share(self.df)
 
@@ -142,7 +150,7 @@ class Dispersion(NamedTuple):
         total = self.total(log_factor, noise, np.zeros(shape[:2]), known)
         if self.weights is None:
             return np.sqrt(total)[..., None] * random_state.standard_normal(shape)
-        own = np.exp(log_factor) * noise
+        own = factor(log_factor) * noise
         ends, at = np.cumsum(self.weights, axis=1)[:, :-1], random_state.uniform(size=shape)
         which = [np.searchsorted(*each, side="right") for each in zip(ends, at, strict=True)]
         centres = np.stack([each[index] for each, index in zip(self.centres, which, strict=True)])

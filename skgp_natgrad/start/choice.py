@@ -125,7 +125,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         tables = [places.of_places(each, effect.variance) for each in tables]
         index, found = choose_kernel(places.searched(plan), tables, random_state, in_common_unit)
         return index, places.joined(effect, found, plan.likelihood)
-    route, regressed = plan.route, [targets.regressed(each, plan.n_classes, plan.likelihood) for each in tables]
+    route, regressed = plan.route, [targets.compared(each, plan) for each in tables]
     plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
     if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
         return 0, plain.plan

@@ -35,7 +35,7 @@ from ..solve.held_out_labels import Densities
 from . import covariances, targets
 from .candidates import matern52
 from .plan import Plan
-from .restarts import places
+from .restarts import is_periodic, places
 from .wide import viewed
 
 # Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
@@ -144,6 +144,8 @@ def plain(plan, table):
 def better(plan, plain, found, table):
     """The plan with averages around the kernel that a search found, if that predicts better by a standard error.
 
+    A kernel with a season must not be worse by as much.
+
     Parameters
     ----------
     plan : Plan
@@ -156,9 +158,11 @@ def better(plan, plain, found, table):
     -------
     plan : Plan or None
     """
-    scale = float(np.log(targets.scale_of(targets.without_offset(table, plan.likelihood))).mean())
-    held_out = plain.densities._replace(each=found.held_out.each - scale)
-    if not held_out.are_larger_than(plain.densities):
+    varying = targets.that_vary(targets.without_offset(table, plan.likelihood))
+    held_out = plain.densities._replace(each=found.held_out.each - np.log(targets.scale_of(varying)).mean())
+    # Between other rows all kernels can predict; what a season is worth shows beyond them.
+    is_worse = plain.densities.are_larger_than(held_out)
+    if is_worse or not (is_periodic(found.kernel) or held_out.are_larger_than(plain.densities)):
         return None
     return _with_averages(plan, targets.started(plan, found, table).kernels[0], table).plan
 
@@ -263,7 +267,8 @@ def _over(factors, moved, ratios, scale_of, table):
     inflation = np.where(varies, wider**2 * (total / (scale * best.unit_variance)).mean(-1), 1.0)
     kernel = multiplied(moved(factor), np.log(scale / variance))
     each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
-    densities = Densities(special.logsumexp(each, (0, 1), share[..., None]).mean(0), weight, np.ones(len(weight)))
+    of_rows = special.logsumexp(each, (0, 1), share[..., None])[varies].mean(0)
+    densities = Densities(of_rows, weight, np.ones(len(weight)))
     return Averaged(kernel, scale * np.exp(ratio), inflation, used, densities)
 
 

@@ -86,7 +86,10 @@ class Found(NamedTuple):
 
 
 def on_other_splits(view, make, tie, first, parts, n_iterations):
-    """The maximum of the first split of the rows, and those of the other splits, to which searches go on from there."""
+    """The maximum of the first split of the rows, and those of the other splits, to which searches go on from there.
+
+    The first maximum has seen rows that the others hold out; some iterations forget most of them.
+    """
     _, bounds, prior = view.start(make, view.longest, first.hyperparameters.noise, tie)
     at, spread, n_iterations = first.hyperparameters, first.spread, n_iterations // 2
     others = [evidence.maximise(at, bounds, part.rows, n_iterations, prior, spread) for part in parts[1:]]

@@ -379,7 +379,7 @@ def _judged(make, tie, best, parts):
     weights = np.array([part.weight for part in parts])
     density = float(np.average([each.mean for each in found], weights=weights)) if weights.sum() > 0.0 else -np.inf
     # With missing targets a row has a density for each.
-    has_one = not any(part.others.per_target for part in parts)
+    has_one = not any(each.per_target for part in parts for each in (part.rows, part.others))
     held_out = Densities(*(in_order(each, parts) for each in zip(*found, strict=True))) if has_one else None
     return Candidate(make, tie, tuple(best), density, held_out)
 

@@ -49,6 +49,20 @@ def regressed(table, n_classes, likelihood):
     return standardised(table._replace(y=y, known=None))
 
 
+def compared(table, plan):
+    """The targets of `regressed` by which kernels are compared: under Gaussian noise without constant ones."""
+    table = that_vary(table) if plan.likelihood.conjugate else table
+    return regressed(table, plan.n_classes, plan.likelihood)
+
+
+def that_vary(table):
+    """The table without targets that are constant: they tell no kernel from another. As it is, if all or none are."""
+    if len(table.y) == 1 or table.known is not None or table.offset is not None:
+        return table
+    varies = np.nanmax(table.y, axis=1) > np.nanmin(table.y, axis=1)
+    return table if varies.all() or not varies.any() else table._replace(y=table.y[varies])
+
+
 def standardised(table):
     """The table with targets of mean zero and unit variance."""
     return table._replace(y=fit_targets(table.y.T, table.weight, active=True).forward(table.y.T).T)

@@ -28,6 +28,8 @@ _STRIP = 400
 # The smallest latent variance.
 _LEAST = float(np.finfo(float).tiny ** 0.5)
 _LOG_2PI = float(np.log(2.0 * np.pi))
+# Largest logarithm of the factor of the variance, and minus the least.
+_LARGEST = 18.0
 
 
 def load(path):
@@ -179,7 +181,8 @@ class Regressor(_Model):
         if not of:
             return var + noise
         # The factor holds up to the largest variance of rows that were left out.
-        factor, seen = np.exp(self._log_factor.moments(X, False)[0]), np.minimum(var, of["largest"])
+        factor = np.exp(np.clip(self._log_factor.moments(X, False)[0], -_LARGEST, _LARGEST))
+        seen = np.minimum(var, of["largest"])
         of_scale = 1.0 - 2.0 / of["df"]
         total = np.maximum(factor * (seen + noise) + (var - seen), of["least"] * of_scale) / of_scale
         if "second_moment" in of:
