@@ -541,6 +541,16 @@ def forecast(seed, **variant):
     return reg, inside, np.sqrt(np.mean((reg.predict(X[360:]) - f[360:]) ** 2)) / 0.3
 
 
+def test_a_season_of_few_rows_goes_on():
+    """Between other rows a kernel without a season predicts as well: it ended as a constant, with an error of 5.4."""
+    rng = np.random.default_rng(10)
+    t = np.arange(108.0)
+    f = 10.0 * np.exp(0.01 * t) * (1.0 + 0.3 * np.sin(2.0 * np.pi * t / 12.0))
+    y = f * np.exp(0.03 * rng.normal(size=108))
+    reg = NGDSVGPRegressor(random_state=0).fit(t[:96, None], y[:96])
+    assert np.sqrt(np.mean((reg.predict(t[96:, None]) - f[96:]) ** 2)) < 1.5
+
+
 @pytest.mark.slow
 def test_a_season_goes_on_with_nothing_set():
     reg, inside, error = forecast(0)

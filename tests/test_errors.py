@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -237,6 +238,23 @@ def test_models_of_few_rows_leave_rows_out_with_an_unknown_mean(rng):
         assert found.variance[0, i] == pytest.approx(found.scale[0] * variance, rel=1e-9)
         known = C[i, i] - K[i, rest] @ inverse @ K[rest, i]
         assert found.unit_variance[i] == pytest.approx(known, rel=1e-9)
+
+
+def test_models_of_few_rows_leave_all_rows_of_an_x_out(rng):
+    X, y, weight = rng.normal(size=(4, 1))[[0, 1, 0, 2, 3, 0]], rng.normal(size=(2, 6)), rng.uniform(0.3, 1.0, size=6)
+    K, alike = Matern(1.0, nu=2.5)(X), np.array([0, 2, 5])
+    found = few_rows._Models.of(K, np.log([0.4, 2.0]), y, weight, None, [alike])
+    for r, ratio in enumerate((0.4, 2.0)):
+        C, rest = K + np.diag(ratio / weight), np.array([1, 3, 4])
+        inverse = np.linalg.inv(C[np.ix_(rest, rest)])
+        centre = y[:, rest] @ inverse.sum(0) / inverse.sum()
+        mean = centre[:, None] + (y[:, rest] - centre[:, None]) @ inverse @ K[np.ix_(rest, alike)]
+        to_rest = K[np.ix_(alike, rest)] @ inverse
+        variance = np.diag(C)[alike] - (to_rest * K[np.ix_(alike, rest)]).sum(1)
+        variance += (1.0 - to_rest.sum(1)) ** 2 / inverse.sum()
+        assert_allclose(found.mean_apart[r][:, alike], mean, rtol=1e-9)
+        assert_allclose(found.variance_apart[r][:, alike], np.outer(found.scale[r], variance), rtol=1e-9)
+    assert_array_equal(found.mean_apart[..., [1, 3, 4]], found.mean[..., [1, 3, 4]])
 
 
 def test_the_evidence_of_few_rows_by_quadrature(rng):

@@ -25,7 +25,7 @@ from scipy import special, stats
 
 from .. import kernels as _kernels
 from .._backend.flat import flat, rebuilt
-from .._backend.repeated import at_most_one, contradicted, n_observations
+from .._backend.repeated import at_most_one, contradicted, grouped, n_observations
 from ..kernels.algebra import multiplied, room
 from ..kernels.base import Kernel
 from ..likelihoods import Gaussian
@@ -243,15 +243,16 @@ def _over(factors, moved, ratios, scale_of, table):
     ``moved`` maps a factor to a kernel, and ``scale_of`` its variance and a ratio to the scale, or to None if that is
     integrated out.
     """
-    y, weight = table.y, at_most_one(table.weight)
-    ratios = np.asarray(ratios)
+    y, weight, ratios = table.y, at_most_one(table.weight), np.asarray(ratios)
+    order, starts = grouped(table.X)
+    alike = [each for each in np.split(order, starts[1:]) if 1 < len(each) < len(order)]
 
     def models(factor, ratios):
         covariance, variance = _unit_covariance(moved(factor), table.X)
-        return _Models.of(covariance, ratios, y, weight, scale_of(variance, ratios)), variance
+        return _Models.of(covariance, ratios, y, weight, scale_of(variance, ratios), alike), variance
 
     of_factors = [models(factor, ratios)[0] for factor in factors]
-    evidence, _, means, variances, _ = map(np.stack, zip(*of_factors, strict=True))
+    evidence, _, means, variances, _, *apart = map(np.stack, zip(*of_factors, strict=True))
     # A constant target has no scale, and would decide about the lengthscales of the others.
     varies = np.ptp(y, axis=1) > 0.0
     share = _shares(np.asarray(factors), ratios, evidence, varies)
@@ -266,6 +267,8 @@ def _over(factors, moved, ratios, scale_of, table):
     wider = stats.t.ppf(_LEVEL, df) / stats.t.ppf(_LEVEL, used)
     inflation = np.where(varies, wider**2 * (total / (scale * best.unit_variance)).mean(-1), 1.0)
     kernel = multiplied(moved(factor), np.log(scale / variance))
+    # A copy would tell what a row is.
+    means, variances = apart
     each = -0.5 * (np.log(2.0 * np.pi * variances) + (y - means) ** 2 / variances)
     of_rows = special.logsumexp(each, (0, 1), share[..., None])[varies].mean(0)
     densities = Densities(of_rows, weight, np.ones(len(weight)))
@@ -321,7 +324,8 @@ def _unit_covariance(log_kernel, X):
 class _Models(NamedTuple):
     """Points of the grid: evidence and scale of all variances (R, T) of each target, and leave-one-out predictions.
 
-    ``mean`` and ``variance`` are (R, T, n). ``unit_variance`` (R, n) is for a scale of one and a known mean of y.
+    ``mean`` and ``variance`` are (R, T, n), those ``apart`` without all rows of the same X. ``unit_variance`` (R, n) is
+    for a scale of one and a known mean of y.
     """
 
     evidence: np.ndarray
@@ -329,12 +333,14 @@ class _Models(NamedTuple):
     mean: np.ndarray
     variance: np.ndarray
     unit_variance: np.ndarray
+    mean_apart: np.ndarray
+    variance_apart: np.ndarray
 
     @classmethod
-    def of(cls, covariance, ratios, y, weight, scale=None):
+    def of(cls, covariance, ratios, y, weight, scale=None, alike=()):
         """The models of a covariance, logarithms of the ratio of noise and kernel (R,), and targets (T, n).
 
-        The scale of all variances is integrated out if it is not given, for each ratio.
+        The scale of all variances is integrated out if it is not given, for each ratio. ``alike`` are rows of equal X.
         """
         n, root = len(weight), np.sqrt(weight)
         values, vectors = np.linalg.eigh(root * covariance * root[:, None])
@@ -357,4 +363,14 @@ class _Models(NamedTuple):
         each = -0.5 * (log_det[:, None] + np.log(total)[:, None] + away)
         diagonal = inverse @ (vectors**2).T
         own = np.maximum(diagonal - of_ones**2 / total[:, None], _TINY)[:, None]
-        return cls(each, scale, y - residual / own, scale[..., None] / own, 1.0 / diagonal)
+        mean, variance = y - residual / own, scale[..., None] / own
+        found = cls(each, scale, mean, variance, 1.0 / diagonal, mean.copy(), variance.copy())
+        for rows in alike:
+            # As for single rows, with the block of P in place of its diagonal.
+            ones_of_rows = of_ones[:, rows]
+            block = (vectors[rows] * inverse[:, None]) @ vectors[rows].T
+            block -= ones_of_rows[:, :, None] * (ones_of_rows / total[:, None])[:, None]
+            block = np.linalg.inv(block)
+            found.mean_apart[..., rows] = y[:, rows] - residual[..., rows] @ block
+            found.variance_apart[..., rows] = scale[..., None] * np.diagonal(block, axis1=1, axis2=2)[:, None]
+        return found
