@@ -304,3 +304,17 @@ def test_labels_of_new_groups_are_hardly_worse_than_the_constant():
         found = NGDSVGPClassifier(random_state=0).fit(X, y).predict_proba(X_new)
         losses.append(log_loss(y_new, found) - log_loss(y_new, np.tile([1.0 - y.mean(), y.mean()], (len(y_new), 1))))
     assert np.mean(losses) < 0.02
+
+
+def test_a_stream_names_new_levels_and_not_their_columns(rng):
+    def rows(levels, n):
+        frame = pd.DataFrame({"x": rng.uniform(-3.0, 3.0, size=n), "k": rng.choice(list(levels), size=n)})
+        return frame, np.sin(frame["x"]) + frame["k"].map({"a": 0.0, "b": 2.0, "c": -2.0, "d": 4.0, "e": -5.0})
+
+    model = NGDSVGPRegressor(n_inducing=20, max_iter=5, random_state=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.partial_fit(*rows("abc", 100)).partial_fit(*rows("d", 30)).partial_fit(*rows("e", 30))
+    said = [str(each.message) for each in said]
+    assert sum("no level of the fit" in each for each in said) == 2
+    assert not any("another level" in each for each in said)

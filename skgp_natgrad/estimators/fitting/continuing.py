@@ -242,7 +242,8 @@ def followed(plan, table, scales, previous, estimator, random_state):
     """
     rows = table.sample
     names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else None
-    told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names)
+    of_levels = encoding.columns_of_levels(estimator)
+    told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names, of_levels)
     normalize_y = estimator._trained_with["normalize_y"]
     if normalize_y and not isinstance(normalize_y, str):
         scales, previous, others = _with_units(plan, rows, scales, previous, estimator, random_state)
@@ -382,13 +383,13 @@ def ends_of_X(table, before=None):
     return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
 
 
-def _of_far_columns(X, ends, names):
-    """A warning of the columns of X that reach far beyond the ``ends`` of the earlier rows: a list."""
+def _of_far_columns(X, ends, names, of_levels):
+    """A list: the warning of columns of X, but those of levels, that reach far beyond the ``ends`` of earlier rows."""
     middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
     with np.errstate(over="ignore"):
         away = np.sort(np.abs(X - middle) / np.where(half > 0.0, half, 1.0), axis=0)
     ratio = away[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
-    far = np.flatnonzero(ratio > _FAR)
+    far = np.setdiff1d(np.flatnonzero(ratio > _FAR), of_levels)
     if not len(far):
         return []
     shown = ", ".join(f"{j if names is None else repr(str(names[j]))} ({ratio[j]:.3g} times as far)" for j in far)

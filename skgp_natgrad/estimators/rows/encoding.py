@@ -289,6 +289,12 @@ def further_rows(estimator, X):
         return validate_data(estimator, X, dtype=np.float64, reset=False)
 
 
+def columns_of_levels(estimator):
+    """Positions of the encoded columns that are no numbers."""
+    found = changing(estimator)
+    return [] if found is None else [k for block in found.blocks for k in block]
+
+
 def points(estimator, given):
     """Points that a user gives in the terms of X, as numbers, if the encoding changes the columns."""
     found = changing(estimator)
