@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, Ridge
@@ -333,3 +334,11 @@ def test_a_stream_that_begins_with_few_rows_goes_on_without():
         found.partial_fit(X[4:], Y[4:])
     plain = regressor(None, **options).partial_fit(X[:4], Y[:4]).partial_fit(X[4:], Y[4:])
     assert_allclose(found.predict(NEW), plain.predict(NEW), rtol=1e-9)
+
+
+def test_what_a_mean_function_leaves_may_be_noise(rng):
+    x = rng.normal(size=(60, 2))
+    y = 3.0 * x[:, 0] + 0.5 * rng.normal(size=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        NGDSVGPRegressor(mean_function="linear", random_state=0).fit(x, y)

@@ -294,7 +294,8 @@ def _value(result, fit):
 def _no_better(outcome):
     result, fit, constant = outcome.result, outcome.fit, outcome.constant
     (value, what), left_out = _value(result, fit), outcome.left_out
-    if constant is None or result.trained.status == "too few":
+    if constant is None or result.trained.status == "too few" or outcome.estimator.mean_function is not None:
+        # What a mean function leaves may well be noise.
         return None
     if value > constant and left_out is not None and left_out.mean + left_out.error < constant:
         # The model has overfitted the training labels, and the calibration has shrunk its probabilities to almost a
