@@ -22,6 +22,7 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.estimators.predictions import skgp_predictor
 from skgp_natgrad.estimators.predictions.export import _plain
 from skgp_natgrad.likelihoods import Bernoulli
+from skgp_natgrad.prediction import dispersion
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -303,3 +304,7 @@ def test_what_cannot_be_exported_is_refused(regressor, change, match, tmp_path):
 def test_a_kernel_of_the_users_own_is_refused():
     with pytest.raises(ValueError, match="class of your own"):
         _plain(RBF() + OfMyOwn(), 3)
+
+
+def test_the_largest_factor_of_the_variance_is_that_of_the_package():
+    assert skgp_predictor._LARGEST == dispersion._LARGEST

@@ -6,6 +6,7 @@ import optax
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import Constant, NGDSVGPRegressor
 from skgp_natgrad.likelihoods import Gaussian
@@ -28,12 +29,12 @@ def fit(**options):
 
 @pytest.mark.slow
 def test_adam_of_optax_is_adam_by_name():
-    by_name = fit(learning_rate=Constant(0.01))
-    of_optax = fit(optimizer=optax.adam(0.01))
-    # The noise is small at first: rounding grows by a factor of a million within the first steps.
-    assert_allclose(of_optax.elbo_curve_[:5], by_name.elbo_curve_[:5], rtol=1e-10)
-    assert_allclose(of_optax.elbo_curve_, by_name.elbo_curve_, rtol=1e-7)
-    assert_allclose(of_optax.predict(X), by_name.predict(X), rtol=1e-6)
+    # Under the noise of 1e-8 that the search finds here, rounding would grow by a factor of a million.
+    given = {"kernel": 1.0 * RBF(1.0), "likelihood": Gaussian(0.1)}
+    by_name = fit(learning_rate=Constant(0.01), **given)
+    of_optax = fit(optimizer=optax.adam(0.01), **given)
+    assert_allclose(of_optax.elbo_curve_, by_name.elbo_curve_, rtol=1e-10)
+    assert_allclose(of_optax.predict(X), by_name.predict(X), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("x64")

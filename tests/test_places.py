@@ -331,5 +331,6 @@ def test_new_places_are_covered(n_columns, n_places, n_each, effect):
         X, y, _, draw = rows_of_places(rng, n_places, n_each, n_columns, effect)
         model = NGDSVGPRegressor(random_state=seed).fit(X, y)
         found.append(covered(model, *new_rows(rng, 400, n_columns, effect, draw)))
-    # With two rows at each of 60 places along three columns it is .849.
-    assert 0.84 < np.mean(found) < 0.95
+    # With two rows at each of 60 places along three columns, and large effects, it is .849.
+    least = 0.84 if (n_places, n_each, n_columns, effect) == (60, 2, 3, 3.0) else 0.85
+    assert least < np.mean(found) < 0.95
