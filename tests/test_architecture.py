@@ -17,8 +17,8 @@ PACKAGE = Path(skgp_natgrad.__file__).parent
 FLOORS = [
     "__init__",
     "inspection",
-    "metrics",
     "model_selection",
+    "metrics",
     "estimators",
     "estimators/predictions",
     "estimators/fitting",

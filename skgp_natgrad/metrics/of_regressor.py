@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+from scipy import special, stats
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import _num_samples
 
@@ -12,6 +13,7 @@ from .._backend import rows as _rows
 from ..estimators.predictions import incomplete
 from ..estimators.predictions.at_rows import at_rows
 from ..likelihoods import Gaussian
+from ..prediction.dispersion import NORMAL_DF
 from .distribution import PredictiveDistribution
 from .proper_scores import normal_log_density
 
@@ -45,6 +47,43 @@ class Normal(PredictiveDistribution):
 
     def _draws(self, n_draws, random_state):
         return self._at_scores(random_state.standard_normal((*self.shape, n_draws)))
+
+
+class StudentT(Normal):
+    """Student-t distributions with these moments.
+
+    Parameters
+    ----------
+    mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+    df : ndarray of shape () or (n_outputs,)
+        Degrees of freedom, more than two; infinite for normal distributions.
+    """
+
+    def __init__(self, mean, std, df):
+        super().__init__(mean, std)
+        self._df = np.broadcast_to(df, self.shape)
+        self._scale = self._moments[1] * np.sqrt(1.0 - 2.0 / self._df)
+        self._normal = bool(np.all(np.isinf(self._df)))
+
+    def _quantile(self, levels):
+        return self._moments[0][..., None] + self._scale[..., None] * special.stdtrit(self._df[..., None], levels)
+
+    def _at_scores(self, scores):
+        # The lower tail has more digits.
+        lower = self._quantile(ndtr(-np.abs(scores)))
+        return np.where(scores > 0.0, 2.0 * self._moments[0][..., None] - lower, lower)
+
+    def _cdf_at(self, y, rows, k):
+        mean, scale, df = (x.reshape(len(x), -1)[rows, k] for x in (self._moments[0], self._scale, self._df))
+        return special.stdtr(df, (y - mean) / scale)
+
+    def _log_density(self, y):
+        found = stats.t.logpdf(y, self._df, self._moments[0], self._scale)
+        return found.reshape(len(y), -1).sum(1)
+
+    def _draws(self, n_draws, random_state):
+        draws = random_state.standard_t(np.minimum(self._df, NORMAL_DF)[..., None], (*self.shape, n_draws))
+        return self._moments[0][..., None] + self._scale[..., None] * draws
 
 
 class OfRegressor(PredictiveDistribution):

@@ -142,6 +142,9 @@ def _found(estimator, X, known, outermost):
 def _of_regressor(estimator, X, known, outermost):
     """The distribution of an estimator that wraps no other."""
     name = type(estimator).__name__
+    if hasattr(estimator, "_predictive_distribution"):
+        # CalibratedRegressorCV, which is above.
+        return estimator._predictive_distribution(X, **known)
     if hasattr(estimator, "predict_log_density"):
         check_is_fitted(estimator)
         return OfRegressor(estimator, X, known)
