@@ -19,7 +19,6 @@ from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.dispersion import StudentTotal
-from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.solve import closed_form
 from skgp_natgrad.solve.left_out import rounding_width
 from skgp_natgrad.start import errors as errors_of
@@ -201,22 +200,6 @@ def test_gradients_of_a_deviation_with_a_wide_part(rng):
     std = [reg.predict(X + sign * step, return_std=True)[1] for sign in (-1.0, 1.0)]
     _, slope = reg.predict_gradient(X, return_std=True)
     np.testing.assert_allclose(slope[:, 0], (std[1] - std[0]) / (2.0 * step), rtol=1e-4, atol=1e-6)
-
-
-# -- rows without their neighbours ---------------------------------------------------------------
-
-
-def test_errors_of_pairs_are_those_of_processes_without_both(rng):
-    X, y, noise = rng.normal(size=(12, 2)), rng.normal(size=12), 0.3
-    K = RBF(0.8)(X)
-    H = K @ np.linalg.inv(K + noise * np.eye(12))
-    nothing = np.zeros((1, 12))
-    error = ((y - H @ y) / (1.0 - np.diag(H)))[None]
-    found = LeftOut(X, error, nothing, nothing, nothing, nothing, np.zeros(1), H[None]).errors_of_pairs(0)
-    for i, j in ((0, 3), (5, 2), (11, 10)):
-        rest = np.setdiff1d(np.arange(12), [i, j])
-        mean = K[i, rest] @ np.linalg.solve(K[np.ix_(rest, rest)] + noise * np.eye(10), y[rest])
-        assert found[i, j] == pytest.approx(y[i] - mean, rel=1e-9)
 
 
 # -- few rows ------------------------------------------------------------------------------------
@@ -532,9 +515,10 @@ def test_a_mean_that_follows_its_rows_a_little(share, explained, x64):
     kernel, settings = 0.3 * Matern(np.ones(3), nu=0.5), svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
     plan = svgp.Plan(kernels=(kernel,), likelihood=Gaussian(0.75), n_inducing=None, settings=settings)
     state, constants = svgp.init(plan, table, random_state=0)
-    rows = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 100).left_out
-    residual = rows.error[0] * (1.0 - np.diag(rows.leverage[0]))
-    assert explained[0] < 1.0 - np.mean(residual[:100] ** 2) < explained[1]
+    found = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 100)
+    # As (K + s^2 I) alpha = y.
+    residual = np.exp(np.ravel(found.parameters.raw_likelihood.variance)) * found.posterior.alpha[0]
+    assert explained[0] < 1.0 - np.sum(residual**2) / 100.0 < explained[1]
 
 
 @pytest.mark.slow

@@ -54,12 +54,6 @@ def test_rows_left_out_are_predicted_by_the_others(rng):
         mean, variance, _ = of_scikit_learn(others, 0.05, table.X[i : i + 1])
         assert_allclose(left_out.error[0, i], table.y[0, i] - mean[0], rtol=1e-8)
         assert_allclose(left_out.latent[0, i], variance[0], rtol=1e-7)
-    # The mean at each row follows the targets.
-    more = table._replace(y=table.y + 1e-3 * (np.arange(30) == 7))
-    moved = solved(more, *svgp.init(problem(rng)[1], more, random_state=0)[:2]).posterior
-    before = solved(table, state, constants).posterior
-    change = [latent_moments((KERNEL,), each, table.X, with_variance=False, xp=np)[0][0] for each in (before, moved)]
-    assert_allclose(left_out.leverage[0, 7, :30], (change[1] - change[0]) / 1e-3, atol=1e-8)
 
 
 @pytest.mark.parametrize("searches", [False, True])
@@ -72,11 +66,9 @@ def test_it_is_the_solution_on_inducing_points(rng, monkeypatch, n_targets, sear
     assert_allclose(found.elbo, expected.elbo, rtol=1e-8)
     assert_allclose(found.held_out, expected.held_out, rtol=1e-7)
     assert_allclose(found.parameters.raw_likelihood.variance, expected.parameters.raw_likelihood.variance, atol=1e-7)
-    for name in ("error", "latent", "noise", "leverage", "y", "weight", "n_each", "width"):
+    for name in ("error", "latent", "noise", "y", "weight", "n_each", "width"):
         # Padding differs.
         one, other = (np.asarray(getattr(each.left_out, name))[..., :120] for each in (found, expected))
-        if name == "leverage":
-            one, other = one[:, :120], other[:, :120]
         assert_allclose(one, other, rtol=1e-5, atol=1e-7, err_msg=name)
     assert_allclose(found.left_out.X[:120], expected.left_out.X[:120])
     model, _ = svgp.condition(state._replace(q=expected.q, parameters=expected.parameters), constants, plan)

@@ -10,9 +10,6 @@ from .._backend.types import Floats
 from .calibration import Average
 from .model import predict
 
-# The least share of a row, or of a pair, that the other rows leave open: below it is rounding.
-_MIN_REST = 1e-9
-
 
 class LeftOut(NamedTuple):
     """Rows, each predicted from all others.
@@ -28,16 +25,11 @@ class LeftOut(NamedTuple):
         The weights of the rows, and numbers of observations in them.
     width : ndarray of shape (K,)
         The width to which y is rounded; zero if it is not.
-    leverage : ndarray of shape (K, B, B) or None
-        Derivatives of the prediction of each row (second axis) from all rows in the target of each row; for few rows
-        only.
     y : ndarray of shape (K, B) or None
         The targets, up to a constant.
     part : ndarray of shape (K, B) or None
         The precision of the observation that is left out, times the noise variance of the model; infinite for all that
         is seen at this X.
-    apart : ndarray of shape (K, B) or None
-        What y differs from the mean at its X, if all rows of this X are left out together; these have one row here.
     """
 
     X: Floats
@@ -47,10 +39,8 @@ class LeftOut(NamedTuple):
     weight: Floats
     n_each: Floats
     width: Floats
-    leverage: Floats | None = None
     y: Floats | None = None
     part: Floats | None = None
-    apart: Floats | None = None
 
     @property
     def variance(self) -> Floats:
@@ -78,21 +68,6 @@ class LeftOut(NamedTuple):
         mean = np.average(more, weights=weight)
         chance = np.sqrt(np.sum((weight * (more - mean)) ** 2)) / weight.sum()
         return np.sqrt(1.0 + mean / variance), mean / chance if chance > 0.0 else 0.0
-
-    def errors_of_pairs(self, k: int) -> Floats:
-        """Errors of the k-th target where two rows are left out, (B, B): of the first of them.
-
-        From those without the first alone: with the leverage H of all rows, d = 1 - diag(H) and errors e,
-
-            e_ij = (e_i + H_ij e_j / d_i) / (1 - H_ij H_ji / (d_i d_j))
-
-        as the residuals without both are (I - H)^-1, restricted to the pair, times those of all rows.
-        """
-        H, apart = self.leverage[k], 0.0 if self.apart is None else self.apart[k]
-        error = self.error[k] - apart
-        rest = np.maximum(1.0 - np.diag(H), _MIN_REST)
-        both = np.maximum(1.0 - H * H.T / np.outer(rest, rest), _MIN_REST)
-        return (error[:, None] + H * error / rest[:, None]) / both + np.reshape(apart, (-1, 1))
 
 
 # The accuracy of a classifier on training labels, and of always predicting the most frequent class.

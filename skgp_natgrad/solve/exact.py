@@ -24,7 +24,7 @@ from ..kernels import nugget
 from ..prediction.left_out import LeftOut
 from ..prediction.posterior import Posterior
 from ..training.batches import Table, bucket
-from .left_out import MOST_PAIRS, HeldOutRows, widths
+from .left_out import HeldOutRows, widths
 from .noise_search import LOG_2PI
 from .system import covariances_of
 
@@ -101,7 +101,6 @@ class Rows(NamedTuple):
         size, evidence = bucket(n), 0.0
         alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
         error, latent = np.full((2, n_targets, size), np.nan)
-        leverage = np.zeros((n_targets, size, size)) if n_targets * size**2 <= MOST_PAIRS else None
         for k, log_variance in enumerate(log_noise):
             noise, (L, V, alpha) = np.exp(log_variance), self._solved(k, log_variance)
             alphas[k, :n], reduction[k, :n, :n] = alpha, V
@@ -109,14 +108,12 @@ class Rows(NamedTuple):
             error[k, self.order], variance, _ = _left_out(V, alpha, noise)
             # The latent variance of a row that is predicted exactly rounds to zero, or below.
             latent[k, self.order] = np.maximum(variance - noise, 0.0)
-            if leverage is not None:
-                leverage[k][np.ix_(self.order, self.order)] = np.eye(n) - noise * (V.T @ V)
         noises = np.exp(log_noise)[:, None] * np.ones_like(error)
         weight = np.broadcast_to(np.arange(size) < n, error.shape).astype(float)
         y = np.zeros_like(error)
         y[:, self.order] = self.y
         X = filled_up(table.X, size, value=0.0)
-        left_out = LeftOut(X, error, latent, noises, weight, weight, widths(table), leverage, y, weight, 0.0 * y)
+        left_out = LeftOut(X, error, latent, noises, weight, weight, widths(table), y, weight)
         posterior = Posterior(Z, Z[:0], alphas, np.zeros((n_targets, 0)), None, None, prior_mean, reduction)
         return posterior, left_out, float(evidence)
 

@@ -18,8 +18,6 @@ from .system import Sums, points_of, prior_of, sums_of, weights_of, whitened
 
 # Rows with leave-one-out predictions, and the fewest of them that are no inducing points.
 HELD_OUT_ROWS, _FEWEST = 1500, 100
-# Most pairs of rows for which leverages are computed.
-MOST_PAIRS = 5_000_000
 # The least share of a row that the other rows leave open: below it is rounding.
 _MIN_REST = 1e-9
 # A target is rounded if at least the first share of rows have a repeated value, and the second share lie on the grid of
@@ -201,17 +199,6 @@ def left_out_of(sums, held, k, log_noise):
     return counted, (y - mean) / rest + apart, residual + s / rest + noise * widening, rest
 
 
-def _leverages(sums, held, log_noise):
-    """The derivative of the mean at each held-out row (first axis B) in the target of each one: (K, B, B)."""
-    each = []
-    for k in range(len(log_noise)):
-        (j, h), noise = _of_target(sums, held, k), np.exp(log_noise[k])
-        factor = in_place.cholesky_of_sum(np.asarray(sums.gram[h]), 1.0 / noise)
-        half = in_place.lower_solve(factor, np.array(held.A[j], order="C"))
-        each.append(half.T @ half * (np.asarray(held.left_out[k]) / noise))
-    return np.stack(each)
-
-
 def _of_target(sums, held, k):
     """Positions of the k-th target's whitened rows and sums."""
     return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
@@ -228,9 +215,8 @@ def left_out_rows(sums, held, log_noise, width):
     weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
     # Of copies nothing is left: they are one observation.
     part = np.where(held.repeated, part, np.inf)
-    leverage = _leverages(sums, held, log_noise) if error.size * error.shape[1] <= MOST_PAIRS else None
     of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
-    return LeftOut(*of_rows, width, leverage, y + held.apart, part, np.asarray(held.apart))
+    return LeftOut(*of_rows, width, y + held.apart, part)
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):

@@ -160,7 +160,7 @@ def improved(optimum, problem, quadratic, share, random_state):
         q=gaussian.with_mean(optimum.q, found.means.m),
         elbo=optimum.elbo + 0.5 * float((quadratic - found.quadratic).sum()),
         held_out=optimum.held_out._replace(mean=optimum.held_out.mean + gain),
-        left_out=left_out._replace(error=np.where(counts, error, np.nan), leverage=None),
+        left_out=left_out._replace(error=np.where(counts, error, np.nan)),
         means=found.means,
     )
 

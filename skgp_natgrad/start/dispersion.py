@@ -130,9 +130,6 @@ def fit(left_out, kernels, random_state):
         process = _Process.of(rows, of_log_errors(kernels), random_state)
     predicted = np.full((len(told), len(some)), np.nan)
     predicted[:, some] = process.predicted
-    if left_out.leverage is not None and process.leverage is not None:
-        for each, rows, k in zip(predicted, process.leverage, told, strict=True):
-            each[some] += _unseen(left_out, rows, np.flatnonzero(some), k, floors[k])
     found, mixtures = np.tile(_errors.Errors(), (len(seen), 1)), [noise_mixture.NONE] * len(seen)
     for each, k in zip(predicted, told, strict=True):
         rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(each))
@@ -171,21 +168,6 @@ def _logarithms(error, floor, variance):
     return np.log((error**2 + floor) / variance + _LEAST)
 
 
-def _unseen(left_out, leverage, some, k, floor):
-    """The change of the process's predictions (B,) if the other rows' errors come from fits without the row's target.
-
-    An outlier moves the mean at its neighbours, whose errors are then large as well and seem to predict it. Both
-    predictions are linear in the targets, so that the errors without each pair of rows are known.
-    """
-    rest = np.maximum(1.0 - np.diag(leverage), _LEAST)
-    pairs = np.ix_(some, some)
-    with np.errstate(invalid="ignore"):
-        without = _logarithms(left_out.errors_of_pairs(k)[pairs], floor, left_out.variance[k, some, None])
-        change = without - _logarithms(left_out.error[k, some], floor, left_out.variance[k, some])[:, None]
-    np.fill_diagonal(change, 0.0)
-    return np.einsum("ij,ji->i", leverage, np.nan_to_num(change)) / rest
-
-
 def _seen(left_out, predicted, k, rows, floor):
     """The `Seen` of the k-th target at some rows, with predicted logarithms (B,) of all."""
     of_target = (getattr(left_out, name)[k, rows] for name in ("error", "variance"))
@@ -196,12 +178,11 @@ def _seen(left_out, predicted, k, rows, floor):
 class _Process:
     """The Gaussian process of the logarithms.
 
-    ``predicted`` (T, B) are its leave-one-out predictions, NaN where there are none. ``leverage`` (T, B, B), if rows
-    are few, says how its mean at each row follows the targets of all.
+    ``predicted`` (T, B) are its leave-one-out predictions, NaN where there are none.
     """
 
-    def __init__(self, kernel, posterior, predicted, leverage):
-        self.kernel, self.posterior, self.predicted, self.leverage = kernel, posterior, predicted, leverage
+    def __init__(self, kernel, posterior, predicted):
+        self.kernel, self.posterior, self.predicted = kernel, posterior, predicted
 
     @classmethod
     def of(cls, table, make, random_state):
@@ -225,9 +206,7 @@ class _Process:
             posterior = best.posterior or _posterior.condition(plan.basis, *given)[0]
         posterior = jax.tree.map(np.asarray, posterior)
         kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
-        leverage, n_rows = best.left_out.leverage, table.n_rows
-        leverage = None if leverage is None else leverage[:, :n_rows, :n_rows]
-        process = cls(kernel, posterior, table.y - best.left_out.error[:, :n_rows], leverage)
+        process = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
         return process._in_units(scale.scale[:, None], scale.offset[:, None])
 
     def _in_units(self, factor, offset):
@@ -236,7 +215,7 @@ class _Process:
         posterior = mean_only._replace(
             alpha=factor * mean_only.alpha, a=factor * mean_only.a, prior_mean=factor * mean_only.prior_mean + offset
         )
-        return _Process(self.kernel, posterior, factor * self.predicted + offset, self.leverage)
+        return _Process(self.kernel, posterior, factor * self.predicted + offset)
 
     def dispersion(self, found, told, largest):
         """The `Dispersion` of all targets, with these `Errors` (T, 5).

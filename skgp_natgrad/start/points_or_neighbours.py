@@ -149,7 +149,7 @@ def _some(left_out, most):
     index = index[np.linspace(0, len(index) - 1, min(len(index), most)).round().astype(int)]
     names = "error", "latent", "noise", "weight", "n_each", "y", "part"
     of_rows = {name: getattr(left_out, name)[:, index] for name in names}
-    return left_out._replace(leverage=None, X=left_out.X[index], **of_rows)
+    return left_out._replace(X=left_out.X[index], **of_rows)
 
 
 def _left_out(neighbours, parameters, points, more_noise):
@@ -161,7 +161,7 @@ def _left_out(neighbours, parameters, points, more_noise):
     own = points.X[some], points.y[:, some], points.part[:, some] / _variance(parameters)
     mean[:, some], latent[:, some] = neighbours.moments_without(kernels, *own)
     error = np.where(seen, points.y - mean, np.nan)
-    return points._replace(error=error, latent=latent, noise=points.noise * more_noise, leverage=None)
+    return points._replace(error=error, latent=latent, noise=points.noise * more_noise)
 
 
 def _density(left_out):
