@@ -100,6 +100,24 @@ def test_the_mean_alone_reads_no_covariance(rng):
         assert np.all(np.isnan(predict(evaluate.target_moments, each, likelihood, without, X)[1]))
 
 
+@pytest.mark.parametrize("n_kernels", [1, 2])
+@pytest.mark.usefixtures("x64")
+def test_many_points_have_the_moments_of_few(rng, monkeypatch, n_kernels):
+    """By BLAS and by XLA, of several chunks: their rows are fewer, the more points there are."""
+    given = (*SMOOTH, 0.5 * RBF(0.8))[:n_kernels]
+    _, twins, likelihood, fitted, y = conditioned(Gaussian(), rng, sklearn_kernels=given)
+    rows = rng.normal(size=(700, 3))
+    targets = rng.normal(size=(len(y), 700))
+    for function, *more in ((evaluate.target_moments,), (evaluate.latent_moments,), (evaluate.log_density, targets)):
+        expected = evaluate.in_chunks(function, twins, likelihood, fitted, rows, *more)
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluate, "_BY_BLAS", 1)
+            patch.setattr(evaluate, "_COVARIANCES", 1000)
+            assert evaluate.chunk_rows(len(fitted.Z)) < 256
+            found = evaluate.in_chunks(function, twins, likelihood, fitted, rows, *more)
+        assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
+
+
 def test_chunks_are_fetched_while_others_compute():
     events = []
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import cython_blas, cython_lapack
 
 # Of each function's arguments: texts, integers, numbers, arrays.
-_KINDS = {"dpotrf": "tiaii", "dpotri": "tiaii", "dtrsm": "ttttiinaiai", "dsyrk": "ttiinainai"}
+_KINDS = {"dpotrf": "tiaii", "dpotri": "tiaii", "dtrsm": "ttttiinaiai", "dtrmm": "ttttiinaiai", "dsyrk": "ttiinainai"}
 
 
 def _capsule(name):
@@ -98,3 +98,11 @@ def solve(L, B, transposed=False):
     sizes = integer()(B.shape[1]), integer()(B.shape[0])
     arrays = L.ctypes.data, width(L), B.ctypes.data, width(B)
     function("dtrsm")(b"R", b"U", b"T" if transposed else b"N", b"N", *sizes, ctypes.c_double(1.0), *arrays)
+
+
+def multiply(L, B):
+    """Replace ``B`` (M, N) by L B, for a lower triangular ``L`` (M, M)."""
+    _check(L, B, len(B))
+    sizes = integer()(B.shape[1]), integer()(B.shape[0])
+    arrays = L.ctypes.data, width(L), B.ctypes.data, width(B)
+    function("dtrmm")(b"R", b"U", b"N", b"N", *sizes, ctypes.c_double(1.0), *arrays)

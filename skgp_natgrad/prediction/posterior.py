@@ -124,20 +124,31 @@ def _product(weights, covariances):
     return (weights[:, None] @ covariances)[:, 0]
 
 
+def prior_variances(kernels, X, xp=jnp):
+    """Those of the kernels at rows (1 or K, B)."""
+    return xp.stack([kernel.diag(X) for kernel in kernels])
+
+
+def mean_and_covariances(kernels, posterior, X, xp=jnp):
+    """The latent mean (K, B), and the covariances with the inducing points that it is made from (1 or K, M, B)."""
+    Kzx = covariances(kernels, posterior.Z, X, xp)
+    mean = posterior.prior_mean + _product(posterior.alpha, Kzx)
+    # A user's kernel need not accept a table without rows.
+    if len(posterior.Z_mean):
+        mean = mean + _product(posterior.a, covariances(kernels, posterior.Z_mean, X, xp))
+    return mean, Kzx
+
+
 def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
     """Latent mean and variance (K, B); the variance is None if it is not requested.
 
     Computed by ``xp``: JAX, where ``kernels`` are JAX kernels, or NumPy, where they are
     scikit-learn's.
     """
-    Kzx = covariances(kernels, posterior.Z, X, xp)
-    mean = posterior.prior_mean + _product(posterior.alpha, Kzx)
-    # A user's kernel need not accept a table without rows.
-    if len(posterior.Z_mean):
-        mean = mean + _product(posterior.a, covariances(kernels, posterior.Z_mean, X, xp))
+    mean, Kzx = mean_and_covariances(kernels, posterior, X, xp)
     if not with_variance:
         return mean, None
-    prior = xp.stack([kernel.diag(X) for kernel in kernels])
+    prior = prior_variances(kernels, X, xp)
     if posterior.reduction is None:
         var = WhitenedRows.of(posterior.whiten @ Kzx, prior).var_of_root(posterior.root_S)
     else:
@@ -147,7 +158,7 @@ def latent_moments(kernels, posterior, X, with_variance=True, xp=jnp):
 
 def unexplained(kernels, posterior, X):
     """The prior variance of rows that the points do not explain, (1 or K, B); ``kernels`` are scikit-learn's."""
-    prior = np.stack([kernel.diag(X) for kernel in kernels])
+    prior = prior_variances(kernels, X, np)
     return WhitenedRows.of(posterior.whiten @ covariances(kernels, posterior.Z, X, np), prior).residual
 
 
