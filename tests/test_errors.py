@@ -65,7 +65,7 @@ def test_errors_far_below_the_width_are_not_from_rounding():
 
 # -- the distribution of errors ------------------------------------------------------------------
 
-MIXED = errors_of.Errors(scale=0.4, factor=0.7, df=4.5, share=0.1, spread=9.0)
+FOUND = errors_of.Errors(scale=0.4, factor=0.7, df=4.5)
 
 
 def seen_of(error, width=0.0, predicted=0.3, variance=0.8):
@@ -77,68 +77,34 @@ def density(seen_error, errors):
     return float(np.exp(seen_of(np.atleast_1d(seen_error)).densities(errors))[0])
 
 
-def test_density_moment_and_coverage_are_those_of_the_mixture():
-    squared, n = 0.8 * np.exp(0.4 + 0.7 * 0.3), np.array([0.7])
-    expected = 0.9 * stats.t(4.5, scale=np.sqrt(squared)).pdf(0.7) + 0.1 * stats.norm(scale=np.sqrt(7.2)).pdf(0.7)
-    assert density(0.7, MIXED) == pytest.approx(expected, rel=1e-12)
-    assert integrate.quad(density, -np.inf, np.inf, args=(MIXED,))[0] == pytest.approx(1.0, abs=1e-6)
-    second = integrate.quad(lambda e: e**2 * density(e, MIXED), -np.inf, np.inf)[0]
-    assert seen_of(n).moment(MIXED) == pytest.approx(0.49 / second, rel=1e-5)
-    half = integrate.quad(density, -0.7, 0.7, args=(MIXED,))[0]
-    np.testing.assert_array_equal(seen_of(n).coverage(MIXED, [half - 1e-6, half + 1e-6]), [0.0, 1.0])
+def test_the_density_is_that_of_student_t():
+    expected = stats.t(4.5, scale=np.sqrt(0.8 * np.exp(0.4 + 0.7 * 0.3))).pdf(0.7)
+    assert density(0.7, FOUND) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("error", [0.0, 0.4, -1.3, 30.0])
 def test_a_rounded_error_has_the_mean_density_of_its_interval(error):
-    expected = integrate.quad(density, error - 0.5, error + 0.5, args=(MIXED,), epsabs=1e-14)[0]
-    found = float(np.exp(seen_of(np.array([error]), width=1.0).densities(MIXED))[0])
+    expected = integrate.quad(density, error - 0.5, error + 0.5, args=(FOUND,), epsabs=1e-14)[0]
+    found = float(np.exp(seen_of(np.array([error]), width=1.0).densities(FOUND))[0])
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("n_large", [0, 12])
-def test_the_second_moment_is_that_of_the_errors(rng, n_large):
-    """Small errors and a few large ones: a Student-t distribution that suits the small ones is far too narrow."""
-    error = 0.1 * rng.normal(size=400)
-    error[:n_large] += 5.0
-    seen = seen_of(error, predicted=0.0, variance=float(np.mean(error**2)))
-    found = errors_of.best(seen)
-    assert seen.moment(found) == pytest.approx(1.0, abs=0.1)
-    np.testing.assert_allclose(seen.coverage(found, [0.5, 0.9, 0.99]), [0.5, 0.9, 0.99], atol=0.05)
-    assert (found.share > 0.01) == bool(n_large)
-
-
-def test_levels_of_intervals_that_hold_one_value_do_not_count():
-    error = np.where(np.arange(100) < 94, 0.1, 1.1)
-    np.testing.assert_array_equal(seen_of(error).levels, [0.5, 0.9, 0.95, 0.99])
-    np.testing.assert_array_equal(seen_of(error, width=1.0).levels, [0.95, 0.99])
-    np.testing.assert_array_equal(seen_of(8.0 * error, width=1.0).levels, [0.9, 0.95, 0.99])
-
-
-def test_heavy_tails_leave_the_second_moment_open(rng):
-    """That of a Student-t sample of three degrees of freedom is far from its expectation: the density decides."""
-    error = np.clip(stats.t(3.0).rvs(700, random_state=rng), -40.0, 40.0)
-    found = seen_of(error, predicted=0.0, variance=3.0)
-    spread = [found.error_of_moment(errors_of.Errors()), np.sqrt(2.0 / 700.0)]
-    assert spread[0] > 2.0 * spread[1]
-    normal = seen_of(rng.normal(size=4000), predicted=0.0, variance=1.0)
-    assert normal.error_of_moment(errors_of.Errors()) == pytest.approx(np.sqrt(2.0 / 4000.0), rel=0.1)
-
-
-@pytest.mark.parametrize(("off", "n_rows", "right"), [(0.03, 6000, False), (0.01, 6000, True), (0.03, 300, True)])
-def test_shares_of_wide_intervals_are_compared_in_their_own_deviations(rng, off, n_rows, right):
-    """A share of .92 in intervals of 95 % is wrong, unless rows are few; one of .475 in intervals of 50 % is not."""
-    error, ones = rng.normal(size=n_rows), np.ones(n_rows)
-    seen = errors_of.Seen(error, ones, 0.0 * ones, ones, ones, 0.0)
-    shares = np.where(seen.levels == 0.95, 0.95 - off, seen.levels)
-    assert errors_of.covers(seen, shares) == right
-    assert errors_of.covers(seen, np.where(seen.levels == 0.5, 0.475, seen.levels))
-
-
-def test_errors_of_student_t_stay_as_they_are(rng):
+def test_errors_of_student_t_have_their_degrees_of_freedom(rng):
     error = stats.t(5.0).rvs(4000, random_state=rng)
-    found = errors_of.best(seen_of(error, predicted=0.0, variance=5.0 / 3.0))
-    assert found.share == 0.0
-    assert 3.5 < found.df < 7.5
+    assert 3.5 < errors_of.best(seen_of(error, predicted=0.0, variance=5.0 / 3.0)).df < 7.5
+
+
+@pytest.mark.parametrize("n", [100, 2000])
+def test_normal_errors_stay_normal(rng, n):
+    """Of a hundred samples three do not by chance."""
+    found = [errors_of.best(seen_of(rng.normal(size=n), predicted=0.0, variance=1.0)) for _ in range(10)]
+    assert found.count(errors_of.Errors()) >= 9
+
+
+def test_one_gross_error_among_normal_ones_makes_heavy_tails(rng):
+    """However large it is: a gain of the mean density would have an error as large as itself."""
+    error = np.append(rng.normal(size=300), 30.0)
+    assert errors_of.best(seen_of(error, predicted=0.0, variance=float(np.mean(error**2)))).df < 10.0
 
 
 # -- predictions with a wide part ----------------------------------------------------------------
@@ -418,9 +384,10 @@ def test_rounded_targets_have_a_deviation(draw):
         warnings.simplefilter("ignore", UserWarning)
         reg = NGDSVGPRegressor(1.0 * Matern(1.0, nu=2.5), random_state=0).fit(X[:1000], y[:1000])
     ratio, least, covered = judged(reg, X[1000:], y[1000:])
-    assert 0.9 < ratio < 1.12
+    # Counts have heavier tails than a Student-t distribution has a deviation for.
+    assert 0.9 < ratio < (1.35 if draw is rates else 1.12)
     assert least > 0.5 * width / np.sqrt(12.0)
-    assert 0.9 < covered < 0.985
+    assert (0.88 if draw is rates else 0.9) < covered < 0.985
 
 
 @pytest.mark.slow
@@ -431,19 +398,20 @@ def test_rounded_targets_have_a_deviation_by_default(draw):
         warnings.simplefilter("ignore", UserWarning)
         reg = NGDSVGPRegressor(random_state=0).fit(X[:1000], y[:1000])
     ratio, least, covered = judged(reg, X[1000:], y[1000:])
-    assert 0.9 < ratio < 1.12
+    assert 0.9 < ratio < (1.35 if draw is rates else 1.12)
     assert least > 0.5 * (0.1 if draw is tenths else 1.0) / np.sqrt(12.0)
-    assert 0.9 < covered < 0.985
+    assert (0.88 if draw is rates else 0.9) < covered < 0.985
 
 
 @pytest.mark.slow
-def test_a_few_large_errors_are_in_the_deviation():
+def test_a_few_large_errors_are_in_the_tails():
+    """Intervals hold what they say; the deviation is that of a Student-t distribution, so that the errors exceed it."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 10.0, size=(4300, 1))
     y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=4300) + 5.0 * (rng.uniform(size=4300) < 0.03)
     reg = NGDSVGPRegressor(1.0 * RBF(), random_state=0).fit(X[:300], y[:300])
     ratio, _, _ = judged(reg, X[300:], y[300:])
-    assert 0.7 < ratio < 1.5
+    assert 0.7 < ratio < 2.5
     for level in (0.5, 0.9, 0.99):
         lower, upper = reg.predict_interval(X[300:], coverage=level)
         assert np.mean((lower <= y[300:]) & (y[300:] <= upper)) == pytest.approx(level, abs=0.06)

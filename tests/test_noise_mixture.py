@@ -223,11 +223,6 @@ def test_densities_of_components_are_those_of_scipy(rng):
     np.testing.assert_allclose(grid.densities[:, k], one.pdf(seen.error), rtol=1e-9, atol=1e-290)
     wide = stats.norm(0.0, np.sqrt(9.0 * 1.3))
     np.testing.assert_allclose(grid.densities[:, -1], wide.pdf(seen.error), rtol=1e-9)
-    weights = grid.weights(grid.starts[0], slice(None), [16])[0]
-    found, errors = grid.mixture(weights), grid.errors._replace(share=weights[-1], spread=grid.spread)
-    ys = np.linspace(-15.0, seen.error[0], 20_001)
-    below = np.trapezoid(density_under(found, errors, ys, latent=0.3), ys)
-    assert grid.below(weights)[0] == pytest.approx(below, abs=1e-6)
 
 
 def test_rounding_counts_as_flat_noise(rng):

@@ -12,12 +12,9 @@ distribution,
 dispersion"; the errors' process: Goldberg, Williams and Bishop 1998). The mean of y does not change. The standard
 deviation of the latent functions is that of the same distribution without the noise.
 
-Occasional large errors have a component of their own: with probability ``share`` the error of y is normal instead, and
-its variance is ``spread`` times v(x) + s^2, without the factor (Box and Tiao 1968, "A Bayesian approach to some outlier
-problems").
-
 Errors whose tails are light, or that are skew, have noise of another distribution: a mixture of normals on an even grid
-(`errors`), and df is then infinite.
+(`errors`), and df is then infinite. They have a wide part: with probability ``share`` the error of y is normal instead,
+and its variance is ``spread`` times v(x) + s^2, without the factor.
 
 In gaps between the rows, and beyond them, v(x) is larger than at any left-out row. No error tells about this excess, so
 it is added without the factor.

@@ -4,9 +4,8 @@ The density of the noise is a sum of equal normals on an even grid (`prediction.
 the errors the likelihood is concave in the weights, and each EM step raises it (Laird 1978). Few steps from a smooth
 start leave the density smooth, many let it follow the errors (Richardson 1972, Lucy 1974). The start, normal or flat,
 the bandwidth and the number of steps are those of largest density of errors in folds that EM did not see. The mixture
-is used if it beats the `Errors` that were chosen before, by the same density, and if its central intervals hold as many
-of the errors as they should. Rounding counts as noise here: of rounded targets, too, the density is that
-of y itself, and not of what was rounded.
+is used if it beats the `Errors` that were chosen before, by the same density. Rounding counts as noise here: of rounded
+targets, too, the density is that of y itself, and not of what was rounded.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from ..prediction.calibration import Average
 from ..prediction.dispersion import NORMAL_DF
 from ..prediction.errors import variance_share
-from .errors import Errors, covers
+from .errors import Errors
 
 # The fewest rows for a mixture, and the most that it is fitted to.
 _FEWEST, _ROWS = 100, 1000
@@ -83,16 +82,13 @@ def better(seen, noise, errors):
     grids = [grid for grid in grids if not grid.follows_values(width)]
     tried = [each for grid in grids for start in grid.starts for each in _held_out(grid, start)]
     before = seen.densities(errors)
-    for density, grid, start, n_steps in sorted(tried, key=lambda each: -np.average(each[0], weights=seen.weight)):
-        gain = Average.of(density - before, seen.weight, seen.n_each)
-        if not gain.mean > max(_ERRORS * gain.error, _WORTH):
-            break
-        weights = grid.weights(start, slice(None), [n_steps])[0]
-        inside = np.abs(2.0 * grid.below(weights) - 1.0)
-        shares = np.array([np.average(inside <= level, weights=seen.weight) for level in seen.levels])
-        if covers(seen, shares):
-            return grid.mixture(weights), grid.errors._replace(share=float(weights[-1]), spread=grid.spread)
-    return NONE, errors
+    gains = [Average.of(density - before, seen.weight, seen.n_each) for density, *_ in tried]
+    best = max(range(len(tried)), key=lambda i: gains[i].mean, default=None)
+    if best is None or not gains[best].mean > max(_ERRORS * gains[best].error, _WORTH):
+        return NONE, errors
+    _, grid, start, n_steps = tried[best]
+    weights = grid.weights(start, slice(None), [n_steps])[0]
+    return grid.mixture(weights), grid.errors._replace(share=float(weights[-1]), spread=grid.spread)
 
 
 def _normal(errors):
@@ -124,7 +120,7 @@ class _Grid:
     def __init__(self, seen, share, errors, bandwidth):
         self.seen, self.share, self.errors, self.bandwidth = seen, share, errors, bandwidth
         self.squared = seen.squared_scale(errors)
-        self.spread = max(errors.spread, _WIDE)
+        self.spread = _WIDE
         reach = min(np.max(np.abs(seen.error) / np.sqrt(self.squared * share)), _REACH)
         n_each_side = int(np.ceil(reach / (_SPACING * bandwidth)))
         self.centres = _SPACING * bandwidth * np.arange(-n_each_side, n_each_side + 1)
@@ -164,13 +160,6 @@ class _Grid:
     def centred(self, weights):
         """The densities of the errors under components that are moved so that the mean is zero."""
         return self._densities(self.centres - weights[:-1] @ self.centres / weights[:-1].sum())
-
-    def below(self, weights):
-        """The probability of less than each error."""
-        mixture = self.mixture(weights)
-        centre, scale = self._components(mixture.centres)
-        of_all = np.append((1.0 - weights[-1]) * mixture.weights, weights[-1])
-        return special.ndtr((self.seen.error[:, None] - centre) / scale) @ of_all
 
     def _components(self, centres):
         """Centres and deviations of the components of each error, the wide one last: (B, K + 1) each."""
