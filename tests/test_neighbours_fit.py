@@ -129,7 +129,6 @@ def test_quantiles_draws_and_covariances_belong_to_the_same_predictions(rng):
 
 @pytest.mark.slow
 def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
-    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
     at_most_60_points(monkeypatch)
     monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
     X = rng.uniform(-2, 2, size=(400, 2))
@@ -149,7 +148,6 @@ def test_with_nothing_said_rows_that_are_left_out_choose(rng, monkeypatch):
 
 @pytest.mark.slow
 def test_long_tables_and_their_files_have_neighbours_if_these_fit(rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
     at_most_60_points(monkeypatch)
     monkeypatch.setattr(points_or_neighbours, "_NEIGHBOURS", 15)
     monkeypatch.setattr(rows, "WINDOW_ROWS", 128)
@@ -185,19 +183,6 @@ def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
     plan = svgp.sized(svgp.Plan(kernels=(KERNEL,), settings=settings, **given), rows)
     assert (plan.n_inducing, plan.otherwise.n_inducing, plan.otherwise.otherwise) == (20, 60, None)
     assert plan.inducing_init == plan.otherwise.inducing_init == "random"
-
-
-@pytest.mark.parametrize(
-    ("gain", "by_half", "n_rows", "ends"),
-    [(0.6, 0.2, 100, True), (0.2, 0.005, 100, True), (0.2, 0.05, 100, False), (0.2, 0.05, 400, True)],
-)
-def test_a_large_gain_or_one_that_has_settled_ends_the_choice(monkeypatch, gain, by_half, n_rows, ends):
-    monkeypatch.setattr(points_or_neighbours, "_MANY", 300)
-    rows = svgp.Table(np.zeros((n_rows, 1)), np.zeros((1, n_rows)), np.ones(n_rows))
-    plan = svgp.Plan(otherwise=svgp.Plan())
-    assert points_or_neighbours._ends(gain, by_half, plan, rows) == ends
-    # There is nothing to go on with.
-    assert points_or_neighbours._ends(gain, by_half, plan.otherwise, rows)
 
 
 def test_copies_that_are_left_out_do_not_predict_each_other(rng):
@@ -373,8 +358,8 @@ def test_equal_rows_are_one_of_their_mean(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("least", [-np.inf, np.inf])
-def test_neighbours_are_compared_with_few_points_and_with_more(rng, monkeypatch, least):
-    monkeypatch.setattr(points_or_neighbours, "_CLEAR", least)
+def test_neighbours_are_compared_with_few_points(rng, monkeypatch, least):
+    monkeypatch.setattr(points_or_neighbours, "_GAIN", least)
     monkeypatch.setattr(points_or_neighbours, "POINTS", 10)
     monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
     X, y, x = table(rng, 300)
@@ -393,7 +378,7 @@ def test_neighbours_are_compared_with_few_points_and_with_more(rng, monkeypatch,
 
 @pytest.mark.slow
 def test_a_number_of_points_that_is_given_means_no_neighbours(rng, monkeypatch):
-    monkeypatch.setattr(points_or_neighbours, "_CLEAR", -np.inf)
+    monkeypatch.setattr(points_or_neighbours, "_GAIN", -np.inf)
     X, y, _ = table(rng, 300)
     found = regressor("auto", n_inducing=30, solver="evidence").fit(X, y)
     assert "neighbors" not in found.plan_
