@@ -73,6 +73,14 @@ def test_nearest_rows_are_those_of_all_distances(rng, monkeypatch, n_columns, fa
     assert all(len(set(each)) == 40 for each in found.tolist())
 
 
+def test_a_tree_finds_the_rows_of_many_columns_of_which_few_tell_rows_apart(rng):
+    X, rate = rng.normal(size=(500, 20)), np.r_[1.0, 2.0, np.full(18, 1e-3)]
+    found = Nearest(X, rate), Nearest(X, np.ones(20))
+    assert [each._tree is None for each in found] == [False, True]
+    near = np.argsort(cdist(X[:9] * rate, X * rate), axis=1)[:, :40]
+    assert np.array_equal(found[0].query(X[:9], 40), near)
+
+
 @pytest.mark.parametrize("n_columns", [6, 10])
 def test_in_trees_of_very_many_rows_the_nearest_are_so_but_for_a_share(rng, monkeypatch, n_columns):
     X, x, factor = rng.normal(size=(3000, n_columns)), rng.normal(size=(50, n_columns)), 1.0 + nearest._FARTHER

@@ -102,6 +102,22 @@ def test_a_saved_or_copied_model_predicts_the_same_from_the_same_rows(rng):
     assert clone(model).n_neighbors == 20
 
 
+def test_a_saved_model_has_hardly_more_than_the_rows(rng):
+    """Of noise variances few differ, as of rows that are repeated."""
+    X, y, x = table(rng, 6000)
+    X[:300], X[300:400] = X[300], X[400:500]
+    model = regressor(20, n_inducing=40).fit(X, y)
+    assert 2 < len(np.unique(model._neighbours.noise)) < 10
+    saved = pickle.dumps(model)
+    assert len(saved) < 1.4 * (X.nbytes + y.nbytes)
+    loaded = pickle.loads(saved)
+    assert np.array_equal(loaded._neighbours.noise, model._neighbours.noise)
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+    # Known noise of its own for each row.
+    model = regressor(20, n_inducing=40).fit(X, y, alpha=rng.uniform(0.1, 1.0, size=6000))
+    assert np.array_equal(pickle.loads(pickle.dumps(model))._neighbours.noise, model._neighbours.noise)
+
+
 def test_rows_of_a_saved_model_may_stay_in_its_file(rng, tmp_path):
     X, y, x = table(rng)
     model = regressor(20).fit(X, y)
@@ -185,6 +201,7 @@ def test_few_points_come_first_and_all_points_are_random_rows(rng, monkeypatch):
     assert plan.inducing_init == plan.otherwise.inducing_init == "random"
 
 
+@pytest.mark.usefixtures("x64")
 def test_copies_that_are_left_out_do_not_predict_each_other(rng):
     X, y = rng.normal(size=(30, 2)), rng.normal(size=(1, 30))
     of_jax, noise = (kernels.from_sklearn(KERNEL, 2).value,), np.full((1, 60), 0.1)
@@ -329,6 +346,7 @@ def test_rows_of_a_file_are_neighbours_where_a_number_is_given(rng, tmp_path, mo
         regressor(10).fit(X, y)
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_row_without_its_own_observation_is_predicted_by_the_others_at_its_place(rng, shared):
     X, y = rng.normal(size=(40, 2)), rng.normal(size=(2, 40))
@@ -357,22 +375,23 @@ def test_equal_rows_are_one_of_their_mean(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("least", [-np.inf, np.inf])
-def test_neighbours_are_compared_with_few_points(rng, monkeypatch, least):
+@pytest.mark.parametrize(("least", "level", "number"), [(-np.inf, -np.inf, 200), (-np.inf, 9.0, 100), (np.inf, 9.0, 0)])
+def test_neighbours_are_compared_with_few_points_and_with_half_of_them(rng, monkeypatch, least, level, number):
     monkeypatch.setattr(points_or_neighbours, "_GAIN", least)
+    monkeypatch.setattr(points_or_neighbours, "_LEVEL", level)
     monkeypatch.setattr(points_or_neighbours, "POINTS", 10)
     monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
     X, y, x = table(rng, 300)
     found = regressor("auto").fit(X, y)
     n_points = len(found.inducing_points_), len(found.mean_inducing_points_)
-    if least == np.inf:
+    if not number:
         assert "neighbors" not in found.plan_
         assert n_points == (40, 0)
         return
     # Neighbours need few points for all else.
-    assert "each row predicted from 200 neighbors; 10 inducing points for all else" in found.plan_
+    assert f"each row predicted from {number} neighbors; 10 inducing points for all else" in found.plan_
     assert n_points == (10, 0)
-    expected = regressor(200).fit(X, y)
+    expected = regressor(number).fit(X, y)
     assert_same(found.predict(x, return_std=True), expected.predict(x, return_std=True))
 
 

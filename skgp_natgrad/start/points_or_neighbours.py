@@ -28,8 +28,9 @@ _NEIGHBOURS = 200
 _ROWS, _GAIN = 2000, 0.25
 # With fewer rows nothing is compared.
 _FEWEST = 10
-# The least gain, in nats a row, that is worth twice as many neighbours, with which a row takes three times as long.
-_WORTH_TWICE = 0.05
+# The least gain, in nats a row, that is worth twice as many neighbours, with which a row takes three times as long; and
+# the loss by half of them, from which on these do as well.
+_WORTH_TWICE, _LEVEL = 0.05, 0.002
 # Most rows that such neighbours predict to calibrate the errors.
 _CALIBRATED = 4096
 
@@ -90,7 +91,11 @@ def found(optimum, parameters, constants, table, plan):
     if not asked:
         if not density - of_points > _GAIN:
             return None
-        if density - density_by(neighbours.of_number(_NEIGHBOURS // 2)) > _WORTH_TWICE:
+        half = neighbours.of_number(_NEIGHBOURS // 2)
+        of_half = density_by(half)
+        if density - of_half < _LEVEL:
+            neighbours, density = half, of_half
+        elif density - of_half > _WORTH_TWICE:
             twice = neighbours.of_number(2 * _NEIGHBOURS)
             of_twice = density_by(twice)
             if of_twice > density + _WORTH_TWICE:

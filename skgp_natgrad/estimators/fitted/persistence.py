@@ -28,7 +28,7 @@ from .attributes import calibration_of
 from .few_rows import Few
 
 # Raise it with every change of the attributes that a fitted estimator holds.
-FORMAT = 15
+FORMAT = 16
 _KEY = "_saved_by"
 _SCALES = ("_x_scale", "_y_scale")
 # That of correlated outputs; None without them.
@@ -52,7 +52,8 @@ def plain(state):
             fields = state["_dispersion"]._asdict()
             state["_dispersion"] = dict(fields) | {"posterior": _packed(fields["posterior"])}
         if state.get("_neighbours") is not None:
-            state["_neighbours"] = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
+            fields = {name: getattr(state["_neighbours"], name) for name in _OF_NEIGHBOURS}
+            state["_neighbours"] = fields | {"noise": _few_values(fields["noise"])}
         state["_rows"] = None if state["_rows"] is None else dict(state["_rows"]._asdict())
         state |= {name: dict(state[name]._asdict()) for name in _scales(state)}
         if state["encoding_"] is not None:
@@ -99,7 +100,8 @@ def restored(cls, state):
             **fields | {"posterior": svgp.Posterior(**_unpacked(fields["posterior"]))}
         )
     if state.get("_neighbours") is not None:
-        state["_neighbours"] = svgp.Neighbours(**state["_neighbours"])
+        fields = state["_neighbours"]
+        state["_neighbours"] = svgp.Neighbours(**fields | {"noise": _each_value(fields["noise"])})
     if state["encoding_"] is not None:
         state["encoding_"] = Encoding(**state["encoding_"])
     if state.get("_few") is not None:
@@ -138,6 +140,18 @@ def _matrix(kind, size, rows):
     A = np.zeros((len(rows), size, size), rows.dtype)
     A[:, np.tri(size, dtype=bool)] = rows
     return A if kind == "lower" else np.stack(list(map(in_place.mirrored, A)))
+
+
+def _few_values(array):
+    """Numbers of which few differ, such as noise variances of rows, as these and the place of each among them."""
+    values, place = np.unique(array, return_inverse=True)
+    place = place.reshape(np.shape(array)).astype(np.min_scalar_type(len(values)))
+    return {"values": values, "place": place} if values.nbytes + place.nbytes < array.nbytes else array
+
+
+def _each_value(fields):
+    """Undo `_few_values`."""
+    return fields["values"][fields["place"]] if isinstance(fields, dict) else fields
 
 
 def _scales(state):
