@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.linear_model import LinearRegression
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.estimators.predictions import skgp_predictor
+from skgp_natgrad.estimators.predictions import skgp_predictor, skgp_processes
 from skgp_natgrad.estimators.predictions.export import _plain
 from skgp_natgrad.likelihoods import Bernoulli
 from skgp_natgrad.prediction import dispersion
@@ -69,8 +69,19 @@ FITS = {
     "logit": (NGDSVGPClassifier(RBF(), likelihood=Bernoulli("logit"), n_inducing=9, **GIVEN), Y > 0.0),
     "skew noise": (NGDSVGPRegressor(RBF(), random_state=0), TWO_VALUED),
     "default classes": (NGDSVGPClassifier(random_state=0), LABELS),
+    "neighbours": (NGDSVGPRegressor(RBF(), n_neighbors=30, n_inducing=9, random_state=0), Y),
+    "neighbours of two outputs": (
+        NGDSVGPRegressor(
+            [RBF(), Matern(nu=0.5) + DotProduct()],
+            n_neighbors=150,
+            n_inducing=9,
+            missing_targets="ignore",
+            random_state=0,
+        ),
+        np.column_stack([Y, np.where(X[:, 2] > 0.5, np.nan, X[:, 2])]),
+    ),
 }
-FAST = ("plain",)
+FAST = ("plain", "neighbours")
 
 
 @functools.cache
@@ -102,8 +113,8 @@ def by_few_rows(predict):
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_kernels_are_those_of_scikit_learn(kernel):
     covariance, variance = (
-        skgp_predictor._covariance(_plain(kernel, 3), NEW),
-        skgp_predictor._variance(_plain(kernel, 3)),
+        skgp_processes._covariance(_plain(kernel, 3), NEW),
+        skgp_processes._variance(_plain(kernel, 3)),
     )
     assert_allclose(covariance(X), kernel(X, NEW), rtol=1e-12, atol=1e-12)
     assert_allclose(np.broadcast_to(variance(NEW), len(NEW)), kernel.diag(NEW), rtol=1e-12)
@@ -201,6 +212,41 @@ def rows_of(frame):
     }
 
 
+def with_categories(n, rng):
+    """A frame with numbers, levels of three kinds, some missing, and many levels of which most are rare."""
+    return pd.DataFrame(
+        {
+            "colour": rng.choice(["red", "green", None], size=n),
+            "size": rng.normal(size=n),
+            "grade": pd.Categorical(rng.choice([1, 2, 3], size=n)),
+            "number": rng.integers(0, 9, size=n),
+            "town": rng.choice([f"town {i}" for i in range(12)], size=n, p=np.r_[0.5, 0.4, np.full(10, 0.01)]),
+            "holds": rng.choice([True, False], size=n),
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore:X differs from the rows of the fit", "ignore::UserWarning")
+@pytest.mark.parametrize("options", [{}, {"categorical_features": ["colour", "grade", "holds", "town"]}])
+def test_a_frame_with_categories_is_encoded_as_in_the_fit(options, tmp_path):
+    rng = np.random.default_rng(1)
+    frame, new = with_categories(80, rng), with_categories(30, rng)
+    y = frame["size"] + (frame["colour"] == "red") + rng.normal(size=80)
+    model = NGDSVGPRegressor(RBF(), n_inducing=9, max_categories=4, **GIVEN, **options).fit(frame, y)
+    model.export(tmp_path / "model.npz")
+    predictor = skgp_predictor.load(tmp_path / "model.npz")
+    new.loc[:5, "colour"], new.loc[4:8, "town"] = "blue", "another town"
+    for rows in (new, new.iloc[:1], new.astype(object)):
+        found, expected = (each.predict(rows, return_std=True) for each in (predictor, model))
+        assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    assert len(np.unique(predictor.predict(new.assign(size=0.0, number=0)))) > 5
+    for name, value, match in (("size", "3", r"X\[2, 1\]='3' is not a number"), ("size", None, r"X\[2, 1\]")):
+        wrong = new.astype(object)
+        wrong.loc[2, name] = value
+        with pytest.raises(ValueError, match=match):
+            predictor.predict(wrong)
+
+
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names", "ignore:The table of the fit has names")
 @pytest.mark.parametrize("name", rows_of(pd.DataFrame({"age": [1.0], "height": [1.0], "weight": [1.0]})))
 def test_what_the_estimator_refuses_is_refused(of_frame, name):
@@ -289,7 +335,6 @@ class OfMyOwn(RBF):
     [
         ({"_output_scale": object()}, "output_kernel='independent'"),
         ({"mean_function_": [LinearRegression()]}, "mean_function=None"),
-        ({"_neighbours": object()}, "n_neighbors=0"),
         ({"likelihood_": NGDSVGPRegressor(likelihood="poisson").likelihood}, "likelihood str"),
     ],
 )

@@ -84,6 +84,10 @@ class Neighbours:
         # The search structures are not pickled: they are built again when needed.
         return type(self), (self.X, self.y, self.noise, self.n_neighbours)
 
+    def rates_of(self, kernels: tuple) -> Floats:
+        """The inverse lengthscales of each kernel (J, D), in whose units rows are near."""
+        return np.stack([rates(kernel, self.X.shape[1]) for kernel in kernels])
+
     def moments(self, kernels: tuple, x: Floats) -> tuple[Floats, Floats]:
         """Latent means and variances (T, B), without the prior mean.
 

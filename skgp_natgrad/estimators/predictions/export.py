@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from ... import kernels, likelihoods
 from ...start.scale import NormalScores
 from ..fitted import attributes
 from ..rows import outputs
-from ..rows.encoding import changing
-from . import skgp_predictor
+from ..rows.encoding import FURTHER, changing
+from . import skgp_predictor, skgp_processes
 
 _LIKELIHOODS = likelihoods.Gaussian, likelihoods.StudentT, likelihoods.Bernoulli, likelihoods.Softmax
 _OF_SKLEARN = {
@@ -46,8 +46,9 @@ class Exportable:
         """Write the fitted model for programs that predict by NumPy alone, without this package and JAX.
 
         Beside the file, ``skgp_predictor.py`` is written: a module whose ``load(path)`` returns a model with `predict`
-        and, of classifiers, ``predict_proba``. It takes tables of numbers, and predicts the same numbers up to
-        rounding. Of a data frame it refuses other columns, or another order, than those of the fit.
+        and, of classifiers, ``predict_proba``. It takes complete tables, also with categories, and predicts the same
+        numbers up to rounding. Of a data frame it refuses other columns, or another order, than those of the fit.
+        Where rows are predicted from neighbors, the file holds the rows of the fit.
 
         Parameters
         ----------
@@ -60,9 +61,8 @@ class Exportable:
         Raises
         ------
         ValueError
-            If the model has a part that the module does not predict: correlated outputs, a mean function, predictions
-            from neighbours, encoded columns of a data frame, a kernel of your own, or a likelihood other than
-            "gaussian", "student_t", "bernoulli" and "softmax".
+            If the model has a part that the module does not predict: correlated outputs, a mean function, a kernel of
+            your own, or a likelihood other than "gaussian", "student_t", "bernoulli" and "softmax".
 
         Examples
         --------
@@ -89,8 +89,14 @@ class Exportable:
         about, arrays = described(self, return_std)
         with open(path, "wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
-        source = Path(skgp_predictor.__file__)
-        shutil.copyfile(source, Path(path).parent / source.name)
+        (Path(path).parent / Path(skgp_predictor.__file__).name).write_text(_source(), encoding="utf-8")
+
+
+def _source():
+    """The predictor as one file: what it imports from the file beside it stands in the place of this import."""
+    whole, part = (Path(each.__file__).read_text(encoding="utf-8") for each in (skgp_predictor, skgp_processes))
+    before, after = re.split(r"^from \.skgp_processes import .*\n", whole, flags=re.MULTILINE)
+    return before + part.split("import numpy as np\n", 1)[1].lstrip("\n") + after
 
 
 def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,26 +104,51 @@ def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[st
     check_is_fitted(estimator, "_posterior")
     _check_parts(estimator)
     model, classes = attributes.model_of(estimator), getattr(estimator, "classes_", None)
+    n_columns, encoding = len(estimator._x_scale.scale), changing(estimator)
     about = {
         "format": skgp_predictor.FORMAT,
         "n_features": estimator.n_features_in_,
         "feature_names": list(map(str, getattr(estimator, "feature_names_in_", ()))),
-        "kernels": [_plain(kernel, estimator.n_features_in_) for kernel in model.kernels],
+        "kernels": [_plain(kernel, n_columns) for kernel in model.kernels],
+        "encoding": None if encoding is None else _of_encoding(encoding),
     }
-    with_variance = return_std or classes is not None
+    with_variance = (return_std or classes is not None) and model.neighbours is None
     arrays = _named("x_scale", _of_x(estimator._x_scale)) | _named(
         "posterior", _of_process(model.posterior, with_variance)
     )
+    if model.neighbours is not None:
+        arrays |= _named("neighbours", _of_neighbours(model, n_columns))
     if classes is None:
         about["single_output"] = bool(getattr(estimator, "_single_output", True))
         noise = np.broadcast_to(np.asarray(model.likelihood.noise_variance()), (len(model.posterior.alpha), 1))
         arrays |= _named("y_scale", {"offset": estimator._y_scale.offset, "scale": estimator._y_scale.scale})
         arrays["noise"] = noise
         if model.dispersion is not None and return_std:
-            about["dispersion"] = _plain(model.dispersion.kernel, estimator.n_features_in_)
+            about["dispersion"] = _plain(model.dispersion.kernel, n_columns)
             arrays |= _named("dispersion", _of_dispersion(model.dispersion))
         return about, arrays
     return _of_classes(estimator, model, about, arrays)
+
+
+def _of_neighbours(model, n_columns):
+    """The rows from which others are predicted, and the rates of each kernel by which they are near."""
+    rows, of_jax = model.neighbours, tuple(kernels.from_sklearn(each, n_columns).value for each in model.kernels)
+    found = {name: getattr(rows, name) for name in ("X", "y", "noise")}
+    return found | {"n": rows.n_neighbours, "rates": rows.rates_of(of_jax), "prior_mean": model.posterior.prior_mean}
+
+
+def _of_encoding(encoding):
+    """How cells become numbers: for each category its levels, and the column of its block that is one for each."""
+    of_levels, categories = encoding.encoder.categories_ if len(encoding.categories) else (), []
+    for j, (column, levels) in enumerate(zip(encoding.categories, of_levels, strict=True)):
+        cells = np.tile(np.array([each[0] for each in of_levels], dtype=object), (len(levels), 1))
+        cells[:, j] = levels
+        widths = [np.count_nonzero(encoding.owner == each) - FURTHER for each in encoding.categories]
+        block = np.split(encoding.encoder.transform(cells), np.cumsum(widths)[:-1], axis=1)[j]
+        found = {"column": int(column), "levels": list(levels), "places": block.argmax(1).tolist()}
+        categories.append(found | {"width": int(widths[j])})
+    n_indicators = np.count_nonzero(~encoding.is_level) - len(encoding.numbers)
+    return {"numbers": encoding.numbers.tolist(), "n_indicators": int(n_indicators), "categories": categories}
 
 
 def _of_dispersion(dispersion):
@@ -150,15 +181,11 @@ def _check_parts(estimator):
     reasons = {
         "outputs": outputs.of(estimator) is not None,
         "mean_function": getattr(estimator, "mean_function_", None) is not None,
-        "neighbours": getattr(estimator, "_neighbours", None) is not None,
-        "encoding": changing(estimator) is not None,
         "likelihood": type(estimator.likelihood_) not in _LIKELIHOODS,
     }
     remedies = {
         "outputs": "its outputs are correlated; fit with output_kernel='independent'",
         "mean_function": "its mean function is an object of its own; export the rest of a fit with mean_function=None",
-        "neighbours": "each row is predicted from its nearest rows in the table; fit with n_neighbors=0",
-        "encoding": "columns of the data frame are encoded; encode them beforehand, and fit to numbers",
         "likelihood": f"likelihood {type(estimator.likelihood_).__name__} is not among "
         f"{', '.join(each.__name__ for each in _LIKELIHOODS)}",
     }

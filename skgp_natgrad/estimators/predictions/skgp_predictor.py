@@ -12,24 +12,25 @@ numbers up to rounding.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import numbers
 import warnings
 import zipfile
 import zlib
 
 import numpy as np
 
+from .skgp_processes import BLOCK, Neighbours, Process
+
 # Raise it with every change of what a file holds.
-FORMAT = 2
-# Numbers in a block of differences between rows and points.
-_BLOCK = 2**20
-# Rows of a triangular matrix, about, that are multiplied at once, without most of its zeros.
-_STRIP = 400
-# The smallest latent variance.
-_LEAST = float(np.finfo(float).tiny ** 0.5)
+FORMAT = 3
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Largest logarithm of the factor of the variance, and minus the least.
 _LARGEST = 18.0
+# How missing cells of a data frame are written; and columns of the place of a level that the fit has not seen.
+_EMPTY, _FURTHER = ("None", "<NA>", "NaT"), 3
 
 
 def load(path):
@@ -80,12 +81,20 @@ class _Model:
     def __init__(self, about, arrays):
         self.about, self._arrays = about, arrays
         self.n_features_in_ = about["n_features"]
-        self._latent = _Process(about["kernels"], _part(arrays, "posterior"))
+        self._latent = Process(about["kernels"], _part(arrays, "posterior"))
+        if "neighbours.X" in arrays:
+            self._latent = Neighbours(about["kernels"], _part(arrays, "neighbours"))
         self._of_x = _part(arrays, "x_scale")
 
     def _scaled(self, X):
         """Rows in the units of the kernels."""
         _check_names(X, self.about["feature_names"])
+        encoding, cells = self.about.get("encoding"), np.asarray(X)
+        if encoding and cells.ndim == 2:
+            cells = np.asarray(X, dtype=object).copy()
+            of_categories = [cells[:, each["column"]].copy() for each in encoding["categories"]]
+            cells[:, [each["column"] for each in encoding["categories"]]] = 0.0
+            X = cells
         X = _numbers(X)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
@@ -96,7 +105,7 @@ class _Model:
                 f"X[{row}, {column}]={X[row, column]} is not finite; leave the row out, or fill the value in: this "
                 "predictor takes complete rows alone."
             )
-        X = _mapped(X, self._of_x)
+        X = _mapped(_encoded(X, of_categories, encoding) if encoding else X, self._of_x)
         if not np.all(np.isfinite(X)):
             raise ValueError("X holds values so far from the training data that they overflow; leave these rows out.")
         return X
@@ -144,6 +153,42 @@ def _numbers(X):
     return found.astype(float)
 
 
+def _encoded(X, of_categories, encoding):
+    """Numbers and the cells of categories as the columns of the fit: its levels, and places of other levels."""
+    known, further = [], []
+    for each, cells in zip(encoding["categories"], of_categories, strict=True):
+        levels, place = [_level(cell) for cell in cells], dict(zip(each["levels"], each["places"], strict=True))
+        known.append(np.zeros((len(X), each["width"])))
+        further.append(np.zeros((len(X), _FURTHER)))
+        for row, level in enumerate(levels):
+            if level in place:
+                known[-1][row, place[level]] = 1.0
+            else:
+                further[-1][row] = _place_of_another(level)
+    return np.hstack([X[:, encoding["numbers"]], np.zeros((len(X), encoding["n_indicators"])), *known, *further])
+
+
+def _level(cell):
+    """The cell of a category as a string; None where missing. A whole number is the same level as an integer."""
+    if isinstance(cell, (str, bool)):
+        return str(cell)
+    if str(cell) in _EMPTY or (isinstance(cell, numbers.Real) and math.isnan(cell)):
+        return None
+    if not isinstance(cell, numbers.Real):
+        return str(cell)
+    if math.isinf(cell):
+        raise ValueError(f"X holds {cell} in a column of categories, which is no level; replace it by a value.")
+    return str(int(cell)) if cell == int(cell) else repr(float(cell))
+
+
+def _place_of_another(level):
+    """On the unit sphere, by the name of a level that the fit has not seen."""
+    digest = hashlib.blake2b((level or "").encode(), digest_size=16).digest()
+    height, angle = np.frombuffer(digest, "<u8") / 2.0**64 * [2.0, 2.0 * np.pi] - [1.0, 0.0]
+    radius = np.sqrt(1.0 - height**2)
+    return radius * np.cos(angle), radius * np.sin(angle), height
+
+
 class Regressor(_Model):
     """A regression: see `predict`."""
 
@@ -151,7 +196,7 @@ class Regressor(_Model):
         super().__init__(about, arrays)
         self._dispersion = _part(arrays, "dispersion")
         if self._dispersion:
-            self._log_factor = _Process([about["dispersion"]], _part(self._dispersion, "posterior"))
+            self._log_factor = Process([about["dispersion"]], _part(self._dispersion, "posterior"))
 
     def predict(self, X, return_std=False):
         """The mean of y at rows X (N, D), and on request its standard deviation, noise included.
@@ -241,162 +286,12 @@ def _mapped(table, scale):
     return inside + slopes[0] * np.minimum(table - knots[0], 0.0) + slopes[1] * np.maximum(table - knots[-1], 0.0)
 
 
-# -- latent functions ---------------------------------------------------------------------
-
-
-class _Process:
-    """Latent functions: mean(x) = prior_mean + k_xz alpha + k_xg a, and var(x) = k_xx - |reduction k_zx|^2."""
-
-    def __init__(self, kernels, arrays):
-        self._arrays, self._n_points = arrays, len(arrays["Z"]) + len(arrays["Z_mean"])
-        self._with_Z, self._with_further = ([_covariance(k, arrays[of]) for k in kernels] for of in ("Z", "Z_mean"))
-        self._variances = [_variance(kernel) for kernel in kernels]
-        if "triangle" in arrays:
-            (n, size), mask = arrays["shape"], np.tri(arrays["shape"][1], dtype=bool)
-            arrays["reduction"] = np.zeros((n, size, size))
-            arrays["reduction"][:, mask] = arrays.pop("triangle")
-
-    @property
-    def has_variance(self):
-        return "reduction" in self._arrays or "whiten" in self._arrays
-
-    def moments(self, X, with_variance):
-        """Mean and variance (K, N); the variance is None if it is not requested."""
-        size = max(_BLOCK // max(self._n_points, 1), 1)
-        parts = [self._of_block(X[start : start + size], with_variance) for start in range(0, max(len(X), 1), size)]
-        if len(parts) == 1:
-            return parts[0]
-        mean, var = zip(*parts, strict=True)
-        return np.concatenate(mean, axis=1), np.concatenate(var, axis=1) if with_variance else None
-
-    def _of_block(self, X, with_variance):
-        of = self._arrays
-        K = [_table(covariance(X), len(X), len(of["Z"])) for covariance in self._with_Z]
-        mean = of["prior_mean"] + _product(of["alpha"], K)
-        if len(of["Z_mean"]):
-            further = [_table(covariance(X), len(X), len(of["Z_mean"])) for covariance in self._with_further]
-            mean = mean + _product(of["a"], further)
-        if not with_variance:
-            return mean, None
-        prior = np.stack([np.broadcast_to(variance(X), len(X)) for variance in self._variances])
-        K = np.stack(K).swapaxes(1, 2)
-        if "reduction" in of:
-            var = np.maximum(prior - _squared_lengths(of["reduction"], K), _LEAST)
-        else:
-            A = of["whiten"] @ K
-            own = np.square(of["root_S"].swapaxes(1, 2) @ A).sum(1)
-            var = np.maximum(prior - np.square(A).sum(1), 0.0) + np.maximum(own, _LEAST)
-        return mean, np.broadcast_to(var, mean.shape)
-
-
-def _table(K, n_rows, n_points):
-    """Covariances as a table: those of a constant kernel are one number."""
-    return K if np.ndim(K) else np.full((n_rows, n_points), K)
-
-
-def _product(weights, K):
-    """Weights (K, M) times covariances (B, M) of one kernel or of each function: (K, B)."""
-    if len(K) == 1:
-        return weights @ K[0].T
-    return np.stack([each @ weight for each, weight in zip(K, weights, strict=True)])
-
-
-def _squared_lengths(L, B):
-    """The sums of squares (J, B) of the columns of L B, for lower triangular ``L`` (J, M, M): by strips of rows."""
-    size, total = L.shape[1], 0.0
-    n_strips = 1 + size // _STRIP
-    for start, stop in ((size * i // n_strips, size * (i + 1) // n_strips) for i in range(n_strips)):
-        total = total + np.square(L[:, start:stop, :stop] @ B[:, :stop]).sum(1)
-    return total
-
-
-# -- kernels: dicts with the name and the hyperparameters of scikit-learn's class -----------------------
-
-
-def _covariance(kernel, Z):
-    """The function of rows X (B, D) that gives their covariances (B, M), or one number, with the points Z (M, D)."""
-    name = kernel["name"]
-    if name == "ConstantKernel":
-        return lambda X: kernel["constant_value"]
-    if name == "DotProduct":
-        return lambda X: kernel["sigma_0"] ** 2 + X @ Z.T
-    if name == "Nugget":
-        return lambda X: np.all([x[:, None] == z for x, z in zip(X.T, Z.T, strict=True)], axis=0).astype(float)
-    if name not in _STATIONARY:
-        return _composed(_covariance, kernel, Z)
-    scale = np.ones(Z.shape[1]) * kernel["length_scale" if name != "ExpSineSquared" else "periodicity"]
-    points, of_distance = np.ascontiguousarray((Z / scale).T), _STATIONARY[name](kernel)
-    size = np.abs if name == "Laplacian" else np.square
-    return lambda X: of_distance(sum(size(x[:, None] - z) for x, z in zip((X / scale).T, points, strict=True)))
-
-
-def _variance(kernel):
-    """The function of rows X (B, D) that gives their variances (B,), or one number."""
-    name = kernel["name"]
-    if name == "ConstantKernel":
-        return lambda X: kernel["constant_value"]
-    if name == "DotProduct":
-        return lambda X: kernel["sigma_0"] ** 2 + np.square(X).sum(1)
-    is_composed = name not in _STATIONARY and name != "Nugget"
-    return _composed(_variance, kernel) if is_composed else lambda X: 1.0
-
-
-def _composed(of, kernel, *points):
-    """The function of rows for a kernel that is made of others, each the result of ``of``."""
-    if kernel["name"] == "Columns":
-        columns = kernel["columns"]
-        inside = of(kernel["kernel"], *(Z[:, columns] for Z in points))
-        return lambda X: inside(X[:, columns])
-    if kernel["name"] == "LinearTransform":
-        matrix = kernel["matrix"]
-        inside = of(kernel["kernel"], *(Z @ matrix for Z in points))
-        return lambda X: inside(X @ matrix)
-    combine = _COMPOSED[kernel["name"]]
-    parts = [of(kernel[name], *points) for name in ("k1", "k2", "kernel") if name in kernel]
-    return lambda X: combine(*(part(X) for part in parts), *([kernel["exponent"]] if "exponent" in kernel else []))
-
-
-_COMPOSED = {"Sum": np.add, "Product": np.multiply, "Exponentiation": np.power}
-
-
-def _matern(kernel):
-    nu = kernel["nu"]
-    if nu == np.inf:
-        return lambda square: np.exp(-0.5 * square)
-
-    def of_square(square):
-        r = np.sqrt(2.0 * nu * square)
-        return {0.5: lambda: 1.0, 1.5: lambda: 1.0 + r, 2.5: lambda: 1.0 + r + r * r / 3.0}[nu]() * np.exp(-r)
-
-    return of_square
-
-
-def _exp_sine_squared(kernel):
-    # Of the distance in periods.
-    return lambda square: np.exp(-2.0 * (np.sin(np.pi * np.sqrt(square)) / kernel["length_scale"]) ** 2)
-
-
-def _rational_quadratic(kernel):
-    alpha = kernel["alpha"]
-    return lambda square: np.exp(-alpha * np.log1p(square / (2.0 * alpha)))
-
-
-# Functions of squared distances in lengthscales, or of sums of absolute differences.
-_STATIONARY = {
-    "RBF": lambda kernel: lambda square: np.exp(-0.5 * square),
-    "Matern": _matern,
-    "RationalQuadratic": _rational_quadratic,
-    "ExpSineSquared": _exp_sine_squared,
-    "Laplacian": lambda kernel: lambda distance: np.exp(-distance),
-}
-
-
 # -- probabilities of classes -------------------------------------------------------------
 
 
 def _softmax(mean, var, points):
     """Averages (C, N) over normal points (S, C), a few rows at a time."""
-    found, size = np.empty_like(mean), max(_BLOCK // points.size, 1)
+    found, size = np.empty_like(mean), max(BLOCK // points.size, 1)
     for start in range(0, mean.shape[1], size):
         rows = slice(start, start + size)
         f = mean[:, rows] + np.sqrt(var[:, rows]) * points[:, :, None]

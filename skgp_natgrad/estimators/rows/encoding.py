@@ -32,7 +32,7 @@ ANOTHER = "another level"
 # Values that a message lists.
 _LISTED = 5
 # Columns of a block for levels that the fit has not seen: a sphere, on which few places are close.
-_FURTHER = 3
+FURTHER = 3
 # What was said about later rows, by the imputer of the encoding.
 _told = weakref.WeakKeyDictionary()
 
@@ -85,8 +85,8 @@ class Encoding(NamedTuple):
             found = [(int(k), level) for k, _, level in (name.partition("_") for name in found)]
             owner += [k for k, _ in found]
             names += [f"{columns[k]}={level}" for k, level in found]
-            owner += [k for k in categories for _ in range(_FURTHER)]
-            names += [f"{columns[k]}={ANOTHER} ({i + 1})" for k in categories for i in range(_FURTHER)]
+            owner += [k for k in categories for _ in range(FURTHER)]
+            names += [f"{columns[k]}={ANOTHER} ({i + 1})" for k in categories for i in range(FURTHER)]
         return cls(kept, np.asarray(categories, int), imputer, encoder, np.array(owner, int), names)
 
     @property
@@ -132,8 +132,8 @@ class Encoding(NamedTuple):
     def _further(self, levels):
         """For each category, the places (N, 3) of levels that the fit has not seen: zero for others."""
         for known, column in zip(self.encoder.categories_, levels.T, strict=True):
-            places = dict.fromkeys(known, np.zeros(_FURTHER))
-            yield np.array([places.setdefault(level, _place(level)) for level in column]).reshape(-1, _FURTHER)
+            places = dict.fromkeys(known, np.zeros(FURTHER))
+            yield np.array([places.setdefault(level, _place(level)) for level in column]).reshape(-1, FURTHER)
 
     def filled(self, table):
         """Rows of numbers with the mean of the fit where one is missing."""
@@ -149,9 +149,9 @@ class Encoding(NamedTuple):
         for column in np.flatnonzero(self.says_where):
             found[table[:, column] > 0.5, self.owner[column]] = np.nan
         if len(self.categories) and len(table):
-            known, further = np.split(of_levels, [len(of_levels) - _FURTHER * len(self.categories)])
+            known, further = np.split(of_levels, [len(of_levels) - FURTHER * len(self.categories)])
             found[:, self.categories] = self.encoder.inverse_transform(table[:, known])
-            for k, place in zip(self.categories, further.reshape(-1, _FURTHER), strict=True):
+            for k, place in zip(self.categories, further.reshape(-1, FURTHER), strict=True):
                 found[np.linalg.norm(table[:, place], axis=1) > 0.5, k] = ANOTHER
         return found
 
