@@ -183,7 +183,7 @@ def predict(
     """
     if quantity not in _QUANTITIES:
         raise ValueError(f"quantity={quantity!r} must be one of {', '.join(map(repr, _QUANTITIES))}.")
-    function, (kernels, likelihood, posterior, calibration, dispersion, neighbours) = _QUANTITIES[quantity], model
+    function, (_, likelihood, _, calibration, dispersion, neighbours) = _QUANTITIES[quantity], model
     if dispersion is not None and function in _DISPERSED:
         if function is evaluate.latent_moments:
             return _latent_moments(model, X, device, n_devices, offset)
@@ -199,12 +199,20 @@ def predict(
         mean = mean if offset is None else mean + offset
         with _device.computation(device, n_devices, required=False):
             return evaluate.at_moments(function, likelihood, mean, var, *targets, known=known)
-    few = len(X) <= evaluate.FEW_ROWS
+    return _by_points(function, likelihood, model, X, targets, (device, n_devices))
+
+
+def _by_points(function, likelihood, model, X, targets, devices):
+    """A quantity at every row, from the posterior at the points."""
+    given, few = (likelihood, model.posterior, X, *targets), len(X) <= evaluate.FEW_ROWS
     without_jax = few and not evaluate.needs_variance(function, likelihood)
-    with _device.computation(device, n_devices, required=False, in_fork=without_jax):
+    if without_jax and (function is evaluate.latent_mean or likelihood.conjugate):
+        # Sums of NumPy's arrays: to enter the scope of a computation takes as long.
+        return evaluate.at_few_rows(function, model.kernels, *given)
+    with _device.computation(*devices, required=False, in_fork=without_jax):
         if few:
-            return evaluate.at_few_rows(function, kernels, likelihood, posterior, X, *targets)
-        return evaluate.in_chunks(function, computing(kernels, X), likelihood, posterior, X, *targets)
+            return evaluate.at_few_rows(function, model.kernels, *given)
+        return evaluate.in_chunks(function, computing(model.kernels, X), *given)
 
 
 def _moments(model, X, device, n_devices):
