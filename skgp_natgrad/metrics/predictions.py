@@ -41,6 +41,7 @@ def predictive_distribution(
           monotone on the predictions; the density has its derivative, by central differences.
         - VotingRegressor and BaggingRegressor: the mixture of the members' distributions, with their weights.
         - StackingRegressor: that of its ``final_estimator``, whose X are the predictions of the members.
+        - CalibratedRegressorCV: that of its ``estimator``, widened by the errors of left-out rows.
     X : array-like of shape (n_samples, n_features)
         Rows as ``estimator`` takes them.
     offset : float or array-like of shape (n_samples[, n_outputs]), default=None
