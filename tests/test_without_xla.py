@@ -93,3 +93,14 @@ def test_nearly_equal_rows_do_not_spoil_the_gradient(rng):
             for sign in (1, -1)
         ]
         assert_allclose(gradient[i], (two[0] - two[1]) / 2e-5, rtol=1e-2, atol=2e-2)
+
+
+def test_a_periodic_kernel_keeps_the_digits_of_small_distances():
+    """Where the length scale is as small as the distance in periods, beside extended precision."""
+    distance, length_scale = 1e-5 * np.arange(1, 6), 1e-4
+    X = np.r_[0.0, distance][:, None]
+    log_kernel = jax.tree.map(np.log, kernels.from_sklearn(1.0 * ExpSineSquared(length_scale, 1.3), 1).value)
+    found = without_xla.Covariance(without_xla.terms_of(log_kernel), X).of_rows(flat(log_kernel))
+    angle = np.longdouble("3.14159265358979323846") * distance.astype(np.longdouble) / np.longdouble(1.3)
+    expected = np.exp(-2.0 * (np.sin(angle) / np.longdouble(length_scale)) ** 2)
+    assert_allclose(found[0, 1:], expected.astype(float), rtol=1e-14)

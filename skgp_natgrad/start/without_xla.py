@@ -176,10 +176,10 @@ class _Periodic:
     def move(self, logs):
         square, rate = np.exp(2.0 * logs[0]), 2.0 * np.pi * np.exp(-logs[1])
         angle = np.multiply(self._distance, rate, out=self._angle)
-        # 2 sin^2(a) = 1 - cos(2 a)
-        far = np.cos(angle, out=self._far)
-        np.subtract(1.0, far, out=far)
-        far /= square
+        # Not 1 - cos(2 a), which loses the digits of small distances.
+        far = np.multiply(angle, 0.5, out=self._far)
+        np.square(np.sin(far, out=far), out=far)
+        far *= 2.0 / square
         np.exp(np.negative(far, out=self.value), out=self.value)
         self._square = square
 
