@@ -318,12 +318,14 @@ def _rows(estimator, X):
 
 def _tell(encoding, columns, values, levels):
     """Warn of what the encoding has not seen, once for each level and column; again where no level is known."""
-    told, new, texts = _told.setdefault(encoding.imputer, set()), set(), []
+    told, new, texts, ending = _told.setdefault(encoding.imputer, set()), set(), [], " This is said once."
     seen = [set(each) for each in encoding.encoder.categories_] if len(encoding.categories) else []
     for k, known, column in zip(encoding.categories, seen, levels.T, strict=True):
         unseen = {(k, level) for level in set(column) - known}
         # Where no row has a known level, they are spelt in another way, or the column is another one.
-        named = sorted(str(level) for _, level in (unseen if known.isdisjoint(column) else unseen - told))
+        is_foreign = known.isdisjoint(column)
+        named = sorted(str(level) for _, level in (unseen if is_foreign else unseen - told))
+        ending = "" if named and is_foreign else ending
         if named:
             listed = ", ".join(named[:_LISTED]) + (", ..." if len(named) > _LISTED else "")
             texts.append(
@@ -338,7 +340,7 @@ def _tell(encoding, columns, values, levels):
         new.add(k)
     if texts:
         told.update(new)
-        Notice("X differs from the rows of the fit.", f"There, {'; '.join(texts)}. This is said once.").give()
+        Notice("X differs from the rows of the fit.", f"There, {'; '.join(texts)}.{ending}").give()
 
 
 def _tell_merged(encoding, columns, most):
