@@ -393,7 +393,7 @@ def step(
     """
     # The constants have the scale of the plan's batches; this one may have another size.
     constants = constants._replace(scale=constants.n_rows / len(batch.weight))
-    with _device.computation(plan.device), threads.single_threaded(state.q.mean.shape[-1]):
+    with _device.computation(plan.device), threads.single_threaded(state.n_points):
         # By the array's own method, so that rows on the device stay there.
         batch = batch._replace(X=batch.X.astype(plan.settings.dtype))
         found = one_step(state, constants, batch, float(gamma), float(rate), plan.settings.algorithm.of_steps)

@@ -50,6 +50,13 @@ def test_a_batch_of_any_size_stands_for_the_whole_table():
     assert_allclose(np.mean(bounds[:3]), bounds[3], rtol=1e-10)
 
 
+def test_a_state_of_an_exact_process_has_no_steps():
+    plan = svgp.Plan(kernels=(RBF(),), n_inducing=5)
+    state, constants = svgp.init(plan, TABLE, random_state=0)
+    with pytest.raises(ValueError, match=r"state\.q is None: .* which has no steps\. Start from svgp\.init"):
+        svgp.step(state._replace(q=None), constants, svgp.batch(TABLE), plan, gamma=0.5, rate=0.01)
+
+
 def test_the_engine_is_what_the_regressor_calls():
     options = {
         "n_inducing": 6,

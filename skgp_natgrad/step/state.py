@@ -62,6 +62,17 @@ class State(NamedTuple):
     shrink: jax.Array
     gain: adaptive_gamma.Gain | None
 
+    @property
+    def n_points(self):
+        """The number of inducing points of q."""
+        if self.q is None:
+            raise ValueError(
+                "state.q is None: this state is that of an exact process, which has no steps. Start from svgp.init "
+                "with a plan of a solver of steps, such as svgp.Settings(algorithm=svgp.Algorithm(solver='ngd')), and "
+                "with fewer points than rows."
+            )
+        return self.q.mean.shape[-1]
+
 
 class Report(NamedTuple):
     """What each step reports.
