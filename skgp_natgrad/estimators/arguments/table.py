@@ -322,7 +322,9 @@ class Numerics:
         Added to the diagonal of the inducing points' covariance, relative to
         its mean; raised if the factorisation needs more. "auto" is 1e-8, and
         1e-10 for a regression that is solved in one step: jitter counts as
-        unexplained variance, which matters if there is hardly any noise.
+        unexplained variance, which matters if there is hardly any noise. An exact
+        process, with a point at every row, needs none: there it has no effect, and
+        ``jitter_`` is zero.
     device : {"auto", "cpu", "gpu"}, default="auto"
         Where to compute; "auto" is JAX's default, a GPU where there is one.
         Solutions in one step (``solver="evidence"``, which "auto" is with
